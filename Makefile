@@ -1,0 +1,56 @@
+# A fresh clone needs git, make and Python >= 3.10; everything else goes into $(VENV), and a changed pyproject.toml
+# makes it anew. Choose the interpreter with `make PYTHON=python3.12 …`.
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+
+.NOTPARALLEL:
+.PHONY: demo test bench lint types clean
+
+demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
+	$(PY) examples/preempted.py
+
+test: $(VENV)/.test  ## everything that must hold: tests, lint, types
+	$(PY) -m pytest -n auto $(PYTEST_ARGS)
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+lint: $(VENV)/.test
+	$(PY) -m ruff check .
+
+types: $(VENV)/.test
+	$(PY) -m mypy
+
+bench: $(VENV)/.bench
+	$(PY) benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) demo-run goodput build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.demo: $(VENV)/.made pyproject.toml
+	$(PIP) --editable . --group demo
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.made pyproject.toml
+	$(PIP) --editable . --group test --group demo --group types
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.made pyproject.toml
+	$(PIP) --editable . --group demo --group bench
+	@touch $@
+
+# Debian's python3 comes without ensurepip, which `venv` needs. `--group` needs pip 25.1.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "make: '$(PYTHON)' must be Python 3.10 or newer; choose another with 'make PYTHON=…'." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip; ensurepip.version()' 2>/dev/null || { \
+	  package=$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	  [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; \
+	  echo "make: $(PYTHON) has no ensurepip; installing $$package with apt-get." >&2; \
+	  { $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$package; } || \
+	  { echo "make: that failed. Install $$package (or the like) by hand, or choose another Python." >&2; exit 1; }; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) --upgrade 'pip>=25.1'
+	@touch $@

@@ -1,0 +1,132 @@
+"""Draws the balance of a cursor: the partition of the whole run, of exact windows and of rolling ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from otel_goodput.accounting import rules, stats
+from otel_goodput.accounting.cursor import Cursor
+from otel_goodput.accounting.lenses import EXCLUDED, Lens, leading
+from otel_goodput.accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE, IN_FLIGHT, PRODUCTIVE, PROGRAM_STARTUP
+from otel_goodput.accounting.rules import WASTED_PROGRESS as WASTED
+from otel_goodput.accounting.stretches import Stretch
+from otel_goodput.accounting.totals import Partition, StepTime, Totals, partition
+
+
+def draw(
+    cursor: Cursor, windows: Iterable[tuple[int, int]] = (), ideal_step_time: float | None = None, at: int | None = None
+) -> Totals:
+    """The account as `cursor` has it now; `windows` are those of its lenses 1, 2, ... (ns), `ideal_step_time` in ns.
+
+    `at` is the time of the question (ns), by default the cursor's; rolling windows end there.
+    """
+    kept = len(cursor.progress)
+    nets = cursor.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept)
+    startups = [(stretch, excess) for stretch in cursor.stretches if (excess := stretch.excess(cursor.progress))]
+    hidden = cursor.lenses[0]
+    asked = cursor.now if at is None else at
+    running = list(cursor.running.values())
+    return Totals(
+        at=asked,
+        started_at=cursor.begin,
+        ended=cursor.ended,
+        run=_run(cursor, startups),
+        excluded=hidden.elapsed,
+        overlapped_data_loading=cursor.overlapped,
+        last_step=cursor.last_step,
+        in_flight_step=max((execution.number for execution in running), default=None) if cursor.alive else None,
+        executed=cursor.executed,
+        kept=kept,
+        lost=cursor.lost + (0 if cursor.alive else len(running)),
+        attempts=cursor.attempts,
+        disruptions=dict(cursor.disruptions),
+        history=[entry.clone() for entry in cursor.history],
+        ideal_step_time=stats.ideal_step_time(nets) if ideal_step_time is None else ideal_step_time,
+        step_time_deviation=stats.step_time_deviation(nets),
+        step_time=_step_time(nets[-IDEAL_SAMPLE:]),
+        at_risk=_at_risk(cursor, startups),
+        recompilations=cursor.recompilations,
+        skewed_clocks=cursor.skewed,
+        windows=[
+            (start, end, _window(cursor, lens, startups))
+            for (start, end), lens in zip(windows, cursor.lenses[1:], strict=True)
+        ],
+        rolling=[(span, _rolling(cursor, which, startups, asked)) for which, span in enumerate(cursor.spans)],
+    )
+
+
+Startups = list[tuple[Stretch, int]]
+
+
+def _run(cursor: Cursor, startups: Startups) -> Partition:
+    hidden = cursor.lenses[0]
+    times = {category: total - hidden.totals.get(category, 0) for category, total in enumerate(cursor.totals)}
+    times[PRODUCTIVE] += cursor.progress.total - hidden.kept_total
+    times[WASTED] += cursor.lost_time - hidden.wasted
+    for execution in cursor.running.values():
+        times[IN_FLIGHT if cursor.alive else WASTED] += execution.visible
+    for stretch, excess in startups:
+        _transfer(times, stretch, excess - leading(stretch.pieces, excess, EXCLUDED))
+    slices = [whole - part for whole, part in zip(cursor.slice_time, hidden.slices, strict=True)]
+    return partition(times, cursor.names, cursor.progress.top, slices)
+
+
+def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
+    times = dict(lens.totals)
+    times[PRODUCTIVE] = times.get(PRODUCTIVE, 0) + lens.kept_total
+    times[WASTED] = times.get(WASTED, 0) + lens.wasted
+    for execution in cursor.running.values():
+        fate = IN_FLIGHT if cursor.alive else WASTED
+        times[fate] = times.get(fate, 0) + execution.shares.get(lens.bit, 0)
+    for stretch, excess in startups:
+        _transfer(times, stretch, leading(stretch.pieces, excess, lens.bit))
+    top = cursor.progress.number_at(max(lens.kept)) if lens.kept else None
+    return partition(times, cursor.names, top, lens.slices)
+
+
+def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partition:
+    if cursor.rolling is None:
+        return partition({}, (), None, (0.0, 0.0, 0.0))
+    # What was in flight when the last life ended is lost, but only the next life will say so.
+    times = cursor.rolling.window(which, now, cursor.visible_totals(), cursor.running.values())
+    if not cursor.alive and IN_FLIGHT in times:
+        times[WASTED] = times.get(WASTED, 0) + times.pop(IN_FLIGHT)
+    left = now - cursor.spans[which]
+    for stretch, excess in reversed(startups):
+        inside = min(now, stretch.first_start + excess) - max(left, stretch.first_start)
+        source = WASTED if stretch.first_index is None else PRODUCTIVE
+        hidden = leading(stretch.pieces, excess, EXCLUDED)
+        _transfer(times, stretch, max(0, min(inside, excess - hidden, times.get(source, 0))))
+    return partition(times, cursor.names, cursor.progress.top, (0.0, 0.0, 0.0))
+
+
+def _transfer(times: dict[int, int], stretch: Stretch, excess: int) -> None:
+    """Move the start-up hidden in a stretch's first step to where it belongs (rule R5)."""
+    if excess:
+        source = WASTED if stretch.first_index is None else PRODUCTIVE
+        times[source] = times.get(source, 0) - excess
+        times[PROGRAM_STARTUP] = times.get(PROGRAM_STARTUP, 0) + excess
+
+
+def _at_risk(cursor: Cursor, startups: Startups) -> int:
+    """Productive time of kept steps that no durable checkpoint covers, ns."""
+    hidden = cursor.lenses[0]
+    exposed = cursor.progress.total_from(cursor.safe) - hidden.kept_from(cursor.safe)
+    for stretch, excess in startups:
+        if stretch.first_index is not None and stretch.first_index >= cursor.safe:
+            exposed -= excess - leading(stretch.pieces, excess, EXCLUDED)
+    return exposed
+
+
+def _step_time(nets: list[int]) -> StepTime | None:
+    if not nets:
+        return None
+    rising = sorted(nets)
+    return StepTime(
+        count=len(rising),
+        mean=sum(rising) / len(rising),
+        min=rising[0],
+        median=stats.quantile(rising, 0.5),
+        p90=stats.quantile(rising, 0.9),
+        max=rising[-1],
+    )

@@ -1,0 +1,74 @@
+"""One execution of one step, while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_goodput.accounting.lenses import EXCLUDED
+from otel_goodput.accounting.stretches import Stretch
+
+
+class Execution:
+    """One execution of a step, from its start until its fate is known.
+
+    Attributes:
+        number: the step's number.
+        key: identity of its phase.
+        start: when it was dispatched, ns.
+        net: its own time so far, ns.
+        device_end: when it left the device, ns; None where nobody looks (not an observed step).
+        on_device: it waits for, or occupies, the device.
+        on_host: its phase is open.
+        failed: left early.
+        doomed: the run has gone back before it since (rule R4): it is lost even if it completes.
+        shares: own time by lens bit, ns.
+        pieces: own time in order with the mask of open lenses, kept for the first step of a stretch.
+        marked, parts: how much of it rolling windows have in closed buckets, and where.
+    """
+
+    __slots__ = ("device_end", "doomed", "failed", "key", "marked", "net", "number", "on_device", "on_host",
+                 "parts", "pieces", "shares", "start", "stretch")
+
+    def __init__(self, number: int, key: int, start: int, stretch: Stretch, device_end: int | None) -> None:
+        self.number = number
+        self.key = key
+        self.start = start
+        self.stretch = stretch
+        self.device_end = device_end
+        self.on_device = device_end is not None
+        self.on_host = True
+        self.net = 0
+        self.failed = False
+        self.doomed = False
+        self.shares: dict[int, int] = {}
+        self.pieces: list[tuple[int, int]] = []
+        self.marked = 0
+        self.parts: list[tuple[int, int]] = []
+
+    @property
+    def visible(self) -> int:
+        """Own time outside of exclusions, ns."""
+        return self.net - self.shares.get(EXCLUDED, 0)
+
+    def clone(self, stretch: Stretch) -> Execution:
+        twin = Execution.__new__(Execution)
+        for name in ("number", "key", "start", "device_end", "on_device", "on_host", "net", "failed", "doomed", "marked"):
+            setattr(twin, name, getattr(self, name))
+        twin.stretch = stretch
+        twin.shares = self.shares.copy()
+        twin.pieces = self.pieces.copy()
+        twin.parts = self.parts.copy()
+        return twin
+
+    def to_state(self) -> list[Any]:
+        return [self.number, self.key, self.start, self.device_end, self.on_device, self.on_host, self.net,
+                self.failed, self.doomed, list(self.shares.items()), self.pieces]
+
+    @classmethod
+    def from_state(cls, state: list[Any], stretch: Stretch) -> Execution:
+        execution = cls(state[0], state[1], state[2], stretch, state[3])
+        (execution.on_device, execution.on_host, execution.net, execution.failed, execution.doomed, shares,
+         pieces) = state[4:]
+        execution.shares = dict(shares)
+        execution.pieces = [(duration, mask) for duration, mask in pieces]
+        return execution

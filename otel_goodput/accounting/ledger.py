@@ -1,0 +1,219 @@
+"""The ledger of one run: takes events as they come, late ones too, and answers at any moment.
+
+Events mostly arrive in the order of time. Two kinds do not: the end of a step on the device is learnt after the fact, and
+phases may be told with times of their own (backfill). So
+
+* what lies behind the *watermark*, the earliest dispatch of a step whose end is still open, is settled; the rest waits,
+  and a question is answered by a clone of the settled cursor that runs through it;
+* an event from before what is settled sends the cursor back to one of two checkpoints and through the log since.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Final
+
+from otel_goodput.accounting import balance
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.cursor import NEVER, Cursor
+from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.rules import STEP
+from otel_goodput.accounting.totals import Totals
+
+CHECKPOINT: Final = 2048  # settled events from one checkpoint to the next
+WAITING: Final = 4096  # events that may wait for the watermark; then the oldest step is taken by the host clock
+
+_time = itemgetter(0)
+
+
+class _Held:
+    """A step that holds back the watermark: from its start until its end is known on the clock that counts."""
+
+    __slots__ = ("ended", "observed", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.ended = False
+        self.observed = False
+
+
+class Ledger:
+    """Streaming account of one run.
+
+    Args:
+        spans: lengths of rolling windows, ns.
+        cursor: a cursor to go on from (after a restart, or with exact windows); by default a new one.
+    """
+
+    def __init__(self, spans: Sequence[int] = (), cursor: Cursor | None = None) -> None:
+        self._settled = cursor or Cursor(spans)
+        self._pending: list[Event] = []
+        self._held: dict[int, _Held] = {}
+        self._device_ends: dict[int, int] = {}
+        self._mark = 0  # time of the latest settled event
+        self._log: list[Event] = []  # settled since the older checkpoint
+        self._older = (self._mark, self._settled.clone())
+        self._newer = (*self._older, 0)
+        self.late = 0  # events dropped because they came too late to be put in order
+
+    @property
+    def settled(self) -> Cursor:
+        """The cursor up to the watermark. To be read only."""
+        return self._settled
+
+    @property
+    def pending(self) -> Sequence[Event]:
+        """Events beyond the watermark, in the order of time."""
+        return self._pending
+
+    def feed(self, events: Iterable[Event]) -> None:
+        """Take events in the order of their arrival."""
+        pending, held = self._pending, self._held
+        latest = pending[-1].time if pending else self._mark
+        ordered = True
+        for event in events:
+            time, kind, phase, key, *_ = event
+            if kind == ev.START:
+                if phase == STEP:
+                    held[key] = _Held(time)
+            elif kind == ev.END:
+                if (step := held.get(key)) is not None:
+                    step.ended = True
+                    if not step.observed:
+                        del held[key]
+            elif kind == ev.HEARTBEAT:
+                if pending and pending[-1].kind == ev.HEARTBEAT and pending[-1].time <= time:
+                    pending[-1] = event
+                    continue
+            elif ev.OBSERVED <= kind <= ev.UNOBSERVED:
+                self._observe(event)
+                continue
+            elif kind == ev.ATTEMPT:
+                self._arrange(ordered)
+                self._next_attempt(event)
+                latest, ordered = 0, True
+                continue
+            if time < latest:
+                ordered = False
+            else:
+                latest = time
+            pending.append(event)
+        self._arrange(ordered)
+        self._settle(min((step.start for step in held.values()), default=NEVER))
+        while len(pending) > WAITING and held:
+            oldest = min(held, key=lambda key: held[key].start)
+            del held[oldest]
+            self._settle(min((step.start for step in held.values()), default=NEVER))
+
+    def _observe(self, event: Event) -> None:
+        step = self._held.get(event.key)
+        if step is None:
+            return
+        if event.kind == ev.OBSERVED:
+            step.observed = True
+        elif event.kind == ev.DEVICE_END:
+            self._device_ends[event.key] = max(1, event.time)
+            del self._held[event.key]
+        else:
+            step.observed = False
+            if step.ended:
+                del self._held[event.key]
+
+    def _arrange(self, ordered: bool) -> None:
+        if not ordered:
+            self._pending.sort(key=_time)
+        if self._pending and self._pending[0].time < self._mark:
+            self._rewind()
+
+    def _settle(self, watermark: int) -> None:
+        pending = self._pending
+        if not pending or pending[0].time >= watermark:
+            return
+        count = len(pending)
+        if pending[-1].time >= watermark:
+            count = next(at for at, event in enumerate(pending) if event.time >= watermark)
+        apply = self._settled.apply
+        for at in range(count):
+            event = pending[at]
+            if event.phase == STEP and event.kind == ev.START and event.key in self._device_ends:
+                event = pending[at] = event._replace(arg=self._device_ends.pop(event.key))
+            apply(event)
+        self._mark = pending[count - 1].time
+        self._log += pending[:count]
+        del pending[:count]
+        if len(self._log) - self._newer[2] >= CHECKPOINT:
+            mark, cursor, at = self._newer
+            self._older = (mark, cursor)
+            del self._log[:at]
+            self._newer = (self._mark, self._settled.clone(), len(self._log))
+
+    def _rewind(self) -> None:
+        """Some pending events belong before settled ones: settle again from a checkpoint before them."""
+        earliest = self._pending[0].time
+        if earliest < self._older[0]:
+            late = [event for event in self._pending if event.time < self._older[0] and event.kind == ev.START]
+            self.late += len(late)
+            dropped = {event.key for event in late}
+            self._pending[:] = [
+                event._replace(time=max(event.time, self._older[0]))
+                for event in self._pending
+                if event.key not in dropped or event.kind not in (ev.START, ev.END)
+            ]
+        if earliest >= self._newer[0]:
+            start, (_, base, at) = self._newer[0], self._newer
+        else:
+            (start, base), at = self._older, 0
+            self._newer = (start, base, 0)
+        again = self._log[at:]
+        del self._log[at:]
+        reported = Counter(self._reported(base, again)) if self._settled.finished is not None else None
+        finished = self._settled.finished
+        merged = sorted({event: None for event in (*again, *self._pending)}, key=_time)
+        self._settled = base.clone()
+        self._mark = start
+        self._pending[:] = merged
+        if reported is not None and finished is not None:
+            found: list[int] = []
+            self._settled.finished = found
+            self._settle(min((step.start for step in self._held.values()), default=NEVER))
+            finished += (Counter(found) - reported).elements()
+            self._settled.finished = finished
+
+    @staticmethod
+    def _reported(base: Cursor, events: Iterable[Event]) -> list[int]:
+        """Net times of the steps that completed when `events` were settled the first time."""
+        cursor = base.clone()
+        cursor.finished = []
+        for event in events:
+            cursor.apply(event)
+        return cursor.finished
+
+    def _next_attempt(self, event: Event) -> None:
+        self._run_out(self._settled)
+        self._pending.clear()
+        self._held.clear()
+        self._device_ends.clear()
+        self._settled.apply(event)
+        self._mark = 0
+        self._log.clear()
+        self._older = (0, self._settled.clone())
+        self._newer = (*self._older, 0)
+
+    def _run_out(self, cursor: Cursor) -> None:
+        """Let `cursor` take what is pending; a device end not told yet is still to come."""
+        for event in self._pending:
+            if event.phase == STEP and event.kind == ev.START:
+                held = self._held.get(event.key)
+                unknown = NEVER if held is not None and held.observed else event.arg
+                event = event._replace(arg=self._device_ends.get(event.key, unknown))
+            cursor.apply(event)
+
+    def totals(self, at: int | None = None) -> Totals:
+        """The account at `at` (ns since the epoch; by default at the last event). Constant work."""
+        cursor = self._settled.clone()
+        self._run_out(cursor)
+        if at is not None:
+            cursor.advance(at)
+        return balance.draw(cursor, at=at)

@@ -1,0 +1,86 @@
+"""Lenses: parts of the time line that are accounted on their own, exactly, beside the whole.
+
+An exclusion (rule R7) is a lens whose share is taken away; an exact window (rule R8) is a lens whose share is the answer.
+A lens is open or shut at any moment; what happens while it is open is counted in it as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+EXCLUDED: Final = 1  # bit of the lens through which exclusions are seen; while it is open no other is
+
+
+class Lens:
+    """What passed while the lens was open.
+
+    Attributes:
+        bit: the lens's bit in the mask of open lenses.
+        elapsed: ns of the run's life.
+        totals: ns by category index, steps apart.
+        kept: ns by index in the kept stack, for the entries with own time in the lens.
+        kept_total: sum of `kept`.
+        wasted: ns of lost executions.
+        slices: [time known, stepping, available], ns weighted by the share of slices.
+    """
+
+    __slots__ = ("bit", "elapsed", "kept", "kept_total", "slices", "totals", "wasted")
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+        self.elapsed = 0
+        self.totals: dict[int, int] = {}
+        self.kept: dict[int, int] = {}
+        self.kept_total = 0
+        self.wasted = 0
+        self.slices = [0.0, 0.0, 0.0]
+
+    def clone(self) -> Lens:
+        twin = Lens(self.bit)
+        twin.elapsed, twin.kept_total, twin.wasted = self.elapsed, self.kept_total, self.wasted
+        twin.totals = self.totals.copy()
+        twin.kept = self.kept.copy()
+        twin.slices = self.slices.copy()
+        return twin
+
+    def keep(self, index: int, duration: int) -> None:
+        if duration:
+            self.kept[index] = duration
+            self.kept_total += duration
+
+    def insert(self, index: int) -> None:
+        """The kept entries from `index` on move up by one."""
+        self.kept = {at + (at >= index): duration for at, duration in self.kept.items()}
+
+    def lose_from(self, index: int, end: int) -> None:
+        """The kept entries `index` to `end` are lost."""
+        for lost in [i for i in self.kept if i >= index] if len(self.kept) < end - index else range(index, end):
+            duration = self.kept.pop(lost, 0)
+            self.kept_total -= duration
+            self.wasted += duration
+
+    def kept_from(self, index: int) -> int:
+        return sum(duration for i, duration in self.kept.items() if i >= index)
+
+    def to_state(self) -> list[Any]:
+        return [self.bit, self.elapsed, list(self.totals.items()), list(self.kept.items()), self.kept_total, self.wasted,
+                self.slices]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Lens:
+        lens = cls(state[0])
+        lens.elapsed, totals, kept, lens.kept_total, lens.wasted, lens.slices = state[1:]
+        lens.totals, lens.kept = dict(totals), dict(kept)
+        return lens
+
+
+def leading(pieces: list[tuple[int, int]], duration: int, bit: int) -> int:
+    """How much of the first `duration` ns of `pieces` passed while the lens `bit` was open."""
+    inside = 0
+    for length, mask in pieces:
+        if duration <= 0:
+            break
+        if mask & bit:
+            inside += min(length, duration)
+        duration -= length
+    return inside

@@ -1,0 +1,193 @@
+"""Kept executions of steps, as a stack of increasing step numbers, in at most 16 bytes a step.
+
+Going back to step *n* pops every kept execution numbered *n* or higher (rule R4). The stack is persistent: sealed
+chunks are never written again, so :meth:`Progress.clone` costs a list copy and the ledger may answer "what if" questions
+on a clone.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from otel_goodput.accounting.rules import STARTUP_SAMPLE
+from otel_goodput.accounting.stats import median
+
+CHUNK: Final = 1024
+# Older chunks are summarised, so that a run of any length stays within 16 MB.
+DETAILED_CHUNKS: Final = 1000
+
+
+class Chunk:
+    """A sealed stretch of the stack: step numbers and net times (ns), or just their summary where `nets` is None."""
+
+    __slots__ = ("count", "nets", "numbers", "total")
+
+    def __init__(self, numbers: Sequence[int], nets: Sequence[int] | None, count: int, total: int) -> None:
+        self.numbers = numbers
+        self.nets = nets
+        self.count = count
+        self.total = total
+
+    @classmethod
+    def seal(cls, numbers: Sequence[int], nets: Sequence[int]) -> Chunk:
+        stride = max(1, numbers[1] - numbers[0]) if len(numbers) > 1 else 1
+        run = range(numbers[0], numbers[-1] + 1, stride)
+        regular = len(run) == len(numbers) and all(a == b for a, b in zip(run, numbers, strict=True))
+        return cls(run if regular else array("q", numbers), array("q", nets), len(nets), sum(nets))
+
+    def summary(self) -> Chunk:
+        """The chunk without its single times: numbers evenly spread, times equal but for the rounding."""
+        first, last = self.numbers[0], self.numbers[-1]
+        return Chunk((first, last), None, self.count, self.total)
+
+    def entries(self) -> tuple[Sequence[int], Sequence[int]]:
+        if self.nets is not None:
+            return self.numbers, self.nets
+        first, last = self.numbers[0], self.numbers[-1]
+        span = last - first
+        numbers = [first + span * i // max(1, self.count - 1) for i in range(self.count)]
+        nets = [self.total * (i + 1) // self.count - self.total * i // self.count for i in range(self.count)]
+        return numbers, nets
+
+
+class Progress:
+    """The stack of kept executions.
+
+    Attributes:
+        total: sum of the kept net times, ns.
+    """
+
+    __slots__ = ("_chunks", "_early", "_nets", "_numbers", "total")
+
+    def __init__(self) -> None:
+        self._early: dict[int, list[int]] = {}
+        self._chunks: list[Chunk] = []
+        self._numbers: list[int] = []
+        self._nets: list[int] = []
+        self.total = 0
+
+    def clone(self) -> Progress:
+        twin = Progress.__new__(Progress)
+        twin._chunks = self._chunks.copy()
+        twin._numbers = self._numbers.copy()
+        twin._nets = self._nets.copy()
+        twin._early = self._early.copy()
+        twin.total = self.total
+        return twin
+
+    def __len__(self) -> int:
+        return len(self._chunks) * CHUNK + len(self._nets)
+
+    @property
+    def top(self) -> int | None:
+        """The highest kept step number, None when nothing is kept."""
+        if self._numbers:
+            return self._numbers[-1]
+        return self._chunks[-1].numbers[-1] if self._chunks else None
+
+    def push(self, number: int, net: int) -> None:
+        """Keep an execution; its number must be above the top."""
+        self._numbers.append(number)
+        self._nets.append(net)
+        self.total += net
+        if self._early and len(self) <= STARTUP_SAMPLE + 1:
+            self._early = {}
+        if len(self._nets) == CHUNK:
+            self._chunks.append(Chunk.seal(self._numbers, self._nets))
+            self._numbers = []
+            self._nets = []
+            if len(self._chunks) > DETAILED_CHUNKS:
+                oldest = len(self._chunks) - DETAILED_CHUNKS - 1
+                self._chunks[oldest] = self._chunks[oldest].summary()
+
+    def pop_from(self, number: int) -> list[tuple[int, int]]:
+        """Pop every entry numbered `number` or higher; returns (number, net) from the lowest to the highest."""
+        popped: list[tuple[list[int], list[int]]] = []
+        while (top := self.top) is not None and top >= number:
+            if not self._nets:
+                numbers, nets = self._chunks.pop().entries()
+                self._numbers, self._nets = list(numbers), list(nets)
+            cut = bisect_left(self._numbers, number)
+            popped.append((self._numbers[cut:], self._nets[cut:]))
+            del self._numbers[cut:], self._nets[cut:]
+        entries = [pair for numbers, nets in reversed(popped) for pair in zip(numbers, nets, strict=True)]
+        self.total -= sum(net for _, net in entries)
+        if entries and len(self) <= STARTUP_SAMPLE:
+            self._early = {}
+        return entries
+
+    def early_median(self, but: int | None) -> int | None:
+        """Median of the first kept net times of the run other than the entry `but`, ns; None where there is none."""
+        within = but is not None and but <= STARTUP_SAMPLE
+        size = STARTUP_SAMPLE + within
+        ordered = self._early.get(size)
+        if ordered is None:
+            ordered = self._early[size] = sorted(self.nets(0, size))
+        if within and but is not None:
+            at = bisect_left(ordered, self.nets(but, but + 1)[0])
+            ordered = ordered[:at] + ordered[at + 1 :]
+        return median(ordered, ordered=True) if ordered else None
+
+    def index_above(self, number: int) -> int:
+        """How many kept entries are numbered `number` or lower."""
+        if self._numbers and self._numbers[0] <= number:
+            return len(self._chunks) * CHUNK + bisect_left(self._numbers, number + 1)
+        at = bisect_left(self._chunks, number + 1, key=lambda chunk: chunk.numbers[-1])
+        if at == len(self._chunks):
+            return at * CHUNK
+        return at * CHUNK + bisect_left(self._chunks[at].entries()[0], number + 1)
+
+    def total_from(self, index: int) -> int:
+        """Sum of the net times of the entries from `index` on, ns; costs as much as the entries of one chunk."""
+        chunks = len(self._chunks)
+        at, within = divmod(index, CHUNK)
+        if at >= chunks:
+            return sum(self._nets[index - chunks * CHUNK :])
+        rest = sum(chunk.total for chunk in self._chunks[at + 1 :]) + sum(self._nets)
+        return rest + sum(self._chunks[at].entries()[1][within:])
+
+    def nets(self, start: int, stop: int) -> list[int]:
+        """Net times of the entries `start` to `stop` (clipped), ns."""
+        start, stop = max(0, start), min(stop, len(self))
+        found: list[int] = []
+        while start < stop:
+            at, within = divmod(start, CHUNK)
+            source = self._chunks[at].entries()[1] if at < len(self._chunks) else self._nets
+            taken = source[within : within + stop - start]
+            found.extend(taken)
+            start += len(taken)
+        return found
+
+    def number_at(self, index: int) -> int:
+        at, within = divmod(index, CHUNK)
+        return self._chunks[at].entries()[0][within] if at < len(self._chunks) else self._numbers[within]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for chunk in self._chunks:
+            yield from zip(*chunk.entries(), strict=True)
+        yield from zip(self._numbers, self._nets, strict=True)
+
+    def to_state(self) -> dict[str, Any]:
+        """The stack as plain data for a snapshot."""
+        chunks: list[Any] = []
+        for chunk in self._chunks:
+            numbers: list[int] = [chunk.numbers[0], chunk.numbers[-1]] if chunk.nets is None else list(chunk.numbers)
+            if isinstance(chunk.numbers, range):
+                numbers = [chunk.numbers.start, chunk.numbers.stop, chunk.numbers.step]
+            chunks.append([isinstance(chunk.numbers, range), numbers, None if chunk.nets is None else list(chunk.nets),
+                           chunk.count, chunk.total])
+        return {"chunks": chunks, "numbers": list(self._numbers), "nets": list(self._nets), "total": self.total}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Progress:
+        progress = cls()
+        for regular, numbers, nets, count, total in state["chunks"]:
+            held: Sequence[int] = range(*numbers) if regular else array("q", numbers)
+            progress._chunks.append(Chunk(held, None if nets is None else array("q", nets), count, total))
+        progress._numbers = list(state["numbers"])
+        progress._nets = list(state["nets"])
+        progress.total = state["total"]
+        return progress

@@ -1,0 +1,55 @@
+"""Statistics of net step times: median, ideal step time, deviation. All on bounded samples."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from otel_goodput.accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE
+
+# Scales the median absolute deviation to the standard deviation of a normal distribution.
+MAD_SCALE = 1.4826
+
+
+def median(values: Sequence[int], *, ordered: bool = False) -> int:
+    """Median of integers; the mean of the middle two, rounded down, for an even count."""
+    rising = values if ordered else sorted(values)
+    middle = len(rising) // 2
+    if len(rising) % 2:
+        return rising[middle]
+    return (rising[middle - 1] + rising[middle]) // 2
+
+
+def quantile(ordered: Sequence[int], q: float) -> float:
+    """The `q` quantile of rising values by linear interpolation."""
+    at = (len(ordered) - 1) * q
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def ideal_step_time(nets: Sequence[int]) -> float | None:
+    """Mean of the last 1,000 net times that are at most median + 3 x 1.4826 x MAD, in ns; None without steps.
+
+    `nets`: the latest kept net times in ns, oldest first.
+    """
+    recent = sorted(nets[-IDEAL_SAMPLE:])
+    if not recent:
+        return None
+    middle = statistics.median(recent)
+    spread = statistics.median([abs(net - middle) for net in recent])
+    limit = middle + 3 * MAD_SCALE * spread
+    usual = [net for net in recent if net <= limit]
+    return sum(usual) / len(usual)
+
+
+def step_time_deviation(nets: Sequence[int]) -> float | None:
+    """p90 of the last 100 net times less the median of the up to 1,000 before them, in ns, signed; None without steps.
+
+    With fewer than 100 steps, or none before the last 100: p90 less the median of what there is.
+    """
+    if not nets:
+        return None
+    recent = sorted(nets[-DEVIATION_SAMPLE:])
+    before = nets[-DEVIATION_SAMPLE - IDEAL_SAMPLE : -DEVIATION_SAMPLE]
+    return quantile(recent, 0.9) - statistics.median(before or recent)

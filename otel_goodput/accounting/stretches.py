@@ -1,0 +1,120 @@
+"""Stretches of progress and the start-up hidden in the first step of each (rule R5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_goodput.accounting.progress import Progress
+from otel_goodput.accounting.rules import STARTUP_SAMPLE
+from otel_goodput.accounting.stats import median
+
+
+class Life:
+    """What is known of one attempt that concerns its steps: was a compilation seen in it (then nothing is estimated)?"""
+
+    __slots__ = ("compiles_seen", "number", "steps_started")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.compiles_seen = False
+        self.steps_started = False
+
+
+class Stretch:
+    """Steps executed one after the other, from a start or a rollback to the next.
+
+    Attributes:
+        low, high: the stretch's region of the kept stack.
+        first_index: where its first completed step is kept, or None once it is lost.
+        first_net: net time of its first completed step in ns, or None as long as none has completed.
+        first_start: when that step started, ns.
+        pieces: own time of that step in order, as (ns, lenses open meanwhile); empty where there are no lenses.
+        lost: net times of the first lost steps other than the first completed one.
+    """
+
+    __slots__ = ("_known", "first_index", "first_net", "first_start", "high", "life", "lost", "low", "pieces")
+
+    def __init__(self, life: Life, low: int) -> None:
+        self.life = life
+        self.low = self.high = low
+        self.first_net: int | None = None
+        self.first_index: int | None = None
+        self.first_start = 0
+        self.pieces: list[tuple[int, int]] = []
+        self.lost: list[int] = []
+        self._known: int | None = None
+
+    def clone(self, life: Life) -> Stretch:
+        twin = Stretch.__new__(Stretch)
+        for name in ("low", "high", "first_net", "first_index", "first_start", "pieces", "_known"):
+            setattr(twin, name, getattr(self, name))
+        twin.life = life
+        twin.lost = self.lost.copy()
+        return twin
+
+    def grow(self) -> None:
+        """One more step of this stretch is kept, on top of the stack."""
+        self.high += 1
+        if self.high - self.low <= STARTUP_SAMPLE + 1:
+            self._known = None
+
+    def add_lost(self, net: int) -> None:
+        if len(self.lost) < STARTUP_SAMPLE:
+            self.lost.append(net)
+        self._known = None
+
+    def cut_to(self, length: int, popped: list[int]) -> None:
+        """The kept stack was cut to `length`; `popped` are the net times of what lay above it."""
+        if self.high <= length:
+            return
+        for index in range(max(self.low, length), self.high):
+            if index == self.first_index:
+                continue
+            if len(self.lost) >= STARTUP_SAMPLE:
+                break
+            self.lost.append(popped[index - length])
+        if self.first_index is not None and self.first_index >= length:
+            self.first_index = None
+        self.high = max(self.low, length) if self.low < length else length
+        self.low = min(self.low, length)
+        self._known = None
+
+    def make_room(self, index: int, own: bool) -> None:
+        """An entry was put into the stack at `index`; `own`: it is this stretch's."""
+        if self.low > index or (self.low == index and not own):
+            self.low += 1
+            self.high += 1
+        elif self.high > index or own:
+            self.high += 1
+        if self.first_index is not None and self.first_index >= index:
+            self.first_index += 1
+        self._known = None
+
+    def excess(self, progress: Progress) -> int:
+        """Seconds of the first completed step above the usual time of its stretch, ns (rule R5)."""
+        if self.first_net is None or self.life.compiles_seen:
+            return 0
+        if self._known is not None:
+            return self._known
+        others = self._others(progress) or self.lost
+        if others:
+            self._known = max(0, self.first_net - median(others))
+            return self._known
+        usual = progress.early_median(self.first_index)
+        return 0 if usual is None else max(0, self.first_net - usual)
+
+    def _others(self, progress: Progress) -> list[int]:
+        nets = progress.nets(self.low, min(self.high, self.low + STARTUP_SAMPLE + 1))
+        if self.first_index is not None:
+            del nets[self.first_index - self.low : self.first_index - self.low + 1]
+        return nets[:STARTUP_SAMPLE]
+
+    def to_state(self) -> list[Any]:
+        return [self.low, self.high, self.first_net, self.first_index, self.first_start, self.pieces, self.lost]
+
+    @classmethod
+    def from_state(cls, state: list[Any], life: Life) -> Stretch:
+        stretch = cls(life, state[0])
+        _, stretch.high, stretch.first_net, stretch.first_index, stretch.first_start, pieces, stretch.lost = state
+        stretch.pieces = [(duration, mask) for duration, mask in pieces]
+        return stretch

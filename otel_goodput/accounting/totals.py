@@ -1,0 +1,168 @@
+"""The answer: a run's account at one moment, as integers of ns, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, Category
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Wall time by category; the categories add up to `elapsed` exactly.
+
+    Attributes:
+        elapsed: ns.
+        categories: ns by category name, without ``custom``; every category of ``semconv.CATEGORIES`` is there.
+        custom: ns by custom name.
+        max_productive_step: highest kept step with time in it, None where there is none.
+        slice_efficiency: time-weighted share of slices by state; empty where no slice counts are known.
+    """
+
+    elapsed: int
+    categories: Mapping[str, int]
+    custom: Mapping[str, int]
+    max_productive_step: int | None = None
+    slice_efficiency: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def productive(self) -> int:
+        """ns."""
+        return self.categories[Category.PRODUCTIVE]
+
+    @property
+    def goodput(self) -> float | None:
+        """Productive share of the elapsed time; None where no time has passed."""
+        return self.productive / self.elapsed if self.elapsed else None
+
+    def rows(self) -> list[tuple[str, str, int]]:
+        """(category, custom name or '', ns) of every category and custom name that holds time."""
+        rows = [(name, "", duration) for name, duration in self.categories.items() if duration]
+        return rows + [(Category.CUSTOM, name, duration) for name, duration in self.custom.items() if duration]
+
+    def to_json(self) -> dict[str, Any]:
+        """`elapsed_s`, `goodput` and `seconds` as ACCOUNTING.md has them."""
+        seconds: dict[str, Any] = {name: duration / NS for name, duration in self.categories.items() if duration}
+        custom = {name: duration / NS for name, duration in self.custom.items() if duration}
+        if custom:
+            seconds[Category.CUSTOM] = custom
+        return {
+            "elapsed_s": self.elapsed / NS,
+            "goodput": self.goodput,
+            "seconds": seconds,
+            "max_productive_step": self.max_productive_step,
+            "slice_efficiency": dict(self.slice_efficiency),
+        }
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Net times of the latest kept steps (up to 1,000), ns."""
+
+    count: int
+    mean: float
+    min: int
+    median: float
+    p90: float
+    max: int
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The account of a run at one moment; times in ns unless said otherwise."""
+
+    at: int
+    started_at: int | None
+    ended: bool
+    run: Partition
+    excluded: int
+    overlapped_data_loading: int
+    last_step: int | None
+    in_flight_step: int | None
+    executed: int
+    kept: int
+    lost: int
+    attempts: int
+    disruptions: Mapping[str, int]
+    history: Sequence[Disruption]
+    ideal_step_time: float | None
+    step_time_deviation: float | None
+    step_time: StepTime | None
+    at_risk: int
+    recompilations: int
+    skewed_clocks: bool
+    windows: Sequence[tuple[int, int, Partition]] = ()
+    rolling: Sequence[tuple[int, Partition]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON answer of ACCOUNTING.md ("Timeline files"), seconds as floats."""
+        whole = self.run.to_json()
+        answer: dict[str, Any] = {
+            "elapsed_s": whole["elapsed_s"],
+            "goodput": whole["goodput"],
+            "seconds": whole["seconds"],
+            "excluded_s": self.excluded / NS,
+            "max_productive_step": self.run.max_productive_step,
+            "last_step": self.last_step,
+            "in_flight_step": self.in_flight_step,
+            "disruptions": sum(self.disruptions.values()),
+            "disruption_reasons": dict(self.disruptions),
+            "disruption_list": [
+                {
+                    "attempt": entry.attempt,
+                    "reason": entry.reason,
+                    "recovery_s": entry.recovery / NS,
+                    "wasted_s": entry.wasted / NS,
+                    "from_step": entry.from_step,
+                    "to_step": entry.to_step,
+                }
+                for entry in self.history
+            ],
+            "attempts": self.attempts,
+            "steps": {"executed": self.executed, "kept": self.kept, "lost": self.lost},
+            "ideal_step_time_s": _seconds(self.ideal_step_time),
+            "step_time_deviation_s": _seconds(self.step_time_deviation),
+            "at_risk_s": self.at_risk / NS,
+            "overlapped_data_loading_s": self.overlapped_data_loading / NS,
+            "recompilations": self.recompilations,
+            "skewed_clocks": self.skewed_clocks,
+            "windows": [
+                {"start": start / NS, "end": end / NS, **partition.to_json()} for start, end, partition in self.windows
+            ],
+        }
+        if self.run.slice_efficiency:
+            answer["slice_efficiency"] = dict(self.run.slice_efficiency)
+        if self.step_time is not None:
+            answer["step_time"] = {
+                "count": self.step_time.count,
+                "mean_s": self.step_time.mean / NS,
+                "min_s": self.step_time.min / NS,
+                "median_s": self.step_time.median / NS,
+                "p90_s": self.step_time.p90 / NS,
+                "max_s": self.step_time.max / NS,
+            }
+        return answer
+
+
+def _seconds(duration: float | None) -> float | None:
+    return None if duration is None else duration / NS
+
+
+def partition(
+    times: Mapping[int, int], names: Sequence[str], top: int | None, slices: Sequence[float]
+) -> Partition:
+    """A :class:`Partition` of `times`, ns by category number; `slices` are [known, stepping, available] ns."""
+    known, stepping, available = slices
+    return Partition(
+        elapsed=sum(times.values()),
+        categories={name: times.get(index, 0) for index, name in enumerate(CATEGORIES) if index != rules.CUSTOM},
+        custom={name: times[index] for index, name in enumerate(names, rules.FIXED) if times.get(index)},
+        max_productive_step=top,
+        slice_efficiency={SLICE_STEPPING: stepping / known, SLICE_AVAILABLE: available / known} if known else {},
+    )

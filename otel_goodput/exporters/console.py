@@ -1,0 +1,283 @@
+"""The `console` outlet: one line about the run, for people.
+
+On a terminal a progress line rewritten in place every second; elsewhere a line every metric interval. What the metrics
+do not hold is left out of the line, and with neither goodput nor time known there is no line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+
+from opentelemetry.sdk.metrics.export import (
+    ExponentialHistogramDataPoint,
+    HistogramDataPoint,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+)
+
+from otel_goodput.semconv import (
+    AT_RISK,
+    DISRUPTIONS,
+    GOODPUT_CATEGORY,
+    GOODPUT_CUSTOM_NAME,
+    GOODPUT_WINDOW,
+    RATIO,
+    STEP_DURATION,
+    STEP_MAX,
+    TIME,
+    WINDOW_RUN,
+    Category,
+)
+
+if TYPE_CHECKING:
+    from otel_goodput.exporters import Outlet, Surroundings
+
+TERMINAL_INTERVAL_MS: Final = 1000.0
+DEFAULT_COLUMNS: Final = 80
+
+# The step time shown is the mean of the steps that ended within about this time, so that it does not jump every second.
+STEP_TIME_WINDOW_NS: Final = 60 * 10**9
+
+SOURCES_SHOWN: Final = 3
+# What would print as "0.0 %".
+NEGLIGIBLE: Final = 0.0005
+
+SEPARATOR: Final = " · "
+
+
+def open_console(surroundings: Surroundings) -> Outlet:
+    """Open the outlet: metrics only, every second on a terminal."""
+    from otel_goodput.exporters import Outlet, OutletUnavailable, is_terminal
+
+    stream = surroundings.stream if surroundings.stream is not None else sys.stderr
+    if stream is None:
+        raise OutletUnavailable("console", "the process has no stderr")
+    terminal = is_terminal(stream)
+    return Outlet(
+        name="console",
+        span_exporter=None,
+        metric_exporter=ConsoleMetricExporter(stream, terminal=terminal),
+        interval_ms=TERMINAL_INTERVAL_MS if terminal else None,
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one line says. Seconds and shares (1 = all); None where it is not known."""
+
+    goodput: float | None = None
+    step: int | None = None
+    step_time: float | None = None
+    badput: tuple[tuple[str, float], ...] = ()
+    at_risk: float | None = None
+    disruptions: int = 0
+
+
+class ConsoleMetricExporter(MetricExporter):
+    """Writes one line per export to `stream`; with `terminal`, over the line before."""
+
+    def __init__(self, stream: TextIO, *, terminal: bool) -> None:
+        super().__init__()
+        self._stream = stream
+        self._terminal = terminal
+        self._steps = _StepTime()
+        # Cells of the progress line on the screen; 0 when there is none.
+        self._shown = 0
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object
+    ) -> MetricExportResult:
+        summary = _summarize(metrics_data, self._steps)
+        if summary is None:
+            return MetricExportResult.SUCCESS
+        if self._terminal:
+            text = render(summary, self._columns() - 1)  # in the last column some terminals wrap
+            cells = width(text)
+            written = self._write("\r" + text + " " * (self._shown - cells))
+            self._shown = cells
+        else:
+            written = self._write(render(summary) + "\n")
+        return MetricExportResult.SUCCESS if written else MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        if self._shown:
+            self._write("\n")
+            self._shown = 0
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or DEFAULT_COLUMNS
+        except (OSError, ValueError):
+            return DEFAULT_COLUMNS
+
+    def _write(self, text: str) -> bool:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        try:
+            text.encode(encoding)
+        except UnicodeError:
+            text = text.replace("·", "|").encode(encoding, "replace").decode(encoding)
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the reader of the pipe has gone, or the stream is closed
+            return False
+        return True
+
+
+# --- from metrics to figures ------------------------------------------------------------------------------------------
+
+
+class _Mark(NamedTuple):
+    time_ns: int
+    steps: int
+    seconds: float
+
+
+class _StepTime:
+    """Mean step time over the last while, from a cumulative histogram."""
+
+    def __init__(self) -> None:
+        self._marks: deque[_Mark] = deque([_Mark(0, 0, 0.0)])
+
+    def mean(self, point: HistogramDataPoint | ExponentialHistogramDataPoint) -> float | None:
+        mark = _Mark(point.time_unix_nano, point.count, point.sum)
+        marks = self._marks
+        if mark.steps < marks[-1].steps:  # another histogram took the place of the first
+            marks.clear()
+            marks.append(_Mark(0, 0, 0.0))
+        if mark.steps > marks[-1].steps:
+            marks.append(mark)
+        # The first mark may be older than the window, so that steps longer than the window have a mean too.
+        while len(marks) > 2 and marks[1].time_ns <= mark.time_ns - STEP_TIME_WINDOW_NS:
+            marks.popleft()
+        count = marks[-1].steps - marks[0].steps
+        return (marks[-1].seconds - marks[0].seconds) / count if count else None
+
+
+_Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint
+
+
+def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
+    points: dict[str, list[_Point]] = {}
+    for metric, point in _points(data):
+        points.setdefault(metric, []).append(point)
+
+    def numbers(name: str) -> Iterator[tuple[dict[str, object], float]]:
+        for point in points.get(name, ()):
+            if isinstance(point, NumberDataPoint):
+                yield dict(point.attributes or {}), point.value
+
+    productive = 0.0
+    lost: list[tuple[str, float]] = []
+    for attributes, value in numbers(TIME.name):
+        category = attributes.get(GOODPUT_CATEGORY)
+        if category == Category.PRODUCTIVE:
+            productive += value
+        else:
+            lost.append((str(attributes.get(GOODPUT_CUSTOM_NAME) or category), value))
+    elapsed = productive + sum(value for _, value in lost)
+
+    ratios = [value for attributes, value in numbers(RATIO.name) if attributes.get(GOODPUT_WINDOW) == WINDOW_RUN]
+    goodput = ratios[0] if ratios else productive / elapsed if elapsed > 0 else None
+    if goodput is None:
+        return None
+
+    shares = ((source, value / elapsed) for source, value in lost if value >= NEGLIGIBLE * elapsed > 0)
+    histograms = (point for point in points.get(STEP_DURATION.name, ()) if not isinstance(point, NumberDataPoint))
+    histogram = next(histograms, None)
+    return Summary(
+        goodput=goodput,
+        step=next((int(value) for _, value in numbers(STEP_MAX.name)), None),
+        step_time=steps.mean(histogram) if histogram is not None else None,
+        badput=tuple(sorted(shares, key=lambda share: -share[1])),
+        at_risk=next((value for _, value in numbers(AT_RISK.name)), None),
+        disruptions=int(sum(value for _, value in numbers(DISRUPTIONS.name))),
+    )
+
+
+def _points(data: MetricsData) -> Iterator[tuple[str, _Point]]:
+    for resource in data.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in metric.data.data_points:
+                    yield metric.name, point
+
+
+# --- from figures to a line -------------------------------------------------------------------------------------------
+
+
+def render(summary: Summary, columns: int | None = None) -> str:
+    """The line, at most `columns` cells wide: it gives up sources of badput first, then parts from the end."""
+    head = [f"goodput {_percent(summary.goodput)}"] if summary.goodput is not None else []
+    if summary.step is not None:
+        head.append(f"step {summary.step}")
+    if summary.step_time is not None:
+        head.append(f"{duration(summary.step_time)}/step")
+    tail = []
+    if summary.at_risk is not None and summary.at_risk > 0:
+        tail.append(f"at risk {duration(summary.at_risk)}")
+    if summary.disruptions:
+        tail.append(f"{summary.disruptions} disruption{'s' if summary.disruptions > 1 else ''}")
+
+    sources = [f"{_printable(source)} {_percent(share)}" for source, share in summary.badput[:SOURCES_SHOWN]]
+    line = _line(head, sources, tail)
+    if columns is None:
+        return line
+    while width(line) > columns and (len(sources) > 1 or tail or sources or head):
+        if len(sources) > 1:
+            sources.pop()
+        elif tail:
+            tail.pop()
+        elif sources:
+            sources.pop()
+        else:
+            head.pop()
+        line = _line(head, sources, tail)
+    return line
+
+
+def _line(head: list[str], sources: list[str], tail: list[str]) -> str:
+    return SEPARATOR.join([*head, *([f"badput: {', '.join(sources)}"] if sources else []), *tail])
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them, two or three digits: `310 ms`, `3.1 s`, `42 s`, `12.5 min`, `3.2 h`."""
+    if seconds < 0.0995:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 119.5:
+        return f"{seconds:.0f} s"
+    if seconds < 5970:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _printable(text: str) -> str:
+    """A user's name must not move the cursor."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def width(text: str) -> int:
+    """Cells that `text` takes on a terminal."""
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text.replace("\r", "")
+    )

@@ -1,0 +1,130 @@
+"""What holds for every exporter, whoever wrote it: silent after a fork, never raising, losses counted.
+
+The SDK's processors and readers start their threads anew in a forked child (a data loader's worker, say), where they
+would export the parent's totals a second time, over connections that belong to the parent.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Sequence
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+_logger = logging.getLogger(__name__)
+
+
+class _Ground:
+    """The part that both fences share: whose process this is, and how errors are told."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pid = os.getpid()
+        self._told = False
+
+    def owned(self) -> bool:
+        return os.getpid() == self._pid
+
+    def tell(self, doing: str, error: Exception) -> None:
+        """Log the first error; the ones after it are only counted."""
+        if not self._told:
+            self._told = True
+            _logger.warning("outlet %s: %s failed: %s: %s", self._name, doing, type(error).__name__, error)
+
+
+class SpanFence(SpanExporter):
+    """A span exporter behind the fence. `dropped` counts the spans of failed exports."""
+
+    def __init__(self, name: str, exporter: SpanExporter) -> None:
+        self._ground = _Ground(name)
+        self._exporter = exporter
+        # Exporters of other makers differ in whether their shutdown takes a time.
+        self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
+        self.dropped = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if not self._ground.owned():
+            return SpanExportResult.FAILURE
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:
+            self._ground.tell("exporting spans", error)
+            result = SpanExportResult.FAILURE
+        if result is not SpanExportResult.SUCCESS:
+            self.dropped += len(spans)
+        return result
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        if not self._ground.owned():
+            return True
+        try:
+            return self._exporter.force_flush(timeout_millis)
+        except Exception as error:
+            self._ground.tell("flushing spans", error)
+            return False
+
+    def shutdown(self, timeout_millis: float = 30_000) -> None:
+        if not self._ground.owned():
+            return
+        try:
+            if self._timed:
+                self._exporter.shutdown(timeout_millis=timeout_millis)  # type: ignore[call-arg]
+            else:
+                self._exporter.shutdown()
+        except Exception as error:
+            self._ground.tell("closing spans", error)
+
+
+class MetricFence(MetricExporter):
+    """A metric exporter behind the fence. `dropped` counts the data points of failed exports."""
+
+    def __init__(self, name: str, exporter: MetricExporter) -> None:
+        # The reader asks its exporter for these two under just these names.
+        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        self._ground = _Ground(name)
+        self._exporter = exporter
+        self.dropped = 0
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object
+    ) -> MetricExportResult:
+        if not self._ground.owned():
+            return MetricExportResult.FAILURE
+        try:
+            result = self._exporter.export(metrics_data, timeout_millis=timeout_millis, **kwargs)
+        except Exception as error:
+            self._ground.tell("exporting metrics", error)
+            result = MetricExportResult.FAILURE
+        if result is not MetricExportResult.SUCCESS:
+            self.dropped += sum(
+                len(metric.data.data_points)
+                for resource in metrics_data.resource_metrics
+                for scope in resource.scope_metrics
+                for metric in scope.metrics
+            )
+        return result
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        if not self._ground.owned():
+            return True
+        try:
+            return self._exporter.force_flush(timeout_millis)
+        except Exception as error:
+            self._ground.tell("flushing metrics", error)
+            return False
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        if not self._ground.owned():
+            return
+        # The SDK's reader gives the time (ms) under the name `timeout`.
+        given = kwargs.pop("timeout", timeout_millis)
+        try:
+            self._exporter.shutdown(
+                timeout_millis=float(given) if isinstance(given, (int, float)) else timeout_millis, **kwargs
+            )
+        except Exception as error:
+            self._ground.tell("closing metrics", error)

@@ -1,0 +1,221 @@
+"""The `file` outlet: OTLP JSON lines, one export request a line, as the collector's `otlp_json_file` receiver reads it.
+
+One file for each attempt, process and signal, in parts: `traces-attempt0000-p0000.jsonl`, then `….1.jsonl`,
+`….2.jsonl`, all matched by `traces-*.jsonl`. Nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry.sdk.metrics import Histogram
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput.exporters.otlp_json import Json, encode_metrics, encode_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from otel_goodput.exporters import Outlet, Surroundings
+
+_logger = logging.getLogger(__name__)
+
+DEFAULT_MAX_BYTES: Final = 64 * 2**20
+_MODE: Final = 0o600
+_BLOCK: Final = 64 * 2**10
+
+
+def open_file(surroundings: Surroundings) -> Outlet:
+    """Open the outlet. Raises OutletUnavailable where no directory is known. The first export makes the file."""
+    from otel_goodput.exporters import Outlet, OutletUnavailable
+
+    directory = surroundings.directory
+    if directory is None:
+        raise OutletUnavailable("file", "no local directory is known", "set OTEL_GOODPUT_DIR to a local path")
+    suffix = f"attempt{surroundings.attempt:04d}-p{surroundings.process_index:04d}"
+    return Outlet(
+        name="file",
+        span_exporter=FileSpanExporter(directory, f"traces-{suffix}"),
+        metric_exporter=FileMetricExporter(directory, f"metrics-{suffix}"),
+    )
+
+
+class LineFile:
+    """Appends whole lines to a file in numbered parts. Safe to use from several threads; one process is to write it."""
+
+    def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self._directory = directory
+        self._stem = stem
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+        self._part: int | None = None
+
+    def append(self, line: bytes) -> None:
+        """Append `line`, newline included, with one write; a part of it never stays. Raises OSError.
+
+        After an error the file is opened anew by the next call, so that a disk that came back is used again.
+        """
+        with self._lock:
+            try:
+                self._write(line)
+            except OSError:
+                self._close()
+                raise
+
+    def sync(self) -> None:
+        """Bring to the disk what was appended. Raises OSError."""
+        with self._lock:
+            if self._fd is not None:
+                os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the file; a later append opens it again."""
+        with self._lock:
+            self._close()
+
+    def _write(self, line: bytes) -> None:
+        fd = self._opened()
+        size = os.fstat(fd).st_size
+        if size and size + len(line) > self._max_bytes:
+            self._close()
+            self._part = (self._part or 0) + 1
+            fd = self._opened()
+            size = os.fstat(fd).st_size
+        written = os.write(fd, line)
+        if written != len(line):
+            os.ftruncate(fd, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _opened(self) -> int:
+        # Without links the file was deleted under us, and what is written to it is lost.
+        if self._fd is not None and os.fstat(self._fd).st_nlink == 0:
+            self._close()
+        if self._fd is None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            if self._part is None:
+                self._part = self._last_part()
+            path = self._directory / (f"{self._stem}.{self._part}.jsonl" if self._part else f"{self._stem}.jsonl")
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
+            _cut_torn_tail(self._fd)
+        return self._fd
+
+    def _last_part(self) -> int:
+        """The part that an earlier life of this attempt was at."""
+        pattern = re.compile(re.escape(self._stem) + r"\.(\d+)\.jsonl")
+        parts = [int(found[1]) for path in self._directory.iterdir() if (found := pattern.fullmatch(path.name))]
+        return max(parts, default=0)
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            os.close(fd)
+
+
+def _cut_torn_tail(fd: int) -> None:
+    """Cut the file after its last newline: a process that died while writing may have left half a line."""
+    size = end = os.fstat(fd).st_size
+    keep = 0
+    while end > 0:
+        start = max(end - _BLOCK, 0)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            keep = start + newline + 1
+            break
+        end = start
+    if keep != size:
+        os.ftruncate(fd, keep)
+
+
+class _Lines:
+    """Requests to lines, and failures to log: the part that both exporters share."""
+
+    def __init__(self, file: LineFile, place: Path) -> None:
+        self._file = file
+        self._place = place
+        self._told = False
+
+    def write(self, request: Json) -> bool:
+        text = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        try:
+            # Text from the system may hold lone surrogates, which UTF-8 cannot.
+            self._file.append(text.encode("utf-8", "replace") + b"\n")
+        except OSError as error:
+            self.tell(error)
+            return False
+        return True
+
+    def flush(self) -> bool:
+        try:
+            self._file.sync()
+        except OSError as error:
+            self.tell(error)
+            return False
+        return True
+
+    def close(self) -> None:
+        self.flush()
+        try:
+            self._file.close()
+        except OSError as error:
+            self.tell(error)
+
+    def tell(self, error: Exception) -> None:
+        """Log the first failure only: a full disk stays full for long."""
+        if not self._told:
+            self._told = True
+            _logger.warning(
+                "cannot write telemetry to %s, will go on trying: %s: %s", self._place, type(error).__name__, error
+            )
+
+
+class FileSpanExporter(SpanExporter):
+    """Writes spans to `directory`/`stem`*.jsonl. Only a part that holds one batch alone may exceed `max_bytes`."""
+
+    def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self._lines = _Lines(LineFile(directory, stem, max_bytes), directory / stem)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        request, errors = encode_spans(spans)
+        for error in errors:
+            self._lines.tell(error)
+        if not request["resourceSpans"]:  # nothing to write: no spans, or none that could be encoded
+            return SpanExportResult.FAILURE if errors else SpanExportResult.SUCCESS
+        return SpanExportResult.SUCCESS if self._lines.write(request) else SpanExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._lines.flush()
+
+    def shutdown(self) -> None:
+        self._lines.close()
+
+
+class FileMetricExporter(MetricExporter):
+    """Writes metrics like :class:`FileSpanExporter`: cumulative, and histograms exponential."""
+
+    def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        super().__init__(preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
+        self._lines = _Lines(LineFile(directory, stem, max_bytes), directory / stem)
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object
+    ) -> MetricExportResult:
+        written = self._lines.write(encode_metrics(metrics_data))
+        return MetricExportResult.SUCCESS if written else MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return self._lines.flush()
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        self._lines.close()

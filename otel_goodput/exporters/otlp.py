@@ -1,0 +1,92 @@
+"""The `otlp` outlet: OpenTelemetry's own exporters over gRPC or HTTP, by the standard variables.
+
+Endpoints, headers, certificates, compression, temporality: the exporters read OTEL_EXPORTER_OTLP_* of the process
+themselves. Two things are added: the choice between gRPC and HTTP, and a timeout that fits the grace period.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from otel_goodput.exporters import Outlet, Surroundings
+
+_logger = logging.getLogger(__name__)
+
+GRPC: Final = "grpc"
+HTTP: Final = "http/protobuf"
+EXPORTER_MODULES: Final[dict[str, str]] = {
+    GRPC: "opentelemetry.exporter.otlp.proto.grpc",
+    HTTP: "opentelemetry.exporter.otlp.proto.http",
+}
+
+DEFAULT_TIMEOUT_S: Final = 10.0
+
+# At the stop one export may be under way already and the last one follows it. Both must end inside the grace period.
+SHARE_OF_GRACE: Final = 0.4
+MIN_TIMEOUT_S: Final = 0.1
+
+# Variables already complained about: they are looked at once a signal, and by `auto` as well.
+_told: set[tuple[str, str]] = set()
+
+_HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+
+
+def open_otlp(surroundings: Surroundings) -> Outlet:
+    """Open the outlet. Raises ImportError where the extra `otlp` is not installed."""
+    from otel_goodput.exporters import Outlet
+
+    environ, grace = surroundings.environ, surroundings.grace_period_s
+    traces = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'traces')]}.trace_exporter")
+    metrics = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'metrics')]}.metric_exporter")
+    return Outlet(
+        name="otlp",
+        span_exporter=traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace)),
+        metric_exporter=metrics.OTLPMetricExporter(
+            timeout=timeout(environ, "metrics", grace), preferred_aggregation=_aggregation(environ)
+        ),
+    )
+
+
+def protocol(environ: Mapping[str, str], signal: str) -> str:
+    """`grpc` or `http/protobuf` for `traces` or `metrics`. A value that is neither warns and counts as not set."""
+    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        value = environ.get(variable, "").strip().lower()
+        if value in EXPORTER_MODULES:
+            return value
+        if value and (variable, value) not in _told:
+            _told.add((variable, value))
+            _logger.warning("%s=%s is not supported (%s), ignored", variable, value, ", ".join(EXPORTER_MODULES))
+    return GRPC
+
+
+def timeout(environ: Mapping[str, str], signal: str, grace_period_s: float) -> float:
+    """Seconds that one export may take: the configured ones, but never more than fits twice into the grace period.
+
+    The variables are read in seconds, as Python's exporters do (the specification says milliseconds; a value meant so
+    is cut to what the grace period allows).
+    """
+    seconds = DEFAULT_TIMEOUT_S
+    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"):
+        try:
+            value = float(environ.get(variable, ""))
+        except ValueError:
+            continue
+        if math.isfinite(value) and value > 0:
+            seconds = value
+            break
+    return max(min(seconds, grace_period_s * SHARE_OF_GRACE), MIN_TIMEOUT_S)
+
+
+def _aggregation(environ: Mapping[str, str]) -> dict[type, Any] | None:
+    """Exponential histograms, unless the standard variable asks for something."""
+    if environ.get(_HISTOGRAM_VARIABLE):
+        return None
+    from opentelemetry.sdk.metrics import Histogram
+    from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+
+    return {Histogram: ExponentialBucketHistogramAggregation()}

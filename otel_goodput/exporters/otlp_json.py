@@ -1,0 +1,300 @@
+"""OTLP in its JSON form, made from the SDK's spans and metrics without protobuf.
+
+The mapping is that of the OTLP specification: proto3 JSON with lowerCamelCase names, except that trace and span ids are
+hex, and enums are always integers. 64-bit integers are decimal strings, bytes values base64, doubles that JSON does not
+know the strings NaN, Infinity, -Infinity. Fields that hold their default are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics import Exemplar
+from opentelemetry.sdk.metrics.export import (
+    ExponentialHistogram,
+    ExponentialHistogramDataPoint,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    Sum,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind
+
+Json = dict[str, Any]
+
+# The API's SpanKind starts at 0, the protocol's at 1 (0 is "unspecified").
+_KINDS: Final[dict[SpanKind, int]] = {
+    SpanKind.INTERNAL: 1,
+    SpanKind.SERVER: 2,
+    SpanKind.CLIENT: 3,
+    SpanKind.PRODUCER: 4,
+    SpanKind.CONSUMER: 5,
+}
+
+# SpanFlags: whether it is known that the parent (or linked) context is remote, and whether it is.
+_HAS_IS_REMOTE: Final = 0x100
+_IS_REMOTE: Final = 0x200
+
+_INT64: Final = range(-(2**63), 2**63)
+_UINT64_MAX: Final = 2**64 - 1
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def encode_value(value: object) -> Json:
+    """An AnyValue. What the protocol has no place for (an int beyond 64 bits, an object) becomes its text."""
+    if value is None:
+        return {}
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, str):
+        return {"stringValue": value}
+    if isinstance(value, int):
+        return {"intValue": _decimal(value)} if value in _INT64 else {"stringValue": _decimal(value)}
+    if isinstance(value, float):
+        return {"doubleValue": _double(value)}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"bytesValue": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, Mapping):
+        return {"kvlistValue": {"values": [{"key": str(key), "value": encode_value(v)} for key, v in value.items()]}}
+    if isinstance(value, (Sequence, Set)):
+        return {"arrayValue": {"values": [encode_value(item) for item in value]}}
+    # Scalars of array libraries are not Python's own int and float.
+    if isinstance(value, numbers.Integral):
+        return encode_value(int(value))
+    if isinstance(value, numbers.Real):
+        return encode_value(float(value))
+    return {"stringValue": str(value)}
+
+
+def _decimal(value: int) -> str:
+    return format(int(value), "d")  # not str(): an IntEnum's is its name on Python 3.10
+
+
+def _double(value: float) -> float | str:
+    value = float(value)
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _attributes(attributes: Mapping[str, Any] | None) -> list[Json]:
+    return [{"key": key, "value": encode_value(value)} for key, value in attributes.items()] if attributes else []
+
+
+def _unsigned(value: int | None) -> str:
+    """A fixed64 or uint64; what lies outside (a clock before 1970) goes to the nearest value inside."""
+    return _decimal(min(max(value or 0, 0), _UINT64_MAX))
+
+
+def _trimmed(message: Json) -> Json:
+    """Without the fields that hold their default. Not for a `oneof` or optional fields: there 0 is a value."""
+    return {key: value for key, value in message.items() if value not in (None, "", 0, [])}
+
+
+# --- spans ------------------------------------------------------------------------------------------------------------
+
+
+def encode_spans(spans: Iterable[ReadableSpan]) -> tuple[Json, list[Exception]]:
+    """An ExportTraceServiceRequest, and the errors of the spans that could not be encoded and are not in it."""
+    errors: list[Exception] = []
+    # By identity: the SDK's hash of a resource costs a json.dumps of its attributes, for each span.
+    resources: dict[int, tuple[Resource, dict[int, tuple[InstrumentationScope | None, list[Json]]]]] = {}
+    for span in spans:
+        try:
+            encoded = _span(span)
+        except Exception as error:  # one bad span must not cost the batch
+            errors.append(error)
+            continue
+        _, scopes = resources.setdefault(id(span.resource), (span.resource, {}))
+        scope = span.instrumentation_scope
+        scopes.setdefault(id(scope), (scope, []))[1].append(encoded)
+    request = {
+        "resourceSpans": [
+            _trimmed({
+                "resource": _resource(resource),
+                "scopeSpans": [
+                    _trimmed({"scope": _scope(scope), "spans": members, "schemaUrl": scope.schema_url if scope else ""})
+                    for scope, members in scopes.values()
+                ],
+                "schemaUrl": resource.schema_url,
+            })
+            for resource, scopes in resources.values()
+        ]
+    }
+    return request, errors
+
+
+def _span(span: ReadableSpan) -> Json:
+    context = span.context
+    if context is None:
+        raise ValueError(f"span {span.name!r} has no context")
+    return _trimmed({
+        **_ids(context),
+        "traceState": context.trace_state.to_header() if context.trace_state else "",
+        "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
+        "flags": _flags(span.parent),
+        "name": str(span.name),
+        "kind": _KINDS[span.kind],
+        "startTimeUnixNano": _unsigned(span.start_time),
+        "endTimeUnixNano": _unsigned(span.end_time),
+        "attributes": _attributes(span.attributes),
+        "droppedAttributesCount": span.dropped_attributes,
+        "events": [_event(event) for event in span.events],
+        "droppedEventsCount": span.dropped_events,
+        "links": [_link(link) for link in span.links],
+        "droppedLinksCount": span.dropped_links,
+        "status": _trimmed({"code": span.status.status_code.value, "message": span.status.description}),
+    })
+
+
+def _ids(context: SpanContext) -> Json:
+    return {"traceId": f"{context.trace_id:032x}", "spanId": f"{context.span_id:016x}"}
+
+
+def _flags(context: SpanContext | None) -> int:
+    return _HAS_IS_REMOTE | (_IS_REMOTE if context is not None and context.is_remote else 0)
+
+
+def _event(event: Event) -> Json:
+    return _trimmed({
+        "timeUnixNano": _unsigned(event.timestamp),
+        "name": event.name,
+        "attributes": _attributes(event.attributes),
+        "droppedAttributesCount": event.dropped_attributes,
+    })
+
+
+def _link(link: Link) -> Json:
+    return _trimmed({
+        **_ids(link.context),
+        "traceState": link.context.trace_state.to_header() if link.context.trace_state else "",
+        "attributes": _attributes(link.attributes),
+        "droppedAttributesCount": link.dropped_attributes,
+        "flags": _flags(link.context),
+    })
+
+
+def _resource(resource: Resource) -> Json:
+    return _trimmed({"attributes": _attributes(resource.attributes)})
+
+
+def _scope(scope: InstrumentationScope | None) -> Json:
+    if scope is None:
+        return {}
+    return _trimmed({"name": scope.name, "version": scope.version, "attributes": _attributes(scope.attributes)})
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def encode_metrics(data: MetricsData) -> Json:
+    """An ExportMetricsServiceRequest. Metrics of kinds that the SDK may bring in future are left out."""
+    return {
+        "resourceMetrics": [
+            _trimmed({
+                "resource": _resource(resource.resource),
+                "scopeMetrics": [
+                    _trimmed({
+                        "scope": _scope(scope.scope),
+                        "metrics": [encoded for metric in scope.metrics if (encoded := _metric(metric))],
+                        "schemaUrl": scope.schema_url,
+                    })
+                    for scope in resource.scope_metrics
+                ],
+                "schemaUrl": resource.schema_url,
+            })
+            for resource in data.resource_metrics
+        ]
+    }
+
+
+def _metric(metric: Metric) -> Json | None:
+    data: object = metric.data  # not the union the SDK declares: it may grow
+    body: Json
+    if isinstance(data, Gauge):
+        kind, body = "gauge", {"dataPoints": [_number_point(point, start=False) for point in data.data_points]}
+    elif isinstance(data, Sum):
+        kind, body = "sum", {"dataPoints": [_number_point(point) for point in data.data_points]}
+        if data.is_monotonic:
+            body["isMonotonic"] = True
+    elif isinstance(data, Histogram):
+        kind, body = "histogram", {"dataPoints": [_histogram_point(point) for point in data.data_points]}
+    elif isinstance(data, ExponentialHistogram):
+        kind, body = "exponentialHistogram", {"dataPoints": [_exponential_point(point) for point in data.data_points]}
+    else:
+        return None
+    if not isinstance(data, Gauge):
+        body["aggregationTemporality"] = int(data.aggregation_temporality)
+    head = _trimmed({"name": metric.name, "description": metric.description, "unit": metric.unit})
+    return {**head, kind: body}
+
+
+def _number(value: float) -> Json:
+    return {"asInt": _decimal(value)} if isinstance(value, int) else {"asDouble": _double(value)}
+
+
+def _point(point: NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint, *, start: bool = True) -> Json:
+    return _trimmed({
+        "attributes": _attributes(point.attributes),
+        "startTimeUnixNano": _unsigned(point.start_time_unix_nano) if start else "",
+        "timeUnixNano": _unsigned(point.time_unix_nano),
+        "exemplars": [_exemplar(exemplar) for exemplar in point.exemplars],
+    })
+
+
+def _exemplar(exemplar: Exemplar) -> Json:
+    message = _trimmed({
+        "filteredAttributes": _attributes(exemplar.filtered_attributes),
+        "timeUnixNano": _unsigned(exemplar.time_unix_nano),
+    })
+    if exemplar.span_id is not None and exemplar.trace_id is not None:
+        message |= {"spanId": f"{exemplar.span_id:016x}", "traceId": f"{exemplar.trace_id:032x}"}
+    return {**message, **_number(exemplar.value)}
+
+
+def _number_point(point: NumberDataPoint, *, start: bool = True) -> Json:
+    return {**_point(point, start=start), **_number(point.value)}
+
+
+def _extent(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> Json:
+    # sum, min and max are optional fields: 0 is a value there, and not the same as nothing.
+    return {name: _double(getattr(point, name)) for name in ("sum", "min", "max") if getattr(point, name) is not None}
+
+
+def _histogram_point(point: HistogramDataPoint) -> Json:
+    return {
+        **_point(point),
+        "count": _unsigned(point.count),
+        **_extent(point),
+        "bucketCounts": [_unsigned(count) for count in point.bucket_counts],
+        "explicitBounds": [_double(bound) for bound in point.explicit_bounds],
+    }
+
+
+def _exponential_point(point: ExponentialHistogramDataPoint) -> Json:
+    buckets = {
+        side: {"offset": half.offset, "bucketCounts": [_unsigned(count) for count in half.bucket_counts]}
+        for side, half in (("positive", point.positive), ("negative", point.negative))
+        if half.bucket_counts
+    }
+    return {
+        **_point(point),
+        "count": _unsigned(point.count),
+        **_extent(point),
+        "scale": point.scale,
+        "zeroCount": _unsigned(point.zero_count),
+        **({"flags": point.flags} if point.flags else {}),
+        **buckets,
+    }

@@ -1,0 +1,265 @@
+"""Offline: a timeline in the neutral form, or a journal, through the same ledger as the live job.
+
+The neutral form is one JSON object a phase (see ACCOUNTING, "Timeline files")::
+
+    {"kind": "step", "start": 32.0, "end": 35.0, "step": 0, "attempt": 1}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from otel_goodput.accounting import balance, rules
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.cursor import NEVER, Cursor
+from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.semconv import Phase
+
+logger = logging.getLogger(__name__)
+
+_HEARTBEAT: Final = "heartbeat"
+_SLICE_COUNTS: Final = "slice_counts"
+_OPEN: Final = NEVER
+
+Row = Mapping[str, Any]
+Window = tuple[float, float]
+
+
+class Interval:
+    """A row in integers of ns; `end` is ``_OPEN`` where it never ended (or not before the question was asked)."""
+
+    __slots__ = ("attempt", "device_end", "end", "flags", "name", "phase", "start", "step")
+
+    def __init__(self, start: int, end: int, phase: int, attempt: int, step: int, name: str, flags: int, device: int):
+        self.start = start
+        self.end = end
+        self.phase = phase
+        self.attempt = attempt
+        self.step = step
+        self.name = name
+        self.flags = flags
+        self.device_end = device
+
+
+def replay(
+    rows: Iterable[Row],
+    *,
+    at: float | None = None,
+    windows: Sequence[Window] = (),
+    exclusions: Sequence[Window] = (),
+    ideal_step_time: float | None = None,
+) -> dict[str, Any]:
+    """Account for a timeline in the neutral form.
+
+    Args:
+        rows: phases in any order.
+        at: time of the question in the rows' seconds; by default the latest time in them.
+        windows: (start, end) pairs in seconds to account for on their own (rule R8).
+        exclusions: (start, end) pairs in seconds to leave out (rule R7).
+        ideal_step_time: seconds, instead of the estimate.
+
+    Returns:
+        the JSON answer of ACCOUNTING.
+
+    Raises:
+        ValueError: a window that ends before it starts.
+    """
+    return timeline_totals(
+        rows, at=at, windows=windows, exclusions=exclusions, ideal_step_time=ideal_step_time
+    ).to_json()
+
+
+def timeline_totals(
+    rows: Iterable[Row],
+    *,
+    at: float | None = None,
+    windows: Sequence[Window] = (),
+    exclusions: Sequence[Window] = (),
+    ideal_step_time: float | None = None,
+) -> Totals:
+    """As :func:`replay`, as integers of ns."""
+    timeline = Timeline(rows)
+    return account(
+        timeline.events(None if at is None else _ns(at)),
+        at=timeline.latest if at is None else _ns(at),
+        windows=[(_ns(a), _ns(b)) for a, b in windows],
+        exclusions=[(_ns(a), _ns(b)) for a, b in exclusions],
+        ideal_step_time=None if ideal_step_time is None else ideal_step_time * NS,
+    )
+
+
+def account(
+    events: Iterable[Event],
+    *,
+    at: int | None,
+    windows: Sequence[tuple[int, int]] = (),
+    exclusions: Sequence[tuple[int, int]] = (),
+    ideal_step_time: float | None = None,
+) -> Totals:
+    """Account for events in the order of attempt and time, with exact windows and exclusions; all times in ns."""
+    for start, end in (*windows, *exclusions):
+        if end < start:
+            raise ValueError(f"a window must not end before it starts: {start / NS} .. {end / NS}")
+    edges = [(time, 0, opens) for start, end in exclusions for time, opens in ((start, True), (end, False))]
+    for lens, (start, end) in enumerate(windows, 1):
+        edges += [(start, lens, True), (end, lens, False)]
+    cursor = Cursor(edges=sorted(edge for edge in edges), lenses=1 + len(windows))
+    for event in events:
+        cursor.apply(event)
+    if at is not None:
+        cursor.advance(at)
+    return balance.draw(cursor, windows, ideal_step_time, at)
+
+
+class Timeline:
+    """Rows of the neutral form, checked and in order.
+
+    Attributes:
+        latest: latest time of the leader's rows, ns; None where there is none.
+        dropped: rows that could not be understood.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.dropped = 0
+        self.latest: int | None = None
+        self._intervals: list[Interval] = []
+        self._signs: list[tuple[int, int, Event]] = []  # (attempt, time, event) of heartbeats and slice counts
+        for row in rows:
+            try:
+                self._add(row)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                self.dropped += 1
+                if self.dropped == 1:
+                    logger.warning("a row of the timeline is left out: %r: %s", row, error)
+        if self.dropped > 1:
+            logger.warning("%d rows of the timeline are left out", self.dropped)
+
+    def _add(self, row: Row) -> None:
+        if row.get("process"):
+            return
+        kind = row["kind"]
+        start = _time_of(row, "start")
+        if start is None:
+            raise ValueError("no start")
+        attempt = int(row.get("attempt") or 1)
+        latest = start
+        if kind == _HEARTBEAT:
+            self._signs.append((attempt, start, Event(start, ev.HEARTBEAT)))
+        elif kind == _SLICE_COUNTS:
+            active, available, total = (int(row[name]) for name in ("active", "available", "total"))
+            self._signs.append((attempt, start, Event(start, ev.SLICES, 0, available, active, 0, total)))
+        else:
+            phase = rules.PHASE_INDEX[kind]
+            end = _time_of(row, "end")
+            device = _time_of(row, "device_end")
+            given = row.get("step")
+            step = ev.NO_STEP if given is None else int(given)
+            if phase == rules.STEP and step < 0:
+                raise ValueError("a step needs a number from 0")
+            blocking = row.get("blocking")
+            flags = ev.NONBLOCKING if blocking is False else 0
+            if phase == rules.DATA_LOADING and blocking is None:
+                flags = _UNSAID
+            if end is not None:
+                end = max(start, end)
+            latest = max(start, end or start, device or start)
+            self._intervals.append(
+                Interval(start, _OPEN if end is None else end, phase, attempt, step, str(row.get("name") or ""), flags,
+                         0 if device is None or phase != rules.STEP else max(start, device, 1))
+            )
+        self.latest = latest if self.latest is None else max(self.latest, latest)
+
+    def events(self, at: int | None = None) -> Iterator[Event]:
+        """The rows as events in the order of attempt and time, as they were known at `at` (ns)."""
+        boundaries: list[tuple[int, int, int, int, int, Event]] = []
+        known = self._known(at)
+        for key, interval in enumerate(known, 1):
+            start = Event(interval.start, ev.START, interval.phase, key, interval.step, interval.flags, interval.device_end,
+                          interval.name)
+            # Ties: what ends later is the outer phase; a phase without length ends after it started.
+            boundaries.append((interval.attempt, interval.start, 1, -interval.end, key, start))
+            if interval.end != _OPEN:
+                order = 2 if interval.end == interval.start else 0
+                order = 3 if interval.phase == rules.JOB else order
+                boundaries.append((interval.attempt, interval.end, order, 0, key, Event(interval.end, ev.END, 0, key)))
+        for attempt, time, event in self._signs:
+            if at is None or time <= at:
+                boundaries.append((attempt, time, 1, 0, 0, event))
+        boundaries.sort(key=lambda boundary: boundary[:5])
+        attempt = None
+        for boundary in boundaries:
+            if boundary[0] != attempt:
+                attempt = boundary[0]
+                yield Event(boundary[1], ev.ATTEMPT, step=attempt)
+            yield boundary[5]
+
+    def _known(self, at: int | None) -> list[Interval]:
+        """The intervals that had begun by `at`, each once, with the ends known by then."""
+        seen: set[tuple[Any, ...]] = set()
+        known: list[Interval] = []
+        steps: list[Interval] = []
+        for interval in sorted(self._intervals, key=lambda one: (one.attempt, one.start, one.phase != rules.STEP, -one.end)):
+            if at is not None and interval.start > at:
+                continue
+            identity = tuple(getattr(interval, name) for name in Interval.__slots__)
+            if identity in seen:
+                continue
+            seen.add(identity)
+            end = interval.end if at is None or interval.end <= at else _OPEN
+            device = interval.device_end if at is None or interval.device_end <= at else _OPEN
+            flags = interval.flags
+            current = Interval(interval.start, end, interval.phase, interval.attempt, interval.step, interval.name, flags,
+                               device)
+            if interval.phase == rules.STEP:
+                steps = [step for step in steps if step.attempt == interval.attempt and step.end >= interval.start]
+                steps.append(current)
+            elif flags == _UNSAID:
+                # A timeline has no threads: a load inside a step is taken for a prefetch.
+                inside = any(step.attempt == interval.attempt and step.end >= end for step in steps)
+                current.flags = ev.NONBLOCKING if inside else 0
+            known.append(current)
+        return known
+
+
+_UNSAID: Final = 1 << 8  # a data load of which nobody said whether it blocks
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * NS)
+
+
+def _time_of(row: Row, name: str) -> int | None:
+    """Time `name` of a row in ns, from `name`_ns or from seconds."""
+    exact = row.get(f"{name}_ns")
+    if exact is not None:
+        return int(exact)
+    seconds = row.get(name)
+    return None if seconds is None else _ns(seconds)
+
+
+def read_timeline(path: Path) -> Iterator[Row]:
+    """Rows of a JSON-lines file.
+
+    Raises:
+        ValueError: a line is not a JSON object.
+        OSError: the file cannot be read.
+    """
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}: line {number} is not an object")
+            yield row
+
+
+__all__ = ["Phase", "Timeline", "account", "read_timeline", "replay", "timeline_totals"]

@@ -1,0 +1,262 @@
+"""Every name this package puts on the wire: phases, categories, attributes, metrics, resource keys.
+
+Names follow OpenTelemetry's semantic conventions and units follow UCUM. A literal of one of these names elsewhere in
+the package is a defect; the tables in the README are generated from this module.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+SCOPE_NAME: Final = "otel_goodput"
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+
+class Phase:
+    """Names of the phases. They are the span names too, except that a custom phase's span bears its own name."""
+
+    JOB: Final = "job"
+    ACCELERATOR_INIT: Final = "accelerator_init"
+    TRAINING_PREP: Final = "training_prep"
+    DATA_LOADING: Final = "data_loading"
+    STEP: Final = "step"
+    CHECKPOINT_SAVE: Final = "checkpoint_save"
+    CHECKPOINT_RESTORE: Final = "checkpoint_restore"
+    CUSTOM: Final = "custom"
+    COMPILE: Final = "compile"
+    ELASTIC_WAIT: Final = "elastic_wait"
+    ELASTIC_REINIT: Final = "elastic_reinit"
+    # A window that the user cuts out of the account (rule R7): no badput, not even elapsed time.
+    EXCLUSION: Final = "exclusion"
+
+
+# The order is the wire format of the journal: append, never reorder.
+PHASES: Final[tuple[str, ...]] = (
+    Phase.JOB,
+    Phase.ACCELERATOR_INIT,
+    Phase.TRAINING_PREP,
+    Phase.DATA_LOADING,
+    Phase.STEP,
+    Phase.CHECKPOINT_SAVE,
+    Phase.CHECKPOINT_RESTORE,
+    Phase.CUSTOM,
+    Phase.COMPILE,
+    Phase.ELASTIC_WAIT,
+    Phase.ELASTIC_REINIT,
+    Phase.EXCLUSION,
+)
+
+# One `steps` span stands for a stretch of thinned steps; it is a summary, not a phase.
+STEPS_SUMMARY_SPAN: Final = "steps"
+
+ELASTIC_SLICE_DOWN: Final = "slice_down"
+ELASTIC_SCALE_UP: Final = "scale_up"
+ELASTIC_WAITS: Final = (ELASTIC_SLICE_DOWN, ELASTIC_SCALE_UP)
+
+
+# --- categories of the partition --------------------------------------------------------------------------------------
+
+class Category:
+    """Names of the categories: every nanosecond of a run belongs to exactly one."""
+
+    PRODUCTIVE: Final = "productive"
+    ACCELERATOR_INIT: Final = "accelerator_init"
+    TRAINING_PREP: Final = "training_prep"
+    PROGRAM_STARTUP: Final = "program_startup"
+    DATA_LOADING: Final = "data_loading"
+    CHECKPOINT_SAVE: Final = "checkpoint_save"
+    CHECKPOINT_RESTORE: Final = "checkpoint_restore"
+    CUSTOM: Final = "custom"
+    WASTED_PROGRESS: Final = "wasted_progress"
+    INFRASTRUCTURE_RECOVERY: Final = "infrastructure_recovery"
+    ELASTIC_SLICE_DOWN: Final = "elastic_slice_down"
+    ELASTIC_SCALE_UP: Final = "elastic_scale_up"
+    ELASTIC_REINITIALIZATION: Final = "elastic_reinitialization"
+    IN_FLIGHT: Final = "in_flight"
+    OTHER: Final = "other"
+
+
+CATEGORIES: Final[tuple[str, ...]] = (
+    Category.PRODUCTIVE,
+    Category.ACCELERATOR_INIT,
+    Category.TRAINING_PREP,
+    Category.PROGRAM_STARTUP,
+    Category.DATA_LOADING,
+    Category.CHECKPOINT_SAVE,
+    Category.CHECKPOINT_RESTORE,
+    Category.CUSTOM,
+    Category.WASTED_PROGRESS,
+    Category.INFRASTRUCTURE_RECOVERY,
+    Category.ELASTIC_SLICE_DOWN,
+    Category.ELASTIC_SCALE_UP,
+    Category.ELASTIC_REINITIALIZATION,
+    Category.IN_FLIGHT,
+    Category.OTHER,
+)
+
+
+class Reason:
+    """Why an attempt followed another (rule R6)."""
+
+    CRASH: Final = "crash"
+    PREEMPTION: Final = "preemption"
+    MAINTENANCE: Final = "maintenance"
+    SIGNAL: Final = "signal"
+    RESTART: Final = "restart"
+    ROLLBACK: Final = "rollback"
+
+
+# The order is the wire format of the journal.
+REASONS: Final[tuple[str, ...]] = (
+    Reason.CRASH,
+    Reason.PREEMPTION,
+    Reason.MAINTENANCE,
+    Reason.SIGNAL,
+    Reason.RESTART,
+    Reason.ROLLBACK,
+)
+
+
+# --- span attributes --------------------------------------------------------------------------------------------------
+
+class Attribute(NamedTuple):
+    """One attribute key: its type as OpenTelemetry words it, where it stands, and what it says."""
+
+    key: str
+    type: str
+    on: str
+    brief: str
+
+
+GOODPUT_PHASE: Final = "goodput.phase"
+GOODPUT_STEP: Final = "goodput.step"
+GOODPUT_CUSTOM_NAME: Final = "goodput.custom.name"
+GOODPUT_BLOCKING: Final = "goodput.blocking"
+GOODPUT_STEP_COMPLETED: Final = "goodput.step.completed"
+GOODPUT_STEP_DEVICE_DURATION: Final = "goodput.step.device_duration"
+GOODPUT_STEP_OUTLIER: Final = "goodput.step.outlier"
+GOODPUT_CHECKPOINT_DURABLE: Final = "goodput.checkpoint.durable"
+GOODPUT_INTERRUPTED: Final = "goodput.interrupted"
+GOODPUT_COMPILE_FUNCTION: Final = "goodput.compile.function"
+GOODPUT_COMPILE_RECOMPILATION: Final = "goodput.compile.recompilation"
+GOODPUT_ELASTIC_KIND: Final = "goodput.elastic.kind"
+GOODPUT_STEPS_FIRST: Final = "goodput.steps.first"
+GOODPUT_STEPS_LAST: Final = "goodput.steps.last"
+GOODPUT_STEPS_COUNT: Final = "goodput.steps.count"
+GOODPUT_STEPS_SUM: Final = "goodput.steps.duration.sum"
+GOODPUT_STEPS_MIN: Final = "goodput.steps.duration.min"
+GOODPUT_STEPS_MEDIAN: Final = "goodput.steps.duration.median"
+GOODPUT_STEPS_P90: Final = "goodput.steps.duration.p90"
+GOODPUT_STEPS_MAX: Final = "goodput.steps.duration.max"
+ERROR_TYPE: Final = "error.type"
+
+SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
+    Attribute(GOODPUT_PHASE, "string", "every span of ours", "the phase; it is what makes a span count"),
+    Attribute(GOODPUT_STEP, "int", "step; data_loading, checkpoint_*, compile inside or for a step", "the step's number"),
+    Attribute(GOODPUT_CUSTOM_NAME, "string", "custom", "the user's name of the phase, of low cardinality"),
+    Attribute(GOODPUT_BLOCKING, "bool", "where it differs from the default", "whether the phase holds up training"),
+    Attribute(GOODPUT_STEP_COMPLETED, "bool", "step", "false: left early (break, exception, death)"),
+    Attribute(GOODPUT_STEP_DEVICE_DURATION, "int (ns)", "observed steps", "time on the device"),
+    Attribute(GOODPUT_STEP_OUTLIER, "bool", "step", "exported because it was slow"),
+    Attribute(GOODPUT_CHECKPOINT_DURABLE, "bool", "checkpoint_save", "whether the checkpoint is known to be durable"),
+    Attribute(GOODPUT_INTERRUPTED, "bool", "any", "closed by recovery or shutdown, not by its owner"),
+    Attribute(GOODPUT_COMPILE_FUNCTION, "string", "compile", "the function compiled"),
+    Attribute(GOODPUT_COMPILE_RECOMPILATION, "bool", "compile", "true: the function had been compiled before"),
+    Attribute(GOODPUT_ELASTIC_KIND, "string", "elastic_wait", "`slice_down` or `scale_up`"),
+    Attribute(GOODPUT_STEPS_FIRST, "int", "steps", "first step of the summarised stretch"),
+    Attribute(GOODPUT_STEPS_LAST, "int", "steps", "last step of the stretch"),
+    Attribute(GOODPUT_STEPS_COUNT, "int", "steps", "how many steps the stretch holds"),
+    Attribute(GOODPUT_STEPS_SUM, "int (ns)", "steps", "sum of the steps' durations"),
+    Attribute(GOODPUT_STEPS_MIN, "int (ns)", "steps", "shortest"),
+    Attribute(GOODPUT_STEPS_MEDIAN, "int (ns)", "steps", "median"),
+    Attribute(GOODPUT_STEPS_P90, "int (ns)", "steps", "90th percentile"),
+    Attribute(GOODPUT_STEPS_MAX, "int (ns)", "steps", "longest"),
+    Attribute(ERROR_TYPE, "string", "any", "the exception that left the phase"),
+)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+GOODPUT_CATEGORY: Final = "goodput.category"
+GOODPUT_WINDOW: Final = "goodput.window"
+GOODPUT_STEP_STATE: Final = "goodput.step.state"
+GOODPUT_DISRUPTION_REASON: Final = "goodput.disruption.reason"
+GOODPUT_SLICE_STATE: Final = "goodput.slice.state"
+GOODPUT_SIGNAL: Final = "goodput.signal"
+
+WINDOW_RUN: Final = "run"
+STEP_KEPT: Final = "kept"
+STEP_LOST: Final = "lost"
+SLICE_STEPPING: Final = "stepping"
+SLICE_AVAILABLE: Final = "available"
+
+
+class Metric(NamedTuple):
+    """One instrument: its name, OpenTelemetry instrument kind, UCUM unit, closed set of attribute keys, description."""
+
+    name: str
+    kind: str
+    unit: str
+    attributes: tuple[str, ...]
+    brief: str
+
+
+UP_DOWN: Final = "ObservableUpDownCounter"
+COUNTER: Final = "ObservableCounter"
+GAUGE: Final = "ObservableGauge"
+HISTOGRAM: Final = "Histogram"
+
+TIME: Final = Metric(
+    "goodput.time", UP_DOWN, "s", (GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
+    "Wall time of the run by category; the categories sum to the elapsed time.",
+)
+RATIO: Final = Metric(
+    "goodput.ratio", GAUGE, "1", (GOODPUT_WINDOW,), "Productive time as a share of elapsed time, run and rolling windows."
+)
+BADPUT_RATIO: Final = Metric(
+    "badput.ratio", GAUGE, "1", (GOODPUT_WINDOW, GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
+    "Unproductive time as a share of elapsed time, by category.",
+)
+STEP_DURATION: Final = Metric("goodput.step.duration", HISTOGRAM, "s", (), "Net time of completed steps.")
+PHASE_DURATION: Final = Metric(
+    "goodput.phase.duration", HISTOGRAM, "s", (GOODPUT_PHASE, GOODPUT_CUSTOM_NAME, GOODPUT_BLOCKING, ERROR_TYPE),
+    "Duration of phases other than steps.",
+)
+STEP_COUNT: Final = Metric("goodput.step.count", UP_DOWN, "{step}", (GOODPUT_STEP_STATE,), "Executions of steps, by fate.")
+STEP_MAX: Final = Metric("goodput.step.max_productive", GAUGE, "{step}", (), "Highest step kept.")
+STEP_IDEAL: Final = Metric("goodput.step.ideal_time", GAUGE, "s", (), "Ideal step time.")
+STEP_DEVIATION: Final = Metric("goodput.step.deviation", GAUGE, "s", (), "How far recent steps are above the usual time.")
+AT_RISK: Final = Metric("goodput.at_risk", GAUGE, "s", (), "Productive time that a crash right now would cost.")
+DISRUPTIONS: Final = Metric(
+    "goodput.disruptions", COUNTER, "{disruption}", (GOODPUT_DISRUPTION_REASON,), "Restarts and rollbacks of the run."
+)
+SCHEDULING_RATIO: Final = Metric("goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time.")
+PROGRAM_RATIO: Final = Metric("goodput.program.ratio", GAUGE, "1", (), "Model flops utilisation of the productive time.")
+PRODUCTIVITY: Final = Metric("goodput.productivity", GAUGE, "1", (), "Scheduling x runtime x program goodput.")
+SLICE_EFFICIENCY: Final = Metric(
+    "goodput.slice.efficiency", GAUGE, "1", (GOODPUT_SLICE_STATE,), "Time-weighted share of slices stepping or available."
+)
+OVERHEAD: Final = Metric(
+    "goodput.telemetry.overhead", COUNTER, "s", (), "Time this package took on the training thread (estimated from samples)."
+)
+DROPPED: Final = Metric("goodput.telemetry.dropped", COUNTER, "{item}", (GOODPUT_SIGNAL,), "Items that telemetry lost.")
+
+METRICS: Final[tuple[Metric, ...]] = (
+    TIME, RATIO, BADPUT_RATIO, STEP_DURATION, PHASE_DURATION, STEP_COUNT, STEP_MAX, STEP_IDEAL, STEP_DEVIATION, AT_RISK,
+    DISRUPTIONS, SCHEDULING_RATIO, PROGRAM_RATIO, PRODUCTIVITY, SLICE_EFFICIENCY, OVERHEAD, DROPPED,
+)
+
+
+# --- resource ---------------------------------------------------------------------------------------------------------
+
+SERVICE_NAME: Final = "service.name"
+SERVICE_INSTANCE_ID: Final = "service.instance.id"
+RUN_ID: Final = "goodput.run.id"
+ATTEMPT: Final = "goodput.attempt"
+PROCESS_INDEX: Final = "goodput.process.index"
+PROCESS_COUNT: Final = "goodput.process.count"
+ACCELERATOR_TYPE: Final = "goodput.accelerator.type"
+ACCELERATOR_COUNT: Final = "goodput.accelerator.count"
+HOST_NAME: Final = "host.name"
+PROCESS_PID: Final = "process.pid"

@@ -1,0 +1,321 @@
+"""Random jobs, realistic and nasty, in the neutral form: what the properties are tried on.
+
+Times are small integers of ns, so that instants coincide often and every figure in seconds converts back exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+Rows = list[dict[str, Any]]
+NAMES = ("eval", "sync", "Eval")
+PHASES = (
+    "accelerator_init", "training_prep", "data_loading", "checkpoint_save", "checkpoint_restore", "custom", "compile",
+)
+
+
+@dataclass
+class Question:
+    """One timeline and what is asked of it; times in ns."""
+
+    rows: Rows
+    at: int | None = None
+    windows: list[tuple[int, int]] = field(default_factory=list)
+    exclusions: list[tuple[int, int]] = field(default_factory=list)
+    ideal_step_time: float | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments for `replay` and `account`, in seconds."""
+        return {
+            "at": None if self.at is None else self.at / 1e9,
+            "windows": [(a / 1e9, b / 1e9) for a, b in self.windows],
+            "exclusions": [(a / 1e9, b / 1e9) for a, b in self.exclusions],
+            "ideal_step_time": self.ideal_step_time,
+        }
+
+
+class Trainer:
+    """Lives through one run and writes down what a real trainer would, with its accidents."""
+
+    def __init__(self, draw: Any, *, observed: bool | None = None, crashes: bool = True, clean: bool = False) -> None:
+        self.draw = draw
+        self.clean = clean  # no reversed, missing or concurrent phases but those that a crash leaves
+        self.crashes = crashes
+        self.observed = self.chance(3) if observed is None else observed
+        self.compiles = self.chance(3)
+        self.rows: Rows = []
+        self.now = draw(st.integers(0, 20))
+        self.attempt = draw(st.sampled_from((1, 1, 1, 3)))
+        self.device_free = 0
+        self.step = draw(st.sampled_from((0, 0, 0, 1, 7)))
+
+    # --- drawing
+
+    def chance(self, one_in: int) -> bool:
+        return bool(self.draw(st.integers(1, one_in)) == one_in)
+
+    def pick(self, low: int, high: int) -> int:
+        return int(self.draw(st.integers(low, high)))
+
+    def go(self, longest: int = 4) -> int:
+        self.now += self.pick(0, longest)
+        return self.now
+
+    def write(self, kind: str, start: int, end: int | None, **extra: Any) -> dict[str, Any]:
+        row = {"kind": kind, "start_ns": start, "end_ns": end, "attempt": self.attempt, **extra}
+        self.rows.append(row)
+        return row
+
+    # --- phases
+
+    def phase(self, kind: str, depth: int = 0, **extra: Any) -> None:
+        """A phase on the training thread, maybe with others inside."""
+        start = self.now
+        if kind == "custom":
+            extra["name"] = self.draw(st.sampled_from(NAMES))
+        elif kind == "compile":
+            extra["name"] = self.draw(st.sampled_from(("train", "init", None)))
+        elif kind in ("checkpoint_save", "checkpoint_restore") and self.chance(2):
+            extra["step"] = self.step + self.pick(-2, 1)
+        elif kind == "data_loading" and self.chance(3):
+            extra["blocking"] = self.chance(2)
+        if depth < 2 and self.chance(4):
+            self.go()
+            self.phase(self.draw(st.sampled_from(PHASES[2:])), depth + 1)
+        self.write(kind, start, self.ending(start), **extra)
+
+    def ending(self, start: int) -> int | None:
+        end = self.go()
+        if not self.clean and self.chance(40):
+            return self.draw(st.sampled_from((None, start - self.pick(0, 5), end + self.pick(0, 30))))
+        return end
+
+    def background(self) -> None:
+        """Work of another thread: it starts now and ends whenever it likes."""
+        kind = self.draw(st.sampled_from(("data_loading", "checkpoint_save", "checkpoint_save", "compile", "custom")))
+        start = max(0, self.now - self.pick(0, 3))
+        extra = {"step": self.step - self.pick(0, 2)} if kind == "checkpoint_save" and self.chance(2) else {}
+        self.write(kind, start, start + self.pick(0, 12), blocking=False, **extra)
+
+    def elastic(self) -> None:
+        start = self.now
+        name = self.draw(st.sampled_from(("slice_down", "scale_up")))
+        self.slices()
+        if self.chance(3):
+            self.phase("checkpoint_save")
+        self.write("elastic_wait", start, self.go(6), name=name)
+        start = self.now
+        if self.chance(2):
+            self.phase("accelerator_init")
+        self.write("elastic_reinit", start, self.go(6))
+
+    def slices(self) -> None:
+        total = self.pick(0, 4)
+        available = self.pick(0, total)
+        self.write("slice_counts", self.now, self.now, active=self.pick(0, available), available=available, total=total)
+
+    def train_step(self) -> None:
+        start = self.now
+        last = start + self.pick(0, 1) if self.observed else None
+        if self.observed and self.chance(2):
+            self.go(1)  # a dispatch is short
+        elif self.chance(3):
+            self.go()
+            self.phase(self.draw(st.sampled_from(("custom", "checkpoint_save", "data_loading", "compile"))))
+            self.go()
+        else:
+            self.go(5)
+        row = self.write("step", start, self.ending(start), step=self.step)
+        if last is not None and not self.chance(6):
+            self.device_free = max(self.device_free, start) + self.pick(0, 8)
+            if self.chance(12):
+                self.device_free += self.pick(-12, 12)
+            row["device_end_ns"] = self.device_free
+            if self.chance(3):
+                self.now = max(self.now, self.device_free)
+
+    def next_step(self) -> None:
+        """Mostly the next number, sometimes a jump or a rollback."""
+        if self.chance(10):
+            self.step = max(0, self.step + self.pick(-6, 4))
+        else:
+            self.step += 1
+
+    # --- lives
+
+    def life(self, *, last: bool) -> None:
+        """One attempt from its job start to its end or death."""
+        begin = self.now
+        early = not self.clean and self.chance(12)
+        if early:
+            self.phase("accelerator_init")
+            begin = self.go()
+        for kind in PHASES[:2]:
+            if self.chance(2):
+                self.phase(kind)
+        if self.compiles and self.chance(2):
+            self.phase("compile")
+        for _ in range(self.pick(0, 9)):
+            if self.chance(3):
+                self.phase("data_loading")
+            self.train_step()
+            self.next_step()
+            for one_in, act in ((6, self.background), (12, self.elastic), (10, self.slices)):
+                if self.chance(one_in):
+                    act()
+            if self.chance(5):
+                self.phase(self.draw(st.sampled_from(("custom", "checkpoint_save"))))
+            if self.chance(4):
+                self.go()
+        dies = self.crashes and self.chance(2)
+        if dies:
+            self.die()
+        if not dies and self.observed and self.chance(2):
+            self.now = max(self.now, self.device_free)
+        self.write("job", begin, None if dies or (last and self.chance(5)) else self.go())
+
+    def die(self) -> None:
+        how = self.pick(0, 4)
+        start = self.now
+        if how == 1:
+            self.write("step", start, None, step=self.step)
+        elif how == 2:
+            self.write("checkpoint_save", start, None, **({"step": self.step} if self.chance(2) else {}))
+        elif how == 3:
+            self.write("step", start, None, step=self.step)
+            self.write("custom", self.go(), None, name="eval")
+        if self.chance(3):
+            self.write("heartbeat", self.go(6), None)
+
+    def run(self) -> None:
+        lives = self.pick(1, 3)
+        for number in range(lives):
+            self.life(last=number == lives - 1)
+            self.attempt += self.draw(st.sampled_from((1, 1, 1, 2)))
+            if not self.clean and self.chance(10):
+                self.now = max(0, self.now - self.pick(0, 12))  # the other machine's clock is behind
+            else:
+                self.now = max(self.now, self.device_free) + self.pick(0, 12)
+            self.device_free = 0
+            self.step = max(0, self.step + self.draw(st.sampled_from((0, 0, -1, -2, -3, -100, 1, 2))))
+
+
+def instants(rows: Rows) -> list[int]:
+    """Every instant of the rows, of the leader's and the others' alike."""
+    return [row[key] for row in rows for key in ("start_ns", "end_ns", "device_end_ns") if row.get(key) is not None]
+
+
+def spread(rows: Rows) -> Rows:
+    """The same rows with all instants distinct: order decides nothing any more."""
+    count = 0
+    spread_rows = []
+    for row in rows:
+        row = dict(row)
+        for key in ("start_ns", "end_ns", "device_end_ns"):
+            if row.get(key) is not None:
+                count += 1
+                row[key] = row[key] * 1024 + count
+        spread_rows.append(row)
+    return spread_rows
+
+
+@st.composite
+def runs(draw: Any, **options: Any) -> Rows:
+    """The rows of one run, in no particular order."""
+    trainer = Trainer(draw, **options)
+    trainer.run()
+    return trainer.rows
+
+
+@st.composite
+def disturbed_runs(draw: Any) -> Rows:
+    """A run as it may arrive: repeated, among strangers, out of order."""
+    rows: Rows = list(draw(runs()))
+    if draw(st.booleans()):
+        for index in draw(st.lists(st.integers(0, len(rows) - 1), max_size=3)):
+            rows.append(dict(rows[index]))
+        for index in draw(st.lists(st.integers(0, len(rows) - 1), max_size=3)):
+            rows.append({**rows[index], "process": draw(st.integers(1, 2)), "start_ns": draw(st.integers(0, 90))})
+    if draw(st.booleans()):
+        rows = draw(st.permutations(rows))
+    return rows
+
+
+@st.composite
+def chaos(draw: Any) -> Rows:
+    """Phases at random: concurrent steps, crossing phases, everything open or reversed."""
+    rows: Rows = []
+    offset = 0
+    for attempt in range(1, draw(st.integers(1, 3)) + 1):
+        time = st.integers(offset, offset + 30)
+        start = draw(st.integers(offset, offset + 8))
+        end = draw(st.one_of(st.none(), st.integers(start, offset + 40)))
+        rows.append({"kind": "job", "start_ns": start, "end_ns": end, "attempt": attempt})
+        for _ in range(draw(st.integers(0, 8))):
+            kind = draw(st.sampled_from(("step", "step", "step", *PHASES, "elastic_wait", "elastic_reinit")))
+            row = {"kind": kind, "start_ns": draw(time), "end_ns": draw(st.one_of(st.none(), time)), "attempt": attempt}
+            if kind in ("step", "checkpoint_save"):
+                row["step"] = draw(st.sampled_from((row["start_ns"] // 4, row["start_ns"] // 4, 2, 5)))
+            if kind == "step" and draw(st.booleans()):
+                row["device_end_ns"] = draw(time)
+            if kind == "custom":
+                row["name"] = draw(st.sampled_from(NAMES))
+            if kind == "elastic_wait":
+                row["name"] = draw(st.sampled_from(("slice_down", "scale_up", "sideways")))
+            if draw(st.integers(0, 5)) == 0:
+                row["blocking"] = draw(st.booleans())
+            rows.append(row)
+        offset += draw(st.integers(10, 45))
+    return rows
+
+
+@st.composite
+def questions(draw: Any, timelines: st.SearchStrategy[Rows] | None = None) -> Question:
+    """A timeline with a query time, windows and exclusions."""
+    rows = draw(disturbed_runs() if timelines is None else timelines)
+    times = [*instants(rows), 0]
+    time = st.one_of(st.sampled_from(times), st.integers(0, max(times) + 5))
+    pair = st.tuples(time, time).map(lambda ends: (min(ends), max(ends)))
+    pairs = st.lists(pair, max_size=2)
+    question = Question(rows)
+    if draw(st.booleans()):
+        question.at = draw(time)
+    if draw(st.booleans()):
+        question.windows = draw(pairs)
+    if draw(st.integers(0, 2)) == 2:
+        question.exclusions = draw(pairs)
+    if draw(st.integers(0, 5)) == 5:
+        a, b = draw(pair)
+        rows.append({"kind": "exclusion", "start_ns": a, "end_ns": b, "attempt": rows[0]["attempt"]})
+    if draw(st.integers(0, 9)) == 9:
+        question.ideal_step_time = 3.5
+    return question
+
+
+ANYTHING: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 60), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=3),
+    st.lists(st.integers(), max_size=2),
+)
+
+
+@st.composite
+def garbage(draw: Any) -> list[Any]:
+    """Rows with anything in any place, good ones between, and things that are no rows."""
+    rows: list[Any] = list(draw(runs())) if draw(st.booleans()) else []
+    keys = (
+        "start", "end", "start_ns", "end_ns", "step", "name", "attempt", "process", "blocking", "device_end",
+        "device_end_ns", "active", "available", "total",
+    )
+    for _ in range(draw(st.integers(1, 6))):
+        row: dict[str, Any] = {"kind": draw(st.sampled_from(("job", "step", "slice_counts", "exclusion", *PHASES)))}
+        for key in draw(st.lists(st.sampled_from(keys), unique=True)):
+            row[key] = draw(st.one_of(st.integers(-5, 60), st.none(), ANYTHING))
+        if draw(st.integers(0, 9)) == 9:
+            row["kind"] = draw(ANYTHING)
+        rows.insert(draw(st.integers(0, len(rows))), row)
+    if draw(st.integers(0, 9)) == 9:
+        rows.append(draw(ANYTHING))
+    return rows

@@ -1,0 +1,233 @@
+"""What must hold of every job: the invariants P1, P3, P6 and P7, and that the ledger answers as the oracle does."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from otel_goodput.replay import replay
+
+from .oracle import account
+from .strategies import Question, Rows, chaos, garbage, instants, questions, runs, spread
+
+MANY = settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(MANY, max_examples=150)
+
+
+def ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def by_category(answer: dict[str, Any]) -> dict[str, int]:
+    """Nanoseconds by category, the custom phases under `custom/NAME`."""
+    found = {}
+    for category, value in answer["seconds"].items():
+        if category == "custom":
+            found.update({f"custom/{name}": ns(s) for name, s in value.items()})
+        else:
+            found[category] = ns(value)
+    return found
+
+
+def close(value: Any) -> Any:
+    """The same structure with floats that compare with a tolerance for the order of additions."""
+    if isinstance(value, dict):
+        return {key: close(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [close(item) for item in value]
+    return pytest.approx(value, rel=1e-9, abs=1e-15) if isinstance(value, float) else value
+
+
+def check_agreement(question: Question) -> None:
+    expected = account(question.rows, **question.arguments())
+    found = replay(question.rows, **question.arguments())
+    # Times are whole nanoseconds: there the two agree exactly.
+    for mine, theirs in ((expected, found), *zip(expected["windows"], found["windows"], strict=True)):
+        assert by_category(theirs) == by_category(mine)
+        assert ns(theirs["elapsed_s"]) == ns(mine["elapsed_s"])
+    assert {key: found.get(key) for key in expected} == close(expected)
+
+
+# --- the ledger is the oracle -------------------------------------------------------------------------------------------
+
+@MANY
+@given(questions())
+def test_the_ledger_answers_as_the_oracle_does(question: Question) -> None:
+    check_agreement(question)
+
+
+@MANY
+@given(questions(chaos()))
+def test_the_ledger_answers_as_the_oracle_does_in_chaos(question: Question) -> None:
+    check_agreement(question)
+
+
+def test_the_ledger_answers_as_the_oracle_does_on_a_long_run() -> None:
+    """More steps than any sample holds, each of a length of its own."""
+    rows: Rows = [{"kind": "job", "start_ns": 0, "end_ns": None}]
+    now = 0
+    for step in [*range(2300), *range(2250, 2500)]:
+        length = 1000 + step * 7919 % 613 + (5000 if step in (0, 2250) else 0)
+        rows.append({"kind": "step", "start_ns": now, "end_ns": now + length, "step": step})
+        now += length
+        if step % 500 == 0:
+            rows.append({"kind": "checkpoint_save", "start_ns": now, "end_ns": now + 100, "step": step})
+            now += 100
+    check_agreement(Question(rows, windows=[(0, now // 2), (now // 2, now)]))
+
+
+# --- P1 the categories are a partition ------------------------------------------------------------------------------------
+
+@MANY
+@given(st.one_of(questions(), questions(chaos())))
+def test_the_categories_sum_to_the_elapsed_time(question: Question) -> None:
+    answer = replay(question.rows, **question.arguments())
+    for part in (answer, *answer["windows"]):
+        times = by_category(part)
+        assert sum(times.values()) == ns(part["elapsed_s"])
+        assert all(time > 0 for time in times.values())  # what holds no time is left out
+        if part["elapsed_s"]:
+            assert part["goodput"] == pytest.approx(times.get("productive", 0) / ns(part["elapsed_s"]))
+        else:
+            assert part["goodput"] is None
+
+
+@SOME
+@given(runs(), st.integers(0, 120), st.integers(0, 120))
+def test_the_parts_of_a_window_sum_to_the_window(rows: Rows, one: int, other: int) -> None:
+    low, high = min(one, other), max(one, other)
+    pieces = [(0, low), (low, high), (high, 10_000)]
+    answer = replay(rows, windows=[(a / 1e9, b / 1e9) for a, b in pieces])
+    assert sum(ns(window["elapsed_s"]) for window in answer["windows"]) == ns(answer["elapsed_s"])
+    total: dict[str, int] = {}
+    for window in answer["windows"]:
+        for category, time in by_category(window).items():
+            total[category] = total.get(category, 0) + time
+    assert total == by_category(answer)
+
+
+@SOME
+@given(runs(), st.integers(0, 60), st.integers(0, 60))
+def test_what_is_excluded_and_what_is_counted_make_the_whole(rows: Rows, one: int, other: int) -> None:
+    low, high = min(one, other) / 1e9, max(one, other) / 1e9
+    whole, window = replay(rows, windows=[(low, high)]), replay(rows, windows=[(low, high)])["windows"][0]
+    rest = replay(rows, exclusions=[(low, high)])
+    assert ns(rest["excluded_s"]) == ns(window["elapsed_s"])
+    cut, kept = by_category(window), by_category(rest)
+    assert {c: cut.get(c, 0) + kept.get(c, 0) for c in {*cut, *kept}} == by_category(whole)
+    # A window in the excluded time has nothing to tell; net step times and progress know nothing of exclusions.
+    assert replay(rows, exclusions=[(low, high)], windows=[(low, high)])["windows"][0]["seconds"] == {}
+    for key in ("steps", "disruptions", "ideal_step_time_s", "step_time_deviation_s", "max_productive_step"):
+        assert rest[key] == whole[key]
+
+
+# --- order and company do not matter --------------------------------------------------------------------------------------
+
+@SOME
+@given(st.one_of(runs(), chaos()).map(spread), st.randoms(use_true_random=False))
+def test_rows_may_come_in_any_order(rows: Rows, random: Any) -> None:
+    shuffled = list(rows)
+    random.shuffle(shuffled)
+    assert replay(shuffled) == replay(rows)
+    assert replay(iter(rows)) == replay(rows)
+
+
+@SOME
+@given(st.one_of(runs(), chaos()))
+def test_duplicates_and_other_processes_change_nothing(rows: Rows) -> None:
+    strangers = [{**row, "process": 1, "start_ns": row["start_ns"] + 3} for row in rows]
+    assert replay([*rows, *strangers, *rows]) == replay(rows)
+
+
+@SOME
+@given(st.one_of(runs(), chaos()))
+def test_seconds_and_nanoseconds_tell_the_same(rows: Rows) -> None:
+    def in_seconds(row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key.removesuffix("_ns"): value / 1e9 if key.endswith("_ns") and value is not None else value
+            for key, value in row.items()
+        }
+
+    assert replay([in_seconds(row) for row in rows]) == replay(rows)
+
+
+# --- P3 a category shrinks only where the rules say so --------------------------------------------------------------------
+
+@SOME
+@given(runs(observed=False, crashes=False, clean=True).map(spread), st.data())
+def test_time_settled_stays_where_it_is(rows: Rows, data: st.DataObject) -> None:
+    """Without deaths and device ends only steps' own time changes hands: into productive, wasted and start-up time."""
+    for row in rows:
+        row.setdefault("blocking", True)  # else a load is blocking or not by where its step ends, which comes later
+    times = sorted(instants(rows))
+    first = data.draw(st.sampled_from(times))
+    second = data.draw(st.sampled_from([t for t in times if t >= first]))
+    early, late = (by_category(replay(rows, at=t / 1e9)) for t in (first, second))
+    own = ("productive", "wasted_progress", "program_startup", "in_flight")
+    for category, time in early.items():
+        if category not in own:
+            assert late.get(category, 0) >= time, category
+    assert sum(late.get(c, 0) for c in own) >= sum(early.get(c, 0) for c in own)
+    # Productive time goes to wasted time and start-up only.
+    settled = ("productive", "wasted_progress", "program_startup")
+    assert sum(late.get(c, 0) for c in settled) >= sum(early.get(c, 0) for c in settled)
+
+
+@SOME
+@given(runs())
+def test_time_beyond_the_end_changes_nothing(rows: Rows) -> None:
+    last = max(instants(rows))
+    assume(replay(rows)["in_flight_step"] is None)
+    jobs = [row for row in rows if row["kind"] == "job" and row["attempt"] == max(r["attempt"] for r in rows)]
+    assume(jobs[-1]["end_ns"] is not None)
+    assert replay(rows, at=(last + 1000) / 1e9) == replay(rows)
+
+
+# --- P6 what does not block owns nothing ----------------------------------------------------------------------------------
+
+@SOME
+@given(st.one_of(runs(), chaos()))
+def test_phases_that_do_not_block_own_nothing(rows: Rows) -> None:
+    def witness(row: dict[str, Any]) -> Rows:
+        """What is left of a phase that does not block: its signs of life, and that something was compiled."""
+        times = [row[key] for key in ("start_ns", "end_ns", "device_end_ns") if row.get(key) is not None]
+        signs = [{"kind": "heartbeat", "start_ns": t, "attempt": row["attempt"]} for t in times]
+        if row["kind"] == "compile":
+            signs.append({**row, "end_ns": row["start_ns"]})
+        return signs
+
+    stripped = [new for row in rows for new in (witness(row) if row.get("blocking") is False else [row])]
+    assert by_category(replay(stripped)) == by_category(replay(rows))
+
+
+# --- P7 nothing makes it raise or count backwards ---------------------------------------------------------------------------
+
+def check_sane(value: Any, path: str = "") -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            # The deviation alone is signed.
+            if key != "step_time_deviation_s":
+                check_sane(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            check_sane(item, path)
+    elif isinstance(value, int | float):
+        assert math.isfinite(value), path
+        assert value >= 0 or path in (".windows.start", ".windows.end"), path
+
+
+@MANY
+@given(garbage(), st.none() | st.integers(-5, 90), st.lists(st.tuples(st.integers(0, 50), st.integers(50, 99)), max_size=2))
+def test_no_input_raises_or_counts_backwards(rows: list[Any], at: int | None, spans: list[tuple[int, int]]) -> None:
+    windows = [(a / 1e9, b / 1e9) for a, b in spans]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rows that make no sense may be mentioned
+        answer = replay(rows, at=None if at is None else at / 1e9, windows=windows, exclusions=windows[:1])
+    check_sane(answer)
+    whole = sum(by_category(answer).values())
+    assert whole == ns(answer["elapsed_s"]) or whole > 2**50  # beyond that a float no longer holds a nanosecond

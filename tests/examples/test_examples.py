@@ -1,0 +1,169 @@
+"""The examples, run as a user runs them: real processes, a real SIGKILL, real checkpoints."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.jax
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NS = 1_000_000_000
+
+
+def run(script: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *arguments],
+        cwd=cwd, env=environment | {"OTEL_GOODPUT_STRICT": "1"}, capture_output=True, text=True, timeout=240, check=False,
+    )
+
+
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, EXAMPLES / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def total_ns(seconds: dict[str, Any]) -> int:
+    """The categories' sum, worked out here again and not by the example's own function."""
+    custom = seconds.get("custom", {})
+    return sum(round(value * NS) for name, value in seconds.items() if name != "custom") + sum(
+        round(value * NS) for value in custom.values()
+    )
+
+
+def test_quickstart_prints_its_report(tmp_path: Path) -> None:
+    done = run("quickstart.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "quickstart" in done.stdout
+    for category in ("productive", "training_prep", "program_startup", "checkpoint_save"):
+        assert category in done.stdout, done.stdout
+    assert list(tmp_path.iterdir()) == [], "it leaves nothing where it is run"
+
+
+@pytest.mark.crash
+def test_preempted_job_is_accounted_for(tmp_path: Path) -> None:
+    done = run(
+        "preempted.py", "--steps", "60", "--kill-after-step", "34", "--directory", "run", "--keep", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout
+
+    answer = subprocess.run(
+        [sys.executable, "-m", "otel_goodput", "report", str(tmp_path / "run" / "goodput"), "--json"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )
+    report = json.loads(answer.stdout)
+    assert total_ns(report["seconds"]) == round(report["elapsed_s"] * NS)
+    assert report["attempts"] == 2
+    assert report["disruptions"] == 1
+    assert report["disruption_reasons"] == {"crash": 1}
+    assert report["ended"] is True
+    assert report["steps"]["kept"] == 60
+    assert report["max_productive_step"] == 59
+    # Every 6 steps a checkpoint: the latest before the kill is 29's, or an older one if its commit was still under way.
+    [disruption] = report["disruption_list"]
+    assert disruption["from_step"] in (35, 36)
+    assert disruption["to_step"] in (6, 12, 18, 24, 30)
+    assert report["steps"]["lost"] == disruption["from_step"] - disruption["to_step"] + 1
+    assert disruption["recovery_s"] == pytest.approx(report["seconds"]["infrastructure_recovery"])
+    present = {
+        "productive", "accelerator_init", "training_prep", "program_startup", "checkpoint_save", "checkpoint_restore",
+        "wasted_progress", "infrastructure_recovery", "custom",
+    }
+    assert present <= report["seconds"].keys()
+    assert report["seconds"]["custom"]["eval"] > 0
+    assert report["overlapped_data_loading_s"] > 0
+
+    losses = [json.loads(line) for line in (tmp_path / "run" / "losses.jsonl").read_text().splitlines()]
+    assert len({record["pid"] for record in losses}) == 2
+    assert {record["step"] for record in losses} == set(range(60))
+    assert losses[-1]["loss"] < 0.7 * losses[0]["loss"]
+    traces = sorted((tmp_path / "run").rglob("traces-*.jsonl"))
+    assert traces
+    assert all(str(trace.relative_to(tmp_path)) in done.stdout for trace in traces)
+    assert (tmp_path / "run" / "checkpoints" / "59").is_dir()
+
+
+@pytest.mark.parametrize("arguments", [("--steps", "19"), ("--steps", "40", "--kill-after-step", "39")])
+def test_preempted_refuses_what_cannot_be_done(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = run("preempted.py", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert arguments[-2] in done.stderr.splitlines()[-1]
+
+
+def test_preempted_says_when_the_job_fails(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").write_text("a file where the directory should be")
+    done = run("preempted.py", "--directory", "run", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "the training job ended with status 1" in done.stderr.splitlines()[-1]
+
+
+STEPS = list(range(40))
+REPORT: dict[str, Any] = {
+    "elapsed_s": 9.0, "attempts": 2, "disruptions": 1, "disruption_reasons": {"crash": 1}, "max_productive_step": 39,
+    "seconds": {"productive": 4.0, "infrastructure_recovery": 3.0, "custom": {"eval": 2.0}},
+    "steps": {"executed": 45, "kept": 40, "lost": 6},
+}
+LOSSES = [{"step": step, "loss": 6.0 - step / 10} for step in [*range(25), *range(20, 40)]]
+
+
+def failures(changes: dict[str, Any], losses: list[dict[str, Any]]) -> list[str]:
+    example = load("preempted.py")
+    first = example.Attempt(100.0, STEPS[:26], [102.0 + 0.1 * step for step in STEPS[:26]], 104.6)
+    second = example.Attempt(104.7, STEPS[20:], [108.5 + 0.1 * step for step in range(20)], 112.0)
+    return [check.text for check in example.checks(REPORT | changes, first, second, losses) if not check.holds]
+
+
+@pytest.mark.parametrize(
+    ("changes", "losses", "said"),
+    [
+        ({"seconds": REPORT["seconds"] | {"productive": 4.000000001}}, LOSSES, "sum to the elapsed time"),
+        ({"seconds": REPORT["seconds"] | {"productive": 1.0, "infrastructure_recovery": 6.0}}, LOSSES, "recovery"),
+        ({"seconds": {"productive": 4.0}, "elapsed_s": 4.0}, LOSSES, "by the clock of this one"),
+        ({"disruptions": 0, "disruption_reasons": {}}, LOSSES, "disruptions"),
+        ({"steps": REPORT["steps"] | {"kept": 39}}, LOSSES, "steps kept"),
+        ({"steps": REPORT["steps"] | {"lost": 8}}, LOSSES, "steps lost"),
+        ({}, [*LOSSES[:-1], {"step": 22, "loss": 9.0}], "done twice"),
+        ({}, [record | {"loss": 5.0} for record in LOSSES], "at last"),
+    ],
+)
+def test_preempted_finds_a_wrong_report(changes: dict[str, Any], losses: list[dict[str, Any]], said: str) -> None:
+    assert failures({}, LOSSES) == []
+    assert any(said in text for text in failures(changes, losses))
+
+
+def test_batches_depend_on_the_step_alone() -> None:
+    text = load("preempted_job/text.py").Text(batch=4, context=16, seed=7)
+    resumed = list(text.prefetched(5, 9))
+    assert [batch.shape for batch in resumed] == [(4, 17)] * 4
+    assert [batch.tolist() for batch in resumed] == [text.batch(step).tolist() for step in range(5, 9)]
+    assert text.batch(5).tolist() != text.batch(6).tolist()
+
+
+def test_an_error_of_the_prefetch_thread_reaches_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = load("preempted_job/text.py").Text(batch=4, context=16, seed=7)
+    good = text.batch(0)
+
+    def broken(step: int) -> Any:
+        if step == 2:
+            raise OSError("the disk is gone")
+        return good
+
+    monkeypatch.setattr(text, "batch", broken)
+    batches = text.prefetched(0, 5)
+    assert [len(next(batches)), len(next(batches))] == [4, 4]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(batches)
