@@ -175,7 +175,7 @@ def main() -> int:
     every = str(max(2, args.steps // 10))
     command = [sys.executable, str(JOB), "--directory", str(directory), "--steps", str(args.steps)]
     command += ["--seed", str(args.seed), "--save-every", every, "--eval-every", every]
-    print(f"Training {args.steps} steps, a checkpoint every {every}; SIGKILL comes in step {kill_after + 1}.", flush=True)
+    print(f"{args.steps} steps, a checkpoint every {every}; SIGKILL comes in step {kill_after + 1}.", flush=True)
     first = run_attempt(command, kill_after, chance.uniform(0.2, 0.8))
     print(f"Killed in step {first.steps[-1]}. Starting it again.", flush=True)
     second = run_attempt(command)
@@ -188,7 +188,7 @@ def main() -> int:
     for check in results:
         print(f"{'ok  ' if check.holds else 'FAIL'}  {check.text}")
     traces = sorted(journal.rglob("traces-*.jsonl"))
-    print("\nThe traces as OTLP JSON, one file an attempt:", *traces or ["none"], sep="\n  ")
+    print("\nThe traces as OTLP JSON, one file an attempt:", *map(str, traces), sep="\n  ")
     if not args.keep:
         shutil.rmtree(directory / "checkpoints")
     return 0 if all(check.holds for check in results) else 1

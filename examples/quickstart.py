@@ -1,9 +1,10 @@
-"""The smallest job: a line fitted with JAX on whatever device there is, then the account of its time."""
+"""The smallest job there is: a small network fitted with JAX on whatever device there is, and where its time went."""
 
 import tempfile
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import otel_goodput as goodput
 
@@ -12,23 +13,28 @@ goodput.configure("quickstart", directory=directory, exporters=["file"])
 
 
 @jax.jit
-def train_step(weights: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    error, slope = jax.value_and_grad(lambda w: jnp.mean((x @ w - x.sum(axis=1)) ** 2))(weights)
-    return weights - 0.1 * slope, error
+def train_step(weights, x):
+    def loss(weights):
+        return jnp.mean((jnp.tanh(x @ weights["in"]) @ weights["out"] - x.sum(axis=1)) ** 2)
+
+    error, slope = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - 0.01 * g, weights, slope), error
 
 
 with goodput.job():
     with goodput.accelerator_init():
         jax.devices()
     with goodput.training_prep():
-        data = jax.random.normal(jax.random.key(0), (300, 1000, 64))
-        weights = jnp.zeros(64)
-    for step, x in goodput.steps(data):
-        weights, error = train_step(weights, x)
+        random = np.random.default_rng(0)
+        weights = {"in": random.normal(size=(64, 512)) / 8, "out": random.normal(size=512) / 23}
+        batches = (random.normal(size=(1024, 64)) for _ in range(300))
+    for step, batch in goodput.steps(batches):
+        weights, error = train_step(weights, batch)
         error.block_until_ready()
         if step % 100 == 99:
             with goodput.checkpoint_save(step):
-                jnp.save(f"{directory}/weights-{step}.npy", weights)
+                np.savez(f"{directory}/{step}.npz", **weights)
+            print(f"step {step}  error {error:.4f}")
 
 print(goodput.report())
 goodput.shutdown()

@@ -10,17 +10,16 @@ wants to close at exit reserves threads beforehand with :func:`reserve`; they co
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
+from otel_goodput.guard import report_once
+
 Closer = Callable[[int], object]
 """Given the milliseconds that remain, closes one thing."""
-
-_logger = logging.getLogger(__name__)
 
 
 class _Pool:
@@ -88,7 +87,7 @@ def close_all(closers: Sequence[tuple[str, Closer]], seconds: float) -> list[str
 
     Each closer is called with the whole milliseconds that remain. Returns the names of the closers that had not
     finished at the deadline, in the order given; they may still be running, in daemon threads. A closer's error is
-    logged, once, and counts as finished. Raises nothing of its own and nothing of the closers'.
+    logged, once for each name, and counts as finished. Raises nothing of its own and nothing of the closers'.
 
     Where no thread is to be had (see :func:`reserve`) closers run in line, after the parallel ones were started: each
     is told what remains and is not run at all once the deadline has passed, but one that disregards its time cannot be
@@ -120,6 +119,6 @@ class _Run:
         try:
             self.closer(max(int((self.deadline - time.monotonic()) * 1000), 0))
         except BaseException as error:  # a SystemExit in a closer must not pass for a stop that went well, nor raise
-            _logger.warning("closing %s failed: %s: %s", self.name, type(error).__name__, error)
+            report_once(f"closing {self.name}", "closing %s failed: %s: %s", self.name, type(error).__name__, error)
         finally:
             self.finished.set()

@@ -18,39 +18,75 @@ class EnvVar(NamedTuple):
 
 
 OTEL_GOODPUT_RUN_ID: Final = EnvVar(
-    "OTEL_GOODPUT_RUN_ID", "string", "", "identity of the run over its restarts; else the JobSet's or SLURM's id, else the job name"
+    "OTEL_GOODPUT_RUN_ID",
+    "string",
+    "",
+    "identity of the run over its restarts; else the JobSet's or SLURM's id, else the job name",
 )
 OTEL_GOODPUT_DIR: Final = EnvVar(
-    "OTEL_GOODPUT_DIR", "path or URL", "", "where the journal lives: a local directory or any fsspec URL; empty: ./goodput"
+    "OTEL_GOODPUT_DIR",
+    "path or URL",
+    "",
+    "where the journal lives: a local directory or any fsspec URL; empty: ./goodput",
 )
 OTEL_GOODPUT_EXPORTERS: Final = EnvVar(
-    "OTEL_GOODPUT_EXPORTERS", "list", "auto", "comma list of gcp, gcp-otlp, workload, otlp, console, file, tensorboard, none; or auto"
+    "OTEL_GOODPUT_EXPORTERS",
+    "list",
+    "auto",
+    "comma list of gcp, gcp-otlp, workload, otlp, console, file, tensorboard, none; or auto",
 )
 OTEL_GOODPUT_PROCESSES: Final = EnvVar(
     "OTEL_GOODPUT_PROCESSES", "leader | all | list", "all", "which processes export their spans"
 )
 OTEL_GOODPUT_STEP_SAMPLING: Final = EnvVar(
-    "OTEL_GOODPUT_STEP_SAMPLING", "int", "100", "after the first 100 steps, export one step in this many (1: every step)"
+    "OTEL_GOODPUT_STEP_SAMPLING",
+    "int",
+    "100",
+    "after the first 100 steps, export one step in this many (1: every step)",
 )
 OTEL_GOODPUT_STEP_TRACES: Final = EnvVar(
-    "OTEL_GOODPUT_STEP_TRACES", "shared | own", "shared", "`own` gives each step a trace of its own, linked to the job span"
+    "OTEL_GOODPUT_STEP_TRACES",
+    "shared | own",
+    "shared",
+    "`own` gives each step a trace of its own, linked to the job span",
 )
-OTEL_GOODPUT_WINDOWS: Final = EnvVar("OTEL_GOODPUT_WINDOWS", "list of durations", "1h,24h", "rolling windows, such as 10m,1h,24h")
+OTEL_GOODPUT_WINDOWS: Final = EnvVar(
+    "OTEL_GOODPUT_WINDOWS", "list of durations", "1h,24h", "rolling windows, such as 10m,1h,24h"
+)
 OTEL_GOODPUT_GCP_PROJECT: Final = EnvVar("OTEL_GOODPUT_GCP_PROJECT", "string", "", "Google Cloud project to write to")
 OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
-    "OTEL_GOODPUT_GCP_ENDPOINT", "host:port or http://host:port", "", "another address for Google's services; http:// is plaintext, for emulators"
+    "OTEL_GOODPUT_GCP_ENDPOINT",
+    "host:port or http://host:port",
+    "",
+    "another address for Google's services; http:// is plaintext, for emulators",
 )
-OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar("OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "integrations to install; none for none")
-OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar("OTEL_GOODPUT_GRACE_PERIOD", "seconds", "10", "bound on stopping: one deadline over all signals")
+OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar(
+    "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "integrations to install; none for none"
+)
+OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar(
+    "OTEL_GOODPUT_GRACE_PERIOD", "seconds", "10", "bound on stopping: one deadline over all signals"
+)
 OTEL_GOODPUT_SUBMITTED_AT: Final = EnvVar(
     "OTEL_GOODPUT_SUBMITTED_AT", "unix seconds or RFC 3339", "", "when the job was submitted, for scheduling goodput"
 )
-OTEL_GOODPUT_STRICT: Final = EnvVar("OTEL_GOODPUT_STRICT", "bool", "false", "re-raise this package's own errors (for tests)")
+OTEL_GOODPUT_STRICT: Final = EnvVar(
+    "OTEL_GOODPUT_STRICT", "bool", "false", "re-raise this package's own errors (for tests)"
+)
 
 ENVVARS: Final[tuple[EnvVar, ...]] = (
-    OTEL_GOODPUT_RUN_ID, OTEL_GOODPUT_DIR, OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_PROCESSES, OTEL_GOODPUT_STEP_SAMPLING,
-    OTEL_GOODPUT_STEP_TRACES, OTEL_GOODPUT_WINDOWS, OTEL_GOODPUT_GCP_PROJECT, OTEL_GOODPUT_GCP_ENDPOINT,
-    OTEL_GOODPUT_INTEGRATIONS, OTEL_GOODPUT_GRACE_PERIOD, OTEL_GOODPUT_SUBMITTED_AT, OTEL_GOODPUT_STRICT,
+    OTEL_GOODPUT_RUN_ID,
+    OTEL_GOODPUT_DIR,
+    OTEL_GOODPUT_EXPORTERS,
+    OTEL_GOODPUT_PROCESSES,
+    OTEL_GOODPUT_STEP_SAMPLING,
+    OTEL_GOODPUT_STEP_TRACES,
+    OTEL_GOODPUT_WINDOWS,
+    OTEL_GOODPUT_GCP_PROJECT,
+    OTEL_GOODPUT_GCP_ENDPOINT,
+    OTEL_GOODPUT_INTEGRATIONS,
+    OTEL_GOODPUT_GRACE_PERIOD,
+    OTEL_GOODPUT_SUBMITTED_AT,
+    OTEL_GOODPUT_STRICT,
 )
 
 # Standard variables that change what this package does, read by OpenTelemetry's SDK or by us.

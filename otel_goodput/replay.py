@@ -169,8 +169,16 @@ class Timeline:
                 end = max(start, end)
             latest = max(start, end or start, device or start)
             self._intervals.append(
-                Interval(start, _OPEN if end is None else end, phase, attempt, step, str(row.get("name") or ""), flags,
-                         0 if device is None or phase != rules.STEP else max(start, device, 1))
+                Interval(
+                    start,
+                    _OPEN if end is None else end,
+                    phase,
+                    attempt,
+                    step,
+                    str(row.get("name") or ""),
+                    flags,
+                    0 if device is None or phase != rules.STEP else max(start, device, 1),
+                )
             )
         self.latest = latest if self.latest is None else max(self.latest, latest)
 
@@ -179,8 +187,16 @@ class Timeline:
         boundaries: list[tuple[int, int, int, int, int, Event]] = []
         known = self._known(at)
         for key, interval in enumerate(known, 1):
-            start = Event(interval.start, ev.START, interval.phase, key, interval.step, interval.flags, interval.device_end,
-                          interval.name)
+            start = Event(
+                interval.start,
+                ev.START,
+                interval.phase,
+                key,
+                interval.step,
+                interval.flags,
+                interval.device_end,
+                interval.name,
+            )
             # Ties: what ends later is the outer phase; a phase without length ends after it started.
             boundaries.append((interval.attempt, interval.start, 1, -interval.end, key, start))
             if interval.end != _OPEN:
@@ -203,7 +219,9 @@ class Timeline:
         seen: set[tuple[Any, ...]] = set()
         known: list[Interval] = []
         steps: list[Interval] = []
-        for interval in sorted(self._intervals, key=lambda one: (one.attempt, one.start, one.phase != rules.STEP, -one.end)):
+        for interval in sorted(
+            self._intervals, key=lambda one: (one.attempt, one.start, one.phase != rules.STEP, -one.end)
+        ):
             if at is not None and interval.start > at:
                 continue
             identity = tuple(getattr(interval, name) for name in Interval.__slots__)
@@ -213,8 +231,9 @@ class Timeline:
             end = interval.end if at is None or interval.end <= at else _OPEN
             device = interval.device_end if at is None or interval.device_end <= at else _OPEN
             flags = interval.flags
-            current = Interval(interval.start, end, interval.phase, interval.attempt, interval.step, interval.name, flags,
-                               device)
+            current = Interval(
+                interval.start, end, interval.phase, interval.attempt, interval.step, interval.name, flags, device
+            )
             if interval.phase == rules.STEP:
                 steps = [step for step in steps if step.attempt == interval.attempt and step.end >= interval.start]
                 steps.append(current)

@@ -13,6 +13,7 @@ SCOPE_NAME: Final = "otel_goodput"
 
 # --- phases -----------------------------------------------------------------------------------------------------------
 
+
 class Phase:
     """Names of the phases. They are the span names too, except that a custom phase's span bears its own name."""
 
@@ -56,6 +57,7 @@ ELASTIC_WAITS: Final = (ELASTIC_SLICE_DOWN, ELASTIC_SCALE_UP)
 
 
 # --- categories of the partition --------------------------------------------------------------------------------------
+
 
 class Category:
     """Names of the categories: every nanosecond of a run belongs to exactly one."""
@@ -120,6 +122,7 @@ REASONS: Final[tuple[str, ...]] = (
 
 # --- span attributes --------------------------------------------------------------------------------------------------
 
+
 class Attribute(NamedTuple):
     """One attribute key: its type as OpenTelemetry words it, where it stands, and what it says."""
 
@@ -153,7 +156,9 @@ ERROR_TYPE: Final = "error.type"
 
 SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_PHASE, "string", "every span of ours", "the phase; it is what makes a span count"),
-    Attribute(GOODPUT_STEP, "int", "step; data_loading, checkpoint_*, compile inside or for a step", "the step's number"),
+    Attribute(
+        GOODPUT_STEP, "int", "step; data_loading, checkpoint_*, compile inside or for a step", "the step's number"
+    ),
     Attribute(GOODPUT_CUSTOM_NAME, "string", "custom", "the user's name of the phase, of low cardinality"),
     Attribute(GOODPUT_BLOCKING, "bool", "where it differs from the default", "whether the phase holds up training"),
     Attribute(GOODPUT_STEP_COMPLETED, "bool", "step", "false: left early (break, exception, death)"),
@@ -208,43 +213,87 @@ GAUGE: Final = "ObservableGauge"
 HISTOGRAM: Final = "Histogram"
 
 TIME: Final = Metric(
-    "goodput.time", UP_DOWN, "s", (GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
+    "goodput.time",
+    UP_DOWN,
+    "s",
+    (GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
     "Wall time of the run by category; the categories sum to the elapsed time.",
 )
 RATIO: Final = Metric(
-    "goodput.ratio", GAUGE, "1", (GOODPUT_WINDOW,), "Productive time as a share of elapsed time, run and rolling windows."
+    "goodput.ratio",
+    GAUGE,
+    "1",
+    (GOODPUT_WINDOW,),
+    "Productive time as a share of elapsed time, run and rolling windows.",
 )
 BADPUT_RATIO: Final = Metric(
-    "badput.ratio", GAUGE, "1", (GOODPUT_WINDOW, GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
+    "badput.ratio",
+    GAUGE,
+    "1",
+    (GOODPUT_WINDOW, GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
     "Unproductive time as a share of elapsed time, by category.",
 )
 STEP_DURATION: Final = Metric("goodput.step.duration", HISTOGRAM, "s", (), "Net time of completed steps.")
 PHASE_DURATION: Final = Metric(
-    "goodput.phase.duration", HISTOGRAM, "s", (GOODPUT_PHASE, GOODPUT_CUSTOM_NAME, GOODPUT_BLOCKING, ERROR_TYPE),
+    "goodput.phase.duration",
+    HISTOGRAM,
+    "s",
+    (GOODPUT_PHASE, GOODPUT_CUSTOM_NAME, GOODPUT_BLOCKING, ERROR_TYPE),
     "Duration of phases other than steps.",
 )
-STEP_COUNT: Final = Metric("goodput.step.count", UP_DOWN, "{step}", (GOODPUT_STEP_STATE,), "Executions of steps, by fate.")
+STEP_COUNT: Final = Metric(
+    "goodput.step.count", UP_DOWN, "{step}", (GOODPUT_STEP_STATE,), "Executions of steps, by fate."
+)
 STEP_MAX: Final = Metric("goodput.step.max_productive", GAUGE, "{step}", (), "Highest step kept.")
 STEP_IDEAL: Final = Metric("goodput.step.ideal_time", GAUGE, "s", (), "Ideal step time.")
-STEP_DEVIATION: Final = Metric("goodput.step.deviation", GAUGE, "s", (), "How far recent steps are above the usual time.")
+STEP_DEVIATION: Final = Metric(
+    "goodput.step.deviation", GAUGE, "s", (), "How far recent steps are above the usual time."
+)
 AT_RISK: Final = Metric("goodput.at_risk", GAUGE, "s", (), "Productive time that a crash right now would cost.")
 DISRUPTIONS: Final = Metric(
     "goodput.disruptions", COUNTER, "{disruption}", (GOODPUT_DISRUPTION_REASON,), "Restarts and rollbacks of the run."
 )
-SCHEDULING_RATIO: Final = Metric("goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time.")
-PROGRAM_RATIO: Final = Metric("goodput.program.ratio", GAUGE, "1", (), "Model flops utilisation of the productive time.")
+SCHEDULING_RATIO: Final = Metric(
+    "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time."
+)
+PROGRAM_RATIO: Final = Metric(
+    "goodput.program.ratio", GAUGE, "1", (), "Model flops utilisation of the productive time."
+)
 PRODUCTIVITY: Final = Metric("goodput.productivity", GAUGE, "1", (), "Scheduling x runtime x program goodput.")
 SLICE_EFFICIENCY: Final = Metric(
-    "goodput.slice.efficiency", GAUGE, "1", (GOODPUT_SLICE_STATE,), "Time-weighted share of slices stepping or available."
+    "goodput.slice.efficiency",
+    GAUGE,
+    "1",
+    (GOODPUT_SLICE_STATE,),
+    "Time-weighted share of slices stepping or available.",
 )
 OVERHEAD: Final = Metric(
-    "goodput.telemetry.overhead", COUNTER, "s", (), "Time this package took on the training thread (estimated from samples)."
+    "goodput.telemetry.overhead",
+    COUNTER,
+    "s",
+    (),
+    "Time this package took on the training thread (estimated from samples).",
 )
 DROPPED: Final = Metric("goodput.telemetry.dropped", COUNTER, "{item}", (GOODPUT_SIGNAL,), "Items that telemetry lost.")
 
 METRICS: Final[tuple[Metric, ...]] = (
-    TIME, RATIO, BADPUT_RATIO, STEP_DURATION, PHASE_DURATION, STEP_COUNT, STEP_MAX, STEP_IDEAL, STEP_DEVIATION, AT_RISK,
-    DISRUPTIONS, SCHEDULING_RATIO, PROGRAM_RATIO, PRODUCTIVITY, SLICE_EFFICIENCY, OVERHEAD, DROPPED,
+    TIME,
+    RATIO,
+    BADPUT_RATIO,
+    STEP_DURATION,
+    PHASE_DURATION,
+    STEP_COUNT,
+    STEP_MAX,
+    STEP_IDEAL,
+    STEP_DEVIATION,
+    AT_RISK,
+    DISRUPTIONS,
+    SCHEDULING_RATIO,
+    PROGRAM_RATIO,
+    PRODUCTIVITY,
+    SLICE_EFFICIENCY,
+    OVERHEAD,
+    DROPPED,
 )
 
 

@@ -99,7 +99,7 @@ def train(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--directory", type=Path, required=True, help="where checkpoints, the journal and the losses go")
+    parser.add_argument("--directory", type=Path, required=True, help="for checkpoints, journal and losses")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--save-every", type=int, default=40, help="steps from one checkpoint to the next")
     parser.add_argument("--eval-every", type=int, default=40, help="steps from one evaluation to the next")

@@ -53,13 +53,12 @@ class Cursor:
         lenses: how many lenses `edges` speak of.
     """
 
-    def __init__(
-        self, spans: Sequence[int] = (), edges: Sequence[tuple[int, int, bool]] = (), lenses: int = 1
-    ) -> None:
+    def __init__(self, spans: Sequence[int] = (), edges: Sequence[tuple[int, int, bool]] = (), lenses: int = 1) -> None:
         self.begin: int | None = None
         self.now = 0
         self.alive = False  # between a job's start and its end
         self.ended = False  # the latest job ended by itself
+        self.clean = False  # and without an error
         self.spans = tuple(spans)
         self.rolling: Rolling | None = None
         self.lenses = [Lens(1 << index) for index in range(lenses)]
@@ -134,12 +133,13 @@ class Cursor:
         twin.open = {key: opened[id(phase)] for key, phase in self.open.items()}
         twin.blockers = [opened[id(phase)] for phase in self.blockers]
         twin.elastic = [opened[id(phase)] for phase in self.elastic]
-        executions = {id(execution): execution.clone(mine[id(execution.stretch)])
-                      for execution in self.running.values()}
+        executions = {
+            id(execution): execution.clone(mine[id(execution.stretch)]) for execution in self.running.values()
+        }
         twin.running = {key: executions[id(execution)] for key, execution in self.running.items()}
         twin.hosts = [executions[id(execution)] for execution in self.hosts]
         twin.device = deque(executions[id(execution)] for execution in self.device)
-        twin._choose()
+        twin.choose()
         return twin
 
     # --- time passes --------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Cursor:
                     self.rolling.close(self.visible_totals(), self.running.values(), len(self.progress))
                     if boundary := self.rolling.last_boundary_before(time):
                         self._owner_until(min(boundary, self._next_due()))
-            self._choose()
+            self.choose()
 
     def _owner_until(self, time: int) -> None:
         """Skip the buckets up to `time`, in which nothing but the passing of time happens."""
@@ -208,7 +208,7 @@ class Cursor:
             return
         boundary = rolling.boundary - rolling.resolution
         boundary += (time - boundary) // rolling.resolution * rolling.resolution
-        self._choose()
+        self.choose()
         self._spend(boundary)
         rolling.jump(boundary, self.visible_totals(), self.running.values(), len(self.progress))
 
@@ -228,6 +228,17 @@ class Cursor:
         else:
             self.opened &= ~(1 << lens)
 
+    def change_spans(self, spans: Sequence[int]) -> None:
+        """Roll other windows from now on, empty ones; `spans` in ns."""
+        self.spans = tuple(spans)
+        self.rolling = None
+        if spans and self.begin is not None:
+            self.rolling = Rolling(spans, self.begin)
+            if boundary := self.rolling.last_boundary_before(self.now):
+                self.rolling.jump(boundary, self.visible_totals(), self.running.values(), len(self.progress))
+            else:
+                self.rolling.jump(self.begin, self.visible_totals(), self.running.values(), len(self.progress))
+
     def visible_totals(self) -> list[int]:
         """Time by category outside of exclusions, steps apart, ns."""
         excluded = self.lenses[0].totals
@@ -235,7 +246,7 @@ class Cursor:
             return self.totals
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
 
-    def _choose(self) -> None:
+    def choose(self) -> None:
         """Who owns time from now on (rule R3), and when to stop next."""
         if not self.alive:
             self._owner = NOBODY
@@ -254,7 +265,10 @@ class Cursor:
             due = min(due, self.rolling.boundary)
         self._timer = due
         self._plain = not (
-            self.loads or self.excluded or self.opened or self.slices
+            self.loads
+            or self.excluded
+            or self.opened
+            or self.slices
             or (isinstance(self._owner, Execution) and self._owner.stretch.first_net is None)
         )
 
@@ -294,7 +308,7 @@ class Cursor:
                 self.safe = opened.safe
         else:
             return
-        self._choose()
+        self.choose()
 
     def _begin_attempt(self, number: int) -> None:
         """The process began anew; whatever was open died at its last sign of life (rule R2)."""
@@ -307,7 +321,7 @@ class Cursor:
         self.blockers.clear()
         self.elastic.clear()
         self.loads = 0
-        self._choose()
+        self.choose()
 
     def _bury(self) -> None:
         """The steps in flight are lost with the life that ended."""
@@ -329,7 +343,7 @@ class Cursor:
             # Rule R6 holds too where one process opens its job a second time.
             self._bury()
             self.life.steps_started = False
-            reason = self.notice or (Reason.RESTART if self.ended else Reason.CRASH)
+            reason = self.notice or (Reason.RESTART if self.clean else Reason.CRASH)
             self.skewed |= time < self.now
             gap = max(0, time - self.now)
             self._disrupt(Disruption(self.attempts + 1, reason, gap, self.interrupted, self.last_step, None))
@@ -337,9 +351,9 @@ class Cursor:
         self.interrupted = 0
         self.attempts += 1
         self.notice = None
-        self.alive, self.ended = True, False
+        self.alive, self.ended, self.clean = True, False, False
         self.open[key] = Open(rules.JOB, NOBODY)
-        self._choose()
+        self.choose()
         self._fire(self.now)
 
     def _recover(self, time: int) -> None:
@@ -347,7 +361,7 @@ class Cursor:
         held = self.elastic, self.loads
         self.elastic, self.loads = [Open(rules.ELASTIC_REINIT, rules.RECOVERY)], 0
         self.alive = True
-        self._choose()
+        self.choose()
         self.advance(time)
         self.elastic, self.loads = held
 
@@ -387,7 +401,7 @@ class Cursor:
 
     def _end_phase(self, opened: Open, flags: int, key: int) -> None:
         if opened.phase == rules.JOB:
-            self.alive, self.ended = False, True
+            self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
             return
         if opened.phase == rules.EXCLUSION:
             self.excluded = max(0, self.excluded - 1)

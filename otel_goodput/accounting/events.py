@@ -20,7 +20,7 @@ OBSERVED: Final = 7  # the device end of the step `key` will be told
 DEVICE_END: Final = 8  # the step `key` left the device at `time`
 UNOBSERVED: Final = 9  # the device end of the step `key` will never be known: fall back to the host clock
 DURABLE: Final = 10  # the checkpoint saved in phase `key` is durable
-RELEASE: Final = 11  # the process hands over cleanly (SIGTERM with a checkpoint, say); `phase` indexes semconv.REASONS
+
 
 # Flags of START and END.
 NONBLOCKING: Final = 1  # START: the phase holds up nothing

@@ -26,8 +26,22 @@ class Execution:
         marked, parts: how much of it rolling windows have in closed buckets, and where.
     """
 
-    __slots__ = ("device_end", "doomed", "failed", "key", "marked", "net", "number", "on_device", "on_host",
-                 "parts", "pieces", "shares", "start", "stretch")
+    __slots__ = (
+        "device_end",
+        "doomed",
+        "failed",
+        "key",
+        "marked",
+        "net",
+        "number",
+        "on_device",
+        "on_host",
+        "parts",
+        "pieces",
+        "shares",
+        "start",
+        "stretch",
+    )
 
     def __init__(self, number: int, key: int, start: int, stretch: Stretch, device_end: int | None) -> None:
         self.number = number
@@ -52,7 +66,18 @@ class Execution:
 
     def clone(self, stretch: Stretch) -> Execution:
         twin = Execution.__new__(Execution)
-        for name in ("number", "key", "start", "device_end", "on_device", "on_host", "net", "failed", "doomed", "marked"):
+        for name in (
+            "number",
+            "key",
+            "start",
+            "device_end",
+            "on_device",
+            "on_host",
+            "net",
+            "failed",
+            "doomed",
+            "marked",
+        ):
             setattr(twin, name, getattr(self, name))
         twin.stretch = stretch
         twin.shares = self.shares.copy()
@@ -61,14 +86,26 @@ class Execution:
         return twin
 
     def to_state(self) -> list[Any]:
-        return [self.number, self.key, self.start, self.device_end, self.on_device, self.on_host, self.net,
-                self.failed, self.doomed, list(self.shares.items()), self.pieces]
+        return [
+            self.number,
+            self.key,
+            self.start,
+            self.device_end,
+            self.on_device,
+            self.on_host,
+            self.net,
+            self.failed,
+            self.doomed,
+            list(self.shares.items()),
+            self.pieces,
+        ]
 
     @classmethod
     def from_state(cls, state: list[Any], stretch: Stretch) -> Execution:
         execution = cls(state[0], state[1], state[2], stretch, state[3])
-        (execution.on_device, execution.on_host, execution.net, execution.failed, execution.doomed, shares,
-         pieces) = state[4:]
+        (execution.on_device, execution.on_host, execution.net, execution.failed, execution.doomed, shares, pieces) = (
+            state[4:]
+        )
         execution.shares = dict(shares)
         execution.pieces = [(duration, mask) for duration, mask in pieces]
         return execution

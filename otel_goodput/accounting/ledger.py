@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
-from otel_goodput.accounting import balance
+from otel_goodput.accounting import balance, snapshot
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.cursor import NEVER, Cursor
 from otel_goodput.accounting.events import Event
@@ -210,6 +210,18 @@ class Ledger:
                 event = event._replace(arg=self._device_ends.get(event.key, unknown))
             cursor.apply(event)
 
+    def collect_finished(self) -> None:
+        """Collect net times of completed steps for :meth:`take_finished` from now on."""
+        self._settled.finished = []
+
+    def take_finished(self) -> list[int]:
+        """Net times (ns) of the steps settled since the last call; empty where nobody collects them."""
+        taken = self._settled.finished
+        if not taken:
+            return []
+        self._settled.finished = []
+        return taken
+
     def totals(self, at: int | None = None) -> Totals:
         """The account at `at` (ns since the epoch; by default at the last event). Constant work."""
         cursor = self._settled.clone()
@@ -217,3 +229,35 @@ class Ledger:
         if at is not None:
             cursor.advance(at)
         return balance.draw(cursor, at=at)
+
+    # --- restart ------------------------------------------------------------------------------------------------------
+
+    def dump(self) -> tuple[dict[str, Any], list[bytes]]:
+        """All that a restart needs, as (JSON-able head, blobs)."""
+        head, blobs = snapshot.dump(self._settled)
+        waiting = {
+            "pending": [list(event) for event in self._pending],
+            "held": [[key, step.start, step.ended, step.observed] for key, step in self._held.items()],
+            "device_ends": list(self._device_ends.items()),
+            "mark": self._mark,
+        }
+        return {"cursor": head, "waiting": waiting}, blobs
+
+    @classmethod
+    def load(cls, head: dict[str, Any], blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
+        """The ledger that :meth:`dump` was asked of; `spans` are its rolling windows from now on, ns.
+
+        Raises:
+            ValueError, KeyError, TypeError: the snapshot is damaged or of another format.
+        """
+        ledger = cls(cursor=snapshot.load(head["cursor"], blobs, tuple(spans)))
+        waiting = head["waiting"]
+        ledger._pending = [Event(*fields) for fields in waiting["pending"]]
+        for key, start, ended, observed in waiting["held"]:
+            held = ledger._held[key] = _Held(start)
+            held.ended, held.observed = ended, observed
+        ledger._device_ends = dict(waiting["device_ends"])
+        ledger._mark = waiting["mark"]
+        ledger._older = (ledger._mark, ledger._settled.clone())
+        ledger._newer = (*ledger._older, 0)
+        return ledger

@@ -63,8 +63,15 @@ class Lens:
         return sum(duration for i, duration in self.kept.items() if i >= index)
 
     def to_state(self) -> list[Any]:
-        return [self.bit, self.elapsed, list(self.totals.items()), list(self.kept.items()), self.kept_total, self.wasted,
-                self.slices]
+        return [
+            self.bit,
+            self.elapsed,
+            list(self.totals.items()),
+            list(self.kept.items()),
+            self.kept_total,
+            self.wasted,
+            self.slices,
+        ]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Lens:

@@ -170,24 +170,39 @@ class Progress:
             yield from zip(*chunk.entries(), strict=True)
         yield from zip(self._numbers, self._nets, strict=True)
 
-    def to_state(self) -> dict[str, Any]:
-        """The stack as plain data for a snapshot."""
+    def dump(self) -> tuple[dict[str, Any], list[bytes]]:
+        """The stack as plain data and the raw 64-bit net times of its sealed chunks."""
         chunks: list[Any] = []
+        blobs: list[bytes] = []
         for chunk in self._chunks:
-            numbers: list[int] = [chunk.numbers[0], chunk.numbers[-1]] if chunk.nets is None else list(chunk.numbers)
-            if isinstance(chunk.numbers, range):
-                numbers = [chunk.numbers.start, chunk.numbers.stop, chunk.numbers.step]
-            chunks.append([isinstance(chunk.numbers, range), numbers, None if chunk.nets is None else list(chunk.nets),
-                           chunk.count, chunk.total])
-        return {"chunks": chunks, "numbers": list(self._numbers), "nets": list(self._nets), "total": self.total}
+            numbers = chunk.numbers
+            regular = isinstance(numbers, range)
+            spelt = [numbers.start, numbers.stop, numbers.step] if isinstance(numbers, range) else list(numbers)
+            chunks.append([regular, spelt, chunk.nets is not None, chunk.count, chunk.total])
+            if isinstance(chunk.nets, array):
+                blobs.append(chunk.nets.tobytes())
+        return {"chunks": chunks, "numbers": self._numbers, "nets": self._nets, "total": self.total}, blobs
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Progress:
+    def load(cls, head: dict[str, Any], blobs: bytes) -> Progress:
+        """The stack that :meth:`dump` was asked of, its blobs joined.
+
+        Raises:
+            ValueError: blobs are missing.
+        """
         progress = cls()
-        for regular, numbers, nets, count, total in state["chunks"]:
-            held: Sequence[int] = range(*numbers) if regular else array("q", numbers)
-            progress._chunks.append(Chunk(held, None if nets is None else array("q", nets), count, total))
-        progress._numbers = list(state["numbers"])
-        progress._nets = list(state["nets"])
-        progress.total = state["total"]
+        at = 0
+        for regular, spelt, detailed, entries, total in head["chunks"]:
+            numbers: Sequence[int] = range(*spelt) if regular else (array("q", spelt) if detailed else tuple(spelt))
+            nets = None
+            if detailed:
+                size = entries * 8
+                if at + size > len(blobs):
+                    raise ValueError("the snapshot's net times are cut short")
+                nets = array("q")
+                nets.frombytes(blobs[at : at + size])
+                at += size
+            progress._chunks.append(Chunk(numbers, nets, entries, total))
+        progress._numbers, progress._nets = list(head["numbers"]), list(head["nets"])
+        progress.total = head["total"]
         return progress

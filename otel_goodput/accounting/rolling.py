@@ -26,8 +26,20 @@ def _add(bucket: Bucket, category: int, duration: int) -> None:
 class Rolling:
     """The buckets of a run, `spans` being the windows' lengths in ns, and `begin` the start of the run in ns."""
 
-    __slots__ = ("_base", "_begin", "_buckets", "_firsts", "_kept", "_lows", "_offset", "_parts", "_sums", "_wasted",
-                 "resolution", "spans")
+    __slots__ = (
+        "_base",
+        "_begin",
+        "_buckets",
+        "_firsts",
+        "_kept",
+        "_lows",
+        "_offset",
+        "_parts",
+        "_sums",
+        "_wasted",
+        "resolution",
+        "spans",
+    )
 
     def __init__(self, spans: Sequence[int], begin: int) -> None:
         self.spans = tuple(spans)
@@ -190,9 +202,15 @@ class Rolling:
 
     def to_state(self) -> dict[str, Any]:
         return {
-            "spans": self.spans, "begin": self._begin, "offset": self._offset,
-            "buckets": [list(bucket.items()) for bucket in self._buckets], "lows": self._lows,
-            "parts": list(self._parts.items()), "base": self._base, "kept": self._kept, "wasted": self._wasted,
+            "spans": self.spans,
+            "begin": self._begin,
+            "offset": self._offset,
+            "buckets": [list(bucket.items()) for bucket in self._buckets],
+            "lows": self._lows,
+            "parts": list(self._parts.items()),
+            "base": self._base,
+            "kept": self._kept,
+            "wasted": self._wasted,
         }
 
     @classmethod

@@ -99,6 +99,7 @@ class Totals:
     skewed_clocks: bool
     windows: Sequence[tuple[int, int, Partition]] = ()
     rolling: Sequence[tuple[int, Partition]] = ()
+    scheduling: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON answer of ACCOUNTING.md ("Timeline files"), seconds as floats."""
@@ -136,6 +137,8 @@ class Totals:
                 {"start": start / NS, "end": end / NS, **partition.to_json()} for start, end, partition in self.windows
             ],
         }
+        if self.scheduling is not None:
+            answer["scheduling_goodput"] = self.scheduling
         if self.run.slice_efficiency:
             answer["slice_efficiency"] = dict(self.run.slice_efficiency)
         if self.step_time is not None:
@@ -154,9 +157,7 @@ def _seconds(duration: float | None) -> float | None:
     return None if duration is None else duration / NS
 
 
-def partition(
-    times: Mapping[int, int], names: Sequence[str], top: int | None, slices: Sequence[float]
-) -> Partition:
+def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, slices: Sequence[float]) -> Partition:
     """A :class:`Partition` of `times`, ns by category number; `slices` are [known, stepping, available] ns."""
     known, stepping, available = slices
     return Partition(

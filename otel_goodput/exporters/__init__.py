@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
+from otel_goodput.errors import ConfigurationError, GoodputError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
@@ -67,7 +68,7 @@ class Surroundings:
     stream: TextIO | None = None
 
 
-class OutletUnavailable(RuntimeError):
+class OutletUnavailable(GoodputError):
     """The outlet cannot be opened here. `hint` says what would change that; it may be empty."""
 
     def __init__(self, name: str, reason: str, hint: str = "") -> None:
@@ -80,12 +81,13 @@ class OutletUnavailable(RuntimeError):
 def open_outlet(name: str, surroundings: Surroundings) -> Outlet:
     """Open the outlet of that name, its exporters silent in forked children and never raising.
 
-    Raises ValueError for a name nobody knows, and OutletUnavailable for one that cannot be opened here and now.
+    Raises ConfigurationError (a ValueError) for a name nobody knows, and OutletUnavailable for one that cannot be
+    opened here and now.
     """
     if name in ANNOUNCED:
         raise OutletUnavailable(name, "it is not part of this version")
     if name not in OUTLETS:
-        raise ValueError(_unknown(name))
+        raise ConfigurationError(_unknown(name))
     module, _, function = OUTLETS[name].partition(":")
     try:
         outlet: Outlet = getattr(importlib.import_module(module), function)(surroundings)
@@ -124,15 +126,15 @@ def resolve(
     `auto` is `otlp` where an OTLP endpoint is configured and its exporter can be imported, `file` where a directory is
     known (`directory`, else a local path in OTEL_GOODPUT_DIR), and `console` where `stream` (None: stderr) is a
     terminal.
-    Raises ValueError for an unknown name, and for `none` beside others.
+    Raises ConfigurationError (a ValueError) for an unknown name, and for `none` beside others.
     """
     wanted = [name.strip().lower() for name in names if name.strip()]
     for name in wanted:
         if name not in (*OUTLETS, *ANNOUNCED, AUTO, NONE):
-            raise ValueError(_unknown(name))
+            raise ConfigurationError(_unknown(name))
     if NONE in wanted:
         if set(wanted) != {NONE}:
-            raise ValueError(f"outlet {NONE!r} excludes all others, got {', '.join(wanted)}")
+            raise ConfigurationError(f"outlet {NONE!r} excludes all others, got {', '.join(wanted)}")
         return ()
     found: dict[str, None] = {}
     for name in wanted:

@@ -92,9 +92,7 @@ class ConsoleMetricExporter(MetricExporter):
         # Cells of the progress line on the screen; 0 when there is none.
         self._shown = 0
 
-    def export(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object
-    ) -> MetricExportResult:
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         summary = _summarize(metrics_data, self._steps)
         if summary is None:
             return MetricExportResult.SUCCESS

@@ -7,7 +7,6 @@ would export the parent's totals a second time, over connections that belong to 
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 from collections.abc import Sequence
 
@@ -15,7 +14,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-_logger = logging.getLogger(__name__)
+from otel_goodput.guard import report_once
 
 
 class _Ground:
@@ -24,16 +23,13 @@ class _Ground:
     def __init__(self, name: str) -> None:
         self._name = name
         self._pid = os.getpid()
-        self._told = False
 
     def owned(self) -> bool:
         return os.getpid() == self._pid
 
     def tell(self, doing: str, error: Exception) -> None:
-        """Log the first error; the ones after it are only counted."""
-        if not self._told:
-            self._told = True
-            _logger.warning("outlet %s: %s failed: %s: %s", self._name, doing, type(error).__name__, error)
+        site = f"outlet {self._name}: {doing}"
+        report_once(site, "%s failed: %s: %s", site, type(error).__name__, error)
 
 
 class SpanFence(SpanExporter):
@@ -89,9 +85,7 @@ class MetricFence(MetricExporter):
         self._exporter = exporter
         self.dropped = 0
 
-    def export(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object
-    ) -> MetricExportResult:
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         if not self._ground.owned():
             return MetricExportResult.FAILURE
         try:

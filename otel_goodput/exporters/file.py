@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import re
 import threading
@@ -21,6 +20,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.exporters.otlp_json import Json, encode_metrics, encode_spans
+from otel_goodput.guard import report_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_goodput.exporters import Outlet, Surroundings
-
-_logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_BYTES: Final = 64 * 2**20
 _MODE: Final = 0o600
@@ -144,7 +142,6 @@ class _Lines:
     def __init__(self, file: LineFile, place: Path) -> None:
         self._file = file
         self._place = place
-        self._told = False
 
     def write(self, request: Json) -> bool:
         text = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -172,12 +169,8 @@ class _Lines:
             self.tell(error)
 
     def tell(self, error: Exception) -> None:
-        """Log the first failure only: a full disk stays full for long."""
-        if not self._told:
-            self._told = True
-            _logger.warning(
-                "cannot write telemetry to %s, will go on trying: %s: %s", self._place, type(error).__name__, error
-            )
+        message = "cannot write telemetry to %s, will go on trying: %s: %s"
+        report_once(f"file outlet {self._place}", message, self._place, type(error).__name__, error)
 
 
 class FileSpanExporter(SpanExporter):
@@ -208,9 +201,7 @@ class FileMetricExporter(MetricExporter):
         super().__init__(preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
         self._lines = _Lines(LineFile(directory, stem, max_bytes), directory / stem)
 
-    def export(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object
-    ) -> MetricExportResult:
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         written = self._lines.write(encode_metrics(metrics_data))
         return MetricExportResult.SUCCESS if written else MetricExportResult.FAILURE
 

@@ -7,15 +7,14 @@ themselves. Two things are added: the choice between gRPC and HTTP, and a timeou
 from __future__ import annotations
 
 import importlib
-import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_goodput.guard import report_once
+
 if TYPE_CHECKING:
     from otel_goodput.exporters import Outlet, Surroundings
-
-_logger = logging.getLogger(__name__)
 
 GRPC: Final = "grpc"
 HTTP: Final = "http/protobuf"
@@ -29,9 +28,6 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 # At the stop one export may be under way already and the last one follows it. Both must end inside the grace period.
 SHARE_OF_GRACE: Final = 0.4
 MIN_TIMEOUT_S: Final = 0.1
-
-# Variables already complained about: they are looked at once a signal, and by `auto` as well.
-_told: set[tuple[str, str]] = set()
 
 _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 
@@ -58,9 +54,9 @@ def protocol(environ: Mapping[str, str], signal: str) -> str:
         value = environ.get(variable, "").strip().lower()
         if value in EXPORTER_MODULES:
             return value
-        if value and (variable, value) not in _told:
-            _told.add((variable, value))
-            _logger.warning("%s=%s is not supported (%s), ignored", variable, value, ", ".join(EXPORTER_MODULES))
+        if value:
+            known = ", ".join(EXPORTER_MODULES)
+            report_once(f"{variable}={value}", "%s=%s is not supported (%s), ignored", variable, value, known)
     return GRPC
 
 

@@ -45,7 +45,8 @@ _KINDS: Final[dict[SpanKind, int]] = {
 _HAS_IS_REMOTE: Final = 0x100
 _IS_REMOTE: Final = 0x200
 
-_INT64: Final = range(-(2**63), 2**63)
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
 _UINT64_MAX: Final = 2**64 - 1
 
 
@@ -61,7 +62,9 @@ def encode_value(value: object) -> Json:
     if isinstance(value, str):
         return {"stringValue": value}
     if isinstance(value, int):
-        return {"intValue": _decimal(value)} if value in _INT64 else {"stringValue": _decimal(value)}
+        # Compared, not `in range(…)`: for an int subclass (IntEnum) that searches the range number by number.
+        kind = "intValue" if _INT64_MIN <= value <= _INT64_MAX else "stringValue"
+        return {kind: _decimal(value)}
     if isinstance(value, float):
         return {"doubleValue": _double(value)}
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -122,14 +125,18 @@ def encode_spans(spans: Iterable[ReadableSpan]) -> tuple[Json, list[Exception]]:
         scopes.setdefault(id(scope), (scope, []))[1].append(encoded)
     request = {
         "resourceSpans": [
-            _trimmed({
-                "resource": _resource(resource),
-                "scopeSpans": [
-                    _trimmed({"scope": _scope(scope), "spans": members, "schemaUrl": scope.schema_url if scope else ""})
-                    for scope, members in scopes.values()
-                ],
-                "schemaUrl": resource.schema_url,
-            })
+            _trimmed(
+                {
+                    "resource": _resource(resource),
+                    "scopeSpans": [
+                        _trimmed(
+                            {"scope": _scope(scope), "spans": members, "schemaUrl": scope.schema_url if scope else ""}
+                        )
+                        for scope, members in scopes.values()
+                    ],
+                    "schemaUrl": resource.schema_url,
+                }
+            )
             for resource, scopes in resources.values()
         ]
     }
@@ -140,23 +147,25 @@ def _span(span: ReadableSpan) -> Json:
     context = span.context
     if context is None:
         raise ValueError(f"span {span.name!r} has no context")
-    return _trimmed({
-        **_ids(context),
-        "traceState": context.trace_state.to_header() if context.trace_state else "",
-        "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
-        "flags": _flags(span.parent),
-        "name": str(span.name),
-        "kind": _KINDS[span.kind],
-        "startTimeUnixNano": _unsigned(span.start_time),
-        "endTimeUnixNano": _unsigned(span.end_time),
-        "attributes": _attributes(span.attributes),
-        "droppedAttributesCount": span.dropped_attributes,
-        "events": [_event(event) for event in span.events],
-        "droppedEventsCount": span.dropped_events,
-        "links": [_link(link) for link in span.links],
-        "droppedLinksCount": span.dropped_links,
-        "status": _trimmed({"code": span.status.status_code.value, "message": span.status.description}),
-    })
+    return _trimmed(
+        {
+            **_ids(context),
+            "traceState": context.trace_state.to_header() if context.trace_state else "",
+            "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
+            "flags": _flags(span.parent),
+            "name": str(span.name),
+            "kind": _KINDS[span.kind],
+            "startTimeUnixNano": _unsigned(span.start_time),
+            "endTimeUnixNano": _unsigned(span.end_time),
+            "attributes": _attributes(span.attributes),
+            "droppedAttributesCount": span.dropped_attributes,
+            "events": [_event(event) for event in span.events],
+            "droppedEventsCount": span.dropped_events,
+            "links": [_link(link) for link in span.links],
+            "droppedLinksCount": span.dropped_links,
+            "status": _trimmed({"code": span.status.status_code.value, "message": span.status.description}),
+        }
+    )
 
 
 def _ids(context: SpanContext) -> Json:
@@ -168,22 +177,26 @@ def _flags(context: SpanContext | None) -> int:
 
 
 def _event(event: Event) -> Json:
-    return _trimmed({
-        "timeUnixNano": _unsigned(event.timestamp),
-        "name": event.name,
-        "attributes": _attributes(event.attributes),
-        "droppedAttributesCount": event.dropped_attributes,
-    })
+    return _trimmed(
+        {
+            "timeUnixNano": _unsigned(event.timestamp),
+            "name": event.name,
+            "attributes": _attributes(event.attributes),
+            "droppedAttributesCount": event.dropped_attributes,
+        }
+    )
 
 
 def _link(link: Link) -> Json:
-    return _trimmed({
-        **_ids(link.context),
-        "traceState": link.context.trace_state.to_header() if link.context.trace_state else "",
-        "attributes": _attributes(link.attributes),
-        "droppedAttributesCount": link.dropped_attributes,
-        "flags": _flags(link.context),
-    })
+    return _trimmed(
+        {
+            **_ids(link.context),
+            "traceState": link.context.trace_state.to_header() if link.context.trace_state else "",
+            "attributes": _attributes(link.attributes),
+            "droppedAttributesCount": link.dropped_attributes,
+            "flags": _flags(link.context),
+        }
+    )
 
 
 def _resource(resource: Resource) -> Json:
@@ -203,18 +216,22 @@ def encode_metrics(data: MetricsData) -> Json:
     """An ExportMetricsServiceRequest. Metrics of kinds that the SDK may bring in future are left out."""
     return {
         "resourceMetrics": [
-            _trimmed({
-                "resource": _resource(resource.resource),
-                "scopeMetrics": [
-                    _trimmed({
-                        "scope": _scope(scope.scope),
-                        "metrics": [encoded for metric in scope.metrics if (encoded := _metric(metric))],
-                        "schemaUrl": scope.schema_url,
-                    })
-                    for scope in resource.scope_metrics
-                ],
-                "schemaUrl": resource.schema_url,
-            })
+            _trimmed(
+                {
+                    "resource": _resource(resource.resource),
+                    "scopeMetrics": [
+                        _trimmed(
+                            {
+                                "scope": _scope(scope.scope),
+                                "metrics": [encoded for metric in scope.metrics if (encoded := _metric(metric))],
+                                "schemaUrl": scope.schema_url,
+                            }
+                        )
+                        for scope in resource.scope_metrics
+                    ],
+                    "schemaUrl": resource.schema_url,
+                }
+            )
             for resource in data.resource_metrics
         ]
     }
@@ -246,19 +263,23 @@ def _number(value: float) -> Json:
 
 
 def _point(point: NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint, *, start: bool = True) -> Json:
-    return _trimmed({
-        "attributes": _attributes(point.attributes),
-        "startTimeUnixNano": _unsigned(point.start_time_unix_nano) if start else "",
-        "timeUnixNano": _unsigned(point.time_unix_nano),
-        "exemplars": [_exemplar(exemplar) for exemplar in point.exemplars],
-    })
+    return _trimmed(
+        {
+            "attributes": _attributes(point.attributes),
+            "startTimeUnixNano": _unsigned(point.start_time_unix_nano) if start else "",
+            "timeUnixNano": _unsigned(point.time_unix_nano),
+            "exemplars": [_exemplar(exemplar) for exemplar in point.exemplars],
+        }
+    )
 
 
 def _exemplar(exemplar: Exemplar) -> Json:
-    message = _trimmed({
-        "filteredAttributes": _attributes(exemplar.filtered_attributes),
-        "timeUnixNano": _unsigned(exemplar.time_unix_nano),
-    })
+    message = _trimmed(
+        {
+            "filteredAttributes": _attributes(exemplar.filtered_attributes),
+            "timeUnixNano": _unsigned(exemplar.time_unix_nano),
+        }
+    )
     if exemplar.span_id is not None and exemplar.trace_id is not None:
         message |= {"spanId": f"{exemplar.span_id:016x}", "traceId": f"{exemplar.trace_id:032x}"}
     return {**message, **_number(exemplar.value)}

@@ -38,6 +38,7 @@ class Row:
     kind: str
     start: int
     end: float
+    told_end: float  # the end that the timeline tells of, known at the query or not
     step: int | None
     name: str | None
     attempt: int
@@ -51,7 +52,7 @@ class Row:
     @property
     def rank(self) -> tuple[int, float, int]:
         """Sorts by start; of two that start together the one that ends later is the outer one and comes first."""
-        return (self.start, -self.end, self.order)
+        return (self.start, -self.told_end, self.order)
 
 
 @dataclass(eq=False)
@@ -95,6 +96,12 @@ class Execution:
     @property
     def completed_at(self) -> float:
         return max(self.row.end, self.device_end)
+
+    @property
+    def completion(self) -> tuple[Any, ...]:
+        """Sorts by completion; at the same instant the device's come before the host's, those of no length last."""
+        by_host = self.row.device_end is None or self.device_end < self.row.end
+        return (self.completed_at, self.completed_at == self.row.start, by_host, self.row.rank)
 
     @property
     def completed(self) -> bool:
@@ -149,11 +156,14 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             continue
         if row["kind"] == "step" and (step is None or step < 0):
             continue
-        end, device_end = nanoseconds(row, "end"), nanoseconds(row, "device_end")
+        end, device_end = (
+            None if t is None else max(start, t) for t in (nanoseconds(row, "end"), nanoseconds(row, "device_end"))
+        )
         if row["kind"] in ("slice_counts", "heartbeat"):
             end = start
         read = Row(
-            kind=row["kind"], start=start, end=OPEN if end is None else max(end, start), step=step,
+            kind=row["kind"], start=start, end=OPEN if end is None else end,
+            told_end=OPEN if end is None else end, step=step,
             name=row.get("name"), attempt=row.get("attempt", 1), blocking=row.get("blocking"), device_end=device_end,
             active=row.get("active", 0), available=row.get("available", 0), total=row.get("total", 0), order=order,
         )
@@ -232,7 +242,7 @@ class Progress:
 
     executions: list[Execution] = field(default_factory=list)  # in order of their starts
     kept: list[Execution] = field(default_factory=list)  # by increasing number
-    safe: int = 0  # so many of `kept`, from the front, are in a durable checkpoint
+    safe: int = -1  # the kept steps up to this number are in a durable checkpoint
     disruptions: list[Disruption] = field(default_factory=list)
     stretches: int = 0
 
@@ -248,7 +258,7 @@ def follow_progress(lives: list[Life]) -> Progress:
         device_free = max([device_free, *(e.device_end for e in executions if e.row.device_end is not None)])
         disruption = None
         if before is not None:
-            reached = max((e.number for e in progress.executions), default=None)
+            reached = progress.executions[-1].number if progress.executions else None
             reason = "crash" if before.job_end == OPEN else "restart"
             disruption = Disruption(reason, life, reached, None)
             progress.disruptions.append(disruption)
@@ -261,9 +271,9 @@ def follow_progress(lives: list[Life]) -> Progress:
 
 
 def play(life: Life, executions: list[Execution], disruption: Disruption | None, progress: Progress) -> None:
-    """The events of one life: at the same instant ends come before starts, but after their own start."""
+    """The events of one life: at the same instant ends come before starts, except those of no length."""
     kept = progress.kept
-    held: dict[int, int] = {}  # steps kept when a save started
+    held: dict[int, int] = {}  # by save, the highest step kept when it started and ever since
     started: list[Execution] = []
     finished: list[Execution] = []
 
@@ -277,16 +287,20 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
             if disruption is not None:
                 disruption.to_step = number
         elif popped:
-            reached = max(e.number for e in progress.executions + started)
-            cause = Disruption("rollback", None, reached, number)
+            cause = Disruption("rollback", None, started[-1].number, number)
             progress.disruptions.append(cause)
         if not started or popped:
             progress.stretches += 1
         execution.stretch = progress.stretches
-        for lost in popped + [e for e in doomed if not e.lost]:
+        for lost in popped:
             lost.lost, lost.cause = True, cause
+        for lost in doomed:
+            lost.lost = True
         del kept[len(kept) - len(popped):]
-        progress.safe = min(progress.safe, len(kept))
+        if popped:
+            progress.safe = min(progress.safe, number - 1)
+        for save in held if popped else ():
+            held[save] = min(held[save], number - 1)
         started.append(execution)
 
     def complete_step(execution: Execution) -> None:
@@ -296,18 +310,18 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
             kept.sort(key=lambda e: e.number)
 
     def start_save(row: Row) -> None:
-        held[row.order] = len(kept)
+        held[row.order] = kept[-1].number if kept else -1
 
     def end_save(row: Row) -> None:
-        reach = len(kept) if row.step is None else sum(e.number <= row.step for e in kept)
-        progress.safe = min(held[row.order], reach)
+        reach = held[row.order] if row.step is None else min(held[row.order], row.step)
+        progress.safe = max((e.number for e in kept if e.number <= reach), default=-1)
 
     happenings: list[tuple[tuple[Any, ...], Callable[[], None]]] = []
 
     def happen(row: Row, end: float, starts: Callable[[], None], ends: Callable[[], None]) -> None:
-        happenings.append(((row.start, 1, row.rank, 0), starts))
+        happenings.append(((row.start, 1, row.rank), starts))
         if end != OPEN:
-            happenings.append(((end, 0, row.rank, 1) if end > row.start else (end, 1, row.rank, 1), ends))
+            happenings.append(((end, 0 if end > row.start else 2, row.rank), ends))
 
     for e in executions:
         happen(e.row, e.completed_at, lambda e=e: start_step(e), lambda e=e: complete_step(e))  # type: ignore[misc]
@@ -323,7 +337,7 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
 def blocks(row: Row, attempt_rows: list[Row]) -> bool:
     """Whether the phase holds up training; a data load inside a step does not unless it says so."""
     if row.blocking is None and row.kind == "data_loading":
-        steps = [s for s in attempt_rows if s.kind == "step" and s.blocking is not False]
+        steps = [s for s in attempt_rows if s.kind == "step"]
         return not any(s.start <= row.start and row.end <= s.end for s in steps)
     return row.blocking is not False
 
@@ -379,7 +393,7 @@ def estimate_startup(progress: Progress, compiled: set[int]) -> None:
     for stretch in range(1, progress.stretches + 1):
         done = sorted(
             (e for e in progress.executions if e.stretch == stretch and e.completed),
-            key=lambda e: (e.completed_at, e.row.rank),
+            key=lambda e: e.completion,
         )
         if not done or done[0].life.attempt in compiled:
             continue
@@ -542,7 +556,7 @@ def account(
 
     executions, kept = progress.executions, progress.kept
     nets = [e.net for e in kept]
-    exposed = set(kept[progress.safe:])
+    exposed = {e for e in kept if e.number > progress.safe}
     at_risk = [p for p in pieces if p.execution in exposed and p.category == "productive"]
     flying = [e for e in executions if not e.completed and e.life.open]
     seen_functions: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -552,11 +566,11 @@ def account(
 
     def describe(disruption: Disruption) -> dict[str, Any]:
         life = disruption.life
-        wasted = [p for p in pieces if p.category == "wasted_progress" and p.execution.cause is disruption]  # type: ignore[union-attr]
+        wasted = [e for e in progress.executions if e.fate == "wasted_progress" and e.cause is disruption]
         return {
-            "attempt": life.attempt if life else None, "reason": disruption.reason,
+            "attempt": lives.index(life) + 1 if life else None, "reason": disruption.reason,
             "recovery_s": (life.gap[1] - life.gap[0]) / 1e9 if life else 0.0,
-            "wasted_s": sum(p.end - p.start for p in wasted) / 1e9,
+            "wasted_s": sum(length(clip(a, b, counted)) for e in wasted for a, b in e.own) / 1e9,
             "from_step": disruption.from_step, "to_step": disruption.to_step,
         }
 

@@ -79,7 +79,7 @@ class Trainer:
         elif kind == "compile":
             extra["name"] = self.draw(st.sampled_from(("train", "init", None)))
         elif kind in ("checkpoint_save", "checkpoint_restore") and self.chance(2):
-            extra["step"] = self.step + self.pick(-2, 1)
+            extra["step"] = max(0, self.step + self.pick(-2, 1))
         elif kind == "data_loading" and self.chance(3):
             extra["blocking"] = self.chance(2)
         if depth < 2 and self.chance(4):
@@ -97,7 +97,7 @@ class Trainer:
         """Work of another thread: it starts now and ends whenever it likes."""
         kind = self.draw(st.sampled_from(("data_loading", "checkpoint_save", "checkpoint_save", "compile", "custom")))
         start = max(0, self.now - self.pick(0, 3))
-        extra = {"step": self.step - self.pick(0, 2)} if kind == "checkpoint_save" and self.chance(2) else {}
+        extra = {"step": max(0, self.step - self.pick(0, 2))} if kind == "checkpoint_save" and self.chance(2) else {}
         self.write(kind, start, start + self.pick(0, 12), blocking=False, **extra)
 
     def elastic(self) -> None:
@@ -194,7 +194,7 @@ class Trainer:
         lives = self.pick(1, 3)
         for number in range(lives):
             self.life(last=number == lives - 1)
-            self.attempt += self.draw(st.sampled_from((1, 1, 1, 2)))
+            self.attempt += self.draw(st.sampled_from((1, 1, 1, 2, 0)))
             if not self.clean and self.chance(10):
                 self.now = max(0, self.now - self.pick(0, 12))  # the other machine's clock is behind
             else:
@@ -265,11 +265,20 @@ def chaos(draw: Any) -> Rows:
                 row["name"] = draw(st.sampled_from(NAMES))
             if kind == "elastic_wait":
                 row["name"] = draw(st.sampled_from(("slice_down", "scale_up", "sideways")))
-            if draw(st.integers(0, 5)) == 0:
+            if draw(st.integers(0, 5)) == 0 and "device_end_ns" not in row:
                 row["blocking"] = draw(st.booleans())
             rows.append(row)
         offset += draw(st.integers(10, 45))
     return rows
+
+
+def with_jobs(rows: Rows, at: int | None) -> Rows:
+    """The rows of attempts whose job has started at the query: the rules say nothing of those before."""
+    started = {
+        row["attempt"] for row in rows
+        if row["kind"] == "job" and not row.get("process") and (at is None or row["start_ns"] <= at)
+    }
+    return [row for row in rows if row["attempt"] in started]
 
 
 @st.composite
@@ -283,13 +292,14 @@ def questions(draw: Any, timelines: st.SearchStrategy[Rows] | None = None) -> Qu
     question = Question(rows)
     if draw(st.booleans()):
         question.at = draw(time)
+    question.rows = with_jobs(rows, question.at)
     if draw(st.booleans()):
         question.windows = draw(pairs)
     if draw(st.integers(0, 2)) == 2:
         question.exclusions = draw(pairs)
     if draw(st.integers(0, 5)) == 5:
         a, b = draw(pair)
-        rows.append({"kind": "exclusion", "start_ns": a, "end_ns": b, "attempt": rows[0]["attempt"]})
+        question.rows.append({"kind": "exclusion", "start_ns": a, "end_ns": b, "attempt": rows[0]["attempt"]})
     if draw(st.integers(0, 9)) == 9:
         question.ideal_step_time = 3.5
     return question

@@ -46,7 +46,10 @@ def spans(count: int = 1) -> list[ReadableSpan]:
 
 
 def rich_spans() -> list[ReadableSpan]:
-    """Spans of two scopes that use every field: events, links, status, dropped counts, flags, trace state, odd values."""
+    """Spans of two scopes that use every field: events, links, status, dropped counts, flags, trace state, odd values.
+
+    The one named `job` has dropped one attribute, one event and one link.
+    """
     memory, provider = _provider(SpanLimits(max_span_attributes=12, max_events=2, max_links=3, max_event_attributes=1))
     tracer = provider.get_tracer("otel_goodput", "0.1.0", "https://example.test/scope", {"scope.key": 7})
     other = provider.get_tracer("other")

@@ -1,0 +1,7 @@
+"""``python -m otel_goodput`` is the command ``otel-goodput``."""
+
+import sys
+
+from otel_goodput.cli import main
+
+sys.exit(main())

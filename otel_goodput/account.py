@@ -1,0 +1,104 @@
+"""The live account of one process: what is recorded goes to the journal first, and from the journal to the ledger.
+
+There is no other way in, so what a restart reads back is what the live figures were made of.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from otel_goodput.accounting import Ledger, Totals
+from otel_goodput.accounting import events as ev
+from otel_goodput.clock import Clock
+from otel_goodput.journal import Journal
+from otel_goodput.records import TRACE, signed
+
+_LONGEST: Final = (1 << 63) - 1
+
+
+def fitting(number: int) -> int:
+    """A number as a record's field can hold it."""
+    return max(-_LONGEST, min(_LONGEST, number))
+
+
+class EndedPhase(NamedTuple):
+    """A phase other than a step that has ended; `duration` in ns, `error` the ``error.type`` or empty."""
+
+    phase: int
+    name: str
+    blocking: bool
+    error: str
+    duration: int
+
+
+class Account:
+    """Journal and ledger of one process.
+
+    Args:
+        journal: where events go.
+        ledger: the run so far.
+        clock: ns since the epoch.
+    """
+
+    def __init__(self, journal: Journal, ledger: Ledger, clock: Clock) -> None:
+        self.journal = journal
+        self.ledger = ledger
+        self.clock = clock
+        self.append = journal.append
+        self.phases: deque[EndedPhase] = deque()
+        self.on_steps: Callable[[list[int]], None] | None = None
+        self.on_phases: Callable[[list[EndedPhase]], None] | None = None
+        self.lock = threading.RLock()  # over the ledger
+
+    def begin_attempt(self) -> None:
+        """The first record of this process."""
+        self.append(ev.ATTEMPT, 0, 0, 0, 0, self.journal.attempt, self.clock())
+
+    def start(self, phase: int, key: int, step: int, flags: int, name: str, moment: int) -> None:
+        """A phase opens at `moment` (ns); `key` is its span id."""
+        identity = self.journal.name(name) if name else 0
+        self.append(ev.START, phase, flags, identity, key, fitting(step), fitting(moment))
+
+    def end(self, phase: int, key: int, flags: int, moment: int) -> None:
+        """The phase `key` closes at `moment` (ns)."""
+        self.append(ev.END, phase, flags, 0, key, ev.NO_STEP, fitting(moment))
+
+    def foreign_trace(self, key: int, trace_id: int) -> None:
+        """The span `key` is in a trace that does not follow from run and attempt."""
+        self.append(TRACE, 0, 0, 0, key, signed(trace_id >> 64), signed(trace_id & (1 << 64) - 1))
+
+    def slice_counts(self, active: int, available: int, total: int, moment: int) -> None:
+        bound = 0xFFFF
+        self.append(ev.SLICES, 0, min(total, bound), 0, min(available, bound), min(active, bound), fitting(moment))
+
+    def notice(self, reason: int, moment: int) -> None:
+        """The platform announced the end; `reason` indexes ``semconv.REASONS``."""
+        self.append(ev.NOTICE, reason, 0, 0, 0, ev.NO_STEP, fitting(moment))
+
+    def durable(self, key: int, moment: int) -> None:
+        """The checkpoint of the save phase `key` is durable."""
+        self.append(ev.DURABLE, 0, 0, 0, key, ev.NO_STEP, fitting(moment))
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Bring the ledger up to the journal's end. Not for the training thread's hot path."""
+        with self.lock:
+            events = self.journal.drain()
+            if events:
+                self.ledger.feed(events)
+            finished = self.ledger.take_finished()
+            phases = [self.phases.popleft() for _ in range(len(self.phases))]
+        if finished and self.on_steps is not None:
+            self.on_steps(finished)
+        if phases and self.on_phases is not None:
+            self.on_phases(phases)
+
+    def totals(self, at: int | None = None) -> Totals:
+        """The account at `at` (ns), by default now; one consistent snapshot."""
+        self.refresh()
+        with self.lock:
+            return self.ledger.totals(self.clock() if at is None else at)

@@ -1,0 +1,258 @@
+"""Configuration: what ``configure()`` was told, else the environment, else the default; and where each value is from."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from otel_goodput import envvars
+from otel_goodput.accounting.totals import NS
+from otel_goodput.envvars import EnvVar
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.guard import TRUE, report_once
+
+_FALSE: Final = frozenset({"", "0", "false", "no", "off"})
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+# Where the identity of a run is found when nobody gives it: the scheduler's id of the job, stable over its restarts.
+RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
+# The index and number of this process, as launchers tell them.
+PROCESS_INDEX_SOURCES: Final = ("JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK")
+PROCESS_COUNT_SOURCES: Final = ("JAX_NUM_PROCESSES", "SLURM_NTASKS", "WORLD_SIZE")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value in force, as text, and where it is from: ``configure()``, ``environment`` or ``default``."""
+
+    variable: EnvVar
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything ``configure()`` decided. Durations in ns unless the name says otherwise."""
+
+    job_name: str
+    run_id: str
+    directory: str
+    exporters: tuple[str, ...]
+    processes: str
+    step_sampling: int
+    own_traces: bool
+    windows: tuple[int, ...]
+    grace_period_s: float
+    submitted_at: int | None
+    process_index: int
+    process_count: int
+    leader: int = 0
+    ideal_step_time_s: float | None = None
+    settings: Mapping[str, Setting] = field(default_factory=dict, repr=False)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one whose phases are accounted."""
+        return self.process_index == self.leader
+
+    @property
+    def remote(self) -> bool:
+        """Whether the journal's directory is a URL."""
+        return "://" in self.directory
+
+    def exports_spans(self) -> bool:
+        """Whether this process exports its spans."""
+        if self.processes == "leader":
+            return self.leads
+        if self.processes == "all":
+            return True
+        return str(self.process_index) in self.processes.split(",")
+
+
+def duration(text: str) -> int:
+    """A duration such as ``90s``, ``1.5h``, ``24h`` or plain seconds, in ns.
+
+    Raises:
+        ValueError: it is none, or not above 0.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else float(text)
+    if not 0 < seconds < 1e9:
+        raise ValueError(f"not a duration: {text!r} (expected 90s, 10m, 1h, 24h)")
+    return round(seconds * NS)
+
+
+def moment(text: str) -> int:
+    """Unix seconds or an RFC 3339 time, in ns since the epoch.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        return round(float(text) * NS)
+    except ValueError:
+        parsed = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        if parsed.tzinfo is None:
+            raise ValueError(f"{text!r} needs a time zone, such as Z") from None
+        return round(parsed.timestamp() * NS)
+
+
+def boolean(text: str) -> bool:
+    """Raises:
+    ValueError: neither true nor false.
+    """
+    lowered = text.strip().lower()
+    if lowered in TRUE:
+        return True
+    if lowered in _FALSE:
+        return False
+    raise ValueError(f"not a boolean: {text!r}")
+
+
+def _windows(text: str) -> tuple[int, ...]:
+    return tuple(duration(part) for part in text.split(",") if part.strip())
+
+
+def _sampling(text: str) -> int:
+    every = int(text)
+    if every < 1:
+        raise ValueError(f"step sampling is 1 (every step) or more, not {every}")
+    return every
+
+
+def _traces(text: str) -> bool:
+    if text not in ("shared", "own"):
+        raise ValueError(f"step traces are shared or own, not {text!r}")
+    return text == "own"
+
+
+def _grace(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < 1e6:
+        raise ValueError(f"not a number of seconds: {text!r}")
+    return seconds
+
+
+def _processes(text: str) -> str:
+    if text in ("leader", "all") or all(part.strip().isdigit() for part in text.split(",")):
+        return text.replace(" ", "")
+    raise ValueError(f"processes are leader, all, or indices such as 0,4, not {text!r}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+class _Reader:
+    """Reads settings in their order of precedence; a wrong argument raises, a wrong variable warns and is ignored."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.settings: dict[str, Setting] = {}
+
+    def __call__(self, variable: EnvVar, given: Any, parse: Any) -> Any:
+        if given is not None:
+            text = ",".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
+            try:
+                value = parse(text)
+            except (ValueError, OverflowError) as error:
+                raise ConfigurationError(f"configure(): {error}") from error
+            self.settings[variable.name] = Setting(variable, text, "configure()")
+            return value
+        text = self.environ.get(variable.name, "").strip()
+        if text:
+            try:
+                value = parse(text)
+            except (ValueError, OverflowError) as error:
+                report_once(
+                    f"environment {variable.name}",
+                    "%s=%r is ignored, %r is used: %s",
+                    variable.name,
+                    text,
+                    variable.default,
+                    error,
+                )
+            else:
+                self.settings[variable.name] = Setting(variable, text, "environment")
+                return value
+        self.settings[variable.name] = Setting(variable, variable.default, "default")
+        return parse(variable.default) if variable.default else None
+
+
+def _first_int(environ: Mapping[str, str], names: Sequence[str], default: int) -> int:
+    for name in names:
+        text = environ.get(name, "").strip()
+        if text.isdigit():
+            return int(text)
+    return default
+
+
+def read(
+    job_name: str | None = None,
+    *,
+    run_id: str | None = None,
+    directory: str | Path | None = None,
+    exporters: str | Sequence[str] | None = None,
+    processes: str | None = None,
+    step_sampling: int | None = None,
+    step_traces: str | None = None,
+    windows: str | Sequence[str] | None = None,
+    grace_period: float | None = None,
+    submitted_at: float | str | None = None,
+    process_index: int | None = None,
+    process_count: int | None = None,
+    leader: int = 0,
+    ideal_step_time: float | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """The configuration in force; see ``configure()`` for the arguments.
+
+    Raises:
+        ConfigurationError: an argument is wrong.
+    """
+    environ = os.environ if environ is None else environ
+    setting = _Reader(environ)
+    job = (job_name or environ.get("OTEL_SERVICE_NAME") or "").strip() or _script_name()
+    run = setting(envvars.OTEL_GOODPUT_RUN_ID, run_id, str.strip)
+    if not run:
+        run = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), job)
+    index = process_index if process_index is not None else _first_int(environ, PROCESS_INDEX_SOURCES, 0)
+    count = (
+        process_count if process_count is not None else _first_int(environ, PROCESS_COUNT_SOURCES, max(1, index + 1))
+    )
+    if index < 0 or count < 1 or index >= count or leader < 0:
+        raise ConfigurationError(f"configure(): process {index} of {count} with leader {leader} cannot be")
+    if ideal_step_time is not None and not 0 < ideal_step_time < 1e9:
+        raise ConfigurationError(f"configure(): an ideal step time of {ideal_step_time!r} s cannot be")
+    return Config(
+        job_name=job,
+        run_id=run,
+        directory=setting(envvars.OTEL_GOODPUT_DIR, directory, str) or "goodput",
+        exporters=setting(envvars.OTEL_GOODPUT_EXPORTERS, exporters, _names),
+        processes=setting(envvars.OTEL_GOODPUT_PROCESSES, processes, _processes),
+        step_sampling=setting(envvars.OTEL_GOODPUT_STEP_SAMPLING, step_sampling, _sampling),
+        own_traces=setting(envvars.OTEL_GOODPUT_STEP_TRACES, step_traces, _traces),
+        windows=setting(envvars.OTEL_GOODPUT_WINDOWS, windows, _windows),
+        grace_period_s=setting(envvars.OTEL_GOODPUT_GRACE_PERIOD, grace_period, _grace),
+        submitted_at=setting(envvars.OTEL_GOODPUT_SUBMITTED_AT, submitted_at, moment),
+        process_index=index,
+        process_count=count,
+        leader=leader,
+        ideal_step_time_s=ideal_step_time,
+        settings=setting.settings,
+    )
+
+
+def _script_name() -> str:
+    """What to call a job that nobody named: after its script, else after the host."""
+    import sys
+
+    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    return script or f"job-{socket.gethostname()}"

@@ -1,0 +1,133 @@
+"""The configured default: what the module's functions act on. Until ``configure()`` they are no-ops."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opentelemetry import metrics as metrics_api
+from opentelemetry import trace as trace_api
+from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.util import types
+
+from otel_goodput.accounting import Totals
+from otel_goodput.guard import TRUE
+from otel_goodput.phases import Phases
+from otel_goodput.report import Report
+from otel_goodput.runtime import Recorder
+from otel_goodput.tracer import PhaseTracer
+
+logger = logging.getLogger("otel_goodput")
+
+_recorder: Recorder | None = None
+
+
+def _find() -> PhaseTracer | None:
+    return None if _recorder is None else _recorder.tracer
+
+
+def configure(
+    job_name: str | None = None,
+    *,
+    run_id: str | None = None,
+    directory: str | Path | None = None,
+    exporters: str | Sequence[str] | None = None,
+    processes: str | None = None,
+    step_sampling: int | None = None,
+    step_traces: str | None = None,
+    windows: str | Sequence[str] | None = None,
+    grace_period: float | None = None,
+    submitted_at: float | str | None = None,
+    process_index: int | None = None,
+    process_count: int | None = None,
+    leader: int = 0,
+    ideal_step_time: float | None = None,
+    resource_attributes: Mapping[str, types.AttributeValue] | None = None,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: metrics_api.MeterProvider | None = None,
+    span_processors: Sequence[SpanProcessor] = (),
+    metric_readers: Sequence[MetricReader] = (),
+    set_global: bool = False,
+) -> Recorder | None:
+    """Start recording; call it once, before training.
+
+    See :class:`~otel_goodput.runtime.Recorder` for the arguments. With `set_global` our providers become OpenTelemetry's
+    global ones. With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned.
+
+    Raises:
+        ConfigurationError: an argument is wrong. (A wrong environment variable only warns.)
+    """
+    global _recorder
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
+        return None
+    if _recorder is not None:
+        if not _recorder.closed:
+            logger.warning("configure() is called again: what was recorded so far ends here")
+        _recorder.shutdown()
+    _recorder = recorder = Recorder(
+        job_name,
+        run_id=run_id,
+        directory=directory,
+        exporters=exporters,
+        processes=processes,
+        step_sampling=step_sampling,
+        step_traces=step_traces,
+        windows=windows,
+        grace_period=grace_period,
+        submitted_at=submitted_at,
+        process_index=process_index,
+        process_count=process_count,
+        leader=leader,
+        ideal_step_time=ideal_step_time,
+        resource_attributes=resource_attributes,
+        tracer_provider=tracer_provider,
+        meter_provider=meter_provider,
+        span_processors=span_processors,
+        metric_readers=metric_readers,
+    )
+    if set_global:
+        trace_api.set_tracer_provider(recorder.tracer_provider)
+        metrics_api.set_meter_provider(recorder.meter_provider)
+    return recorder
+
+
+def totals() -> Totals | None:
+    """The account now, as integers of ns; None before ``configure()``."""
+    return None if _recorder is None else _recorder.totals()
+
+
+def report() -> Report | None:
+    """The account now, for a person (``str()``) or as JSON (``to_json()``); None before ``configure()``."""
+    return None if _recorder is None else _recorder.report()
+
+
+def flush(timeout: float | None = None) -> bool:
+    """Export what there is, in at most `timeout` seconds (by default the grace period); not for the training loop."""
+    return True if _recorder is None else _recorder.flush(timeout)
+
+
+def shutdown(timeout: float | None = None) -> None:
+    """End and mark what is open, export, write the journal, in at most `timeout` seconds. At exit this happens by itself."""
+    if _recorder is not None:
+        _recorder.shutdown(timeout)
+
+
+_phases: Phases[Any] = Phases(_find)
+
+job = _phases.job
+accelerator_init = _phases.accelerator_init
+training_prep = _phases.training_prep
+data_loading = _phases.data_loading
+step = _phases.step
+steps = _phases.steps
+checkpoint_save = _phases.checkpoint_save
+checkpoint_restore = _phases.checkpoint_restore
+custom = _phases.custom
+elastic_wait = _phases.elastic_wait
+elastic_reinit = _phases.elastic_reinit
+exclusion = _phases.exclusion
+slice_counts = _phases.slice_counts

@@ -1,0 +1,19 @@
+"""What this package raises, and only before training starts: afterwards its errors are contained (see ``guard``)."""
+
+from __future__ import annotations
+
+
+class GoodputError(Exception):
+    """Base of this package's own errors."""
+
+
+class ConfigurationError(GoodputError, ValueError):
+    """An argument of ``configure()`` or of the command line is wrong."""
+
+
+class JournalError(GoodputError):
+    """A journal cannot be read: it is missing, foreign, or of another version."""
+
+
+class PhaseError(GoodputError, ValueError):
+    """A phase is used wrongly: a step without a number, a negative number, an end before its start."""

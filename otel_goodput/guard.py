@@ -1,0 +1,62 @@
+"""Telemetry never breaks training: our own errors are contained, logged once per site and counted.
+
+With ``OTEL_GOODPUT_STRICT=1`` (set under our tests) they are raised instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from otel_goodput.envvars import OTEL_GOODPUT_STRICT
+
+logger = logging.getLogger("otel_goodput")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TRUE = frozenset({"1", "true", "yes", "on"})
+
+contained: Counter[str] = Counter()
+"""How often each site failed."""
+
+
+def strict() -> bool:
+    return os.environ.get(OTEL_GOODPUT_STRICT.name, "").strip().lower() in TRUE
+
+
+def contain(site: str, error: BaseException) -> None:
+    """Report an error of ours at `site`: the first time with a traceback, then only counted; raised if strict."""
+    contained[site] += 1
+    if strict():
+        raise error
+    if contained[site] == 1:
+        logger.warning("%s failed; training goes on: %s", site, error, exc_info=error)
+
+
+def report_once(site: str, message: str, *arguments: object) -> None:
+    """Log a warning the first time it is met at `site`."""
+    contained[site] += 1
+    if contained[site] == 1:
+        logger.warning(message, *arguments)
+
+
+def guarded(default: T) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator: contain every error of the function and return `default` instead."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                contain(function.__qualname__, error)
+                return default
+
+        return call
+
+    return decorate

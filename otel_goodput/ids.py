@@ -1,0 +1,83 @@
+"""Identities of traces and spans: deterministic where another process or the next attempt must name them, private elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from threading import get_ident
+from typing import Final
+
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import SpanContext, TraceFlags
+
+_TRACE_BITS: Final = 128
+_SPAN_BITS: Final = 64
+SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+UNSAMPLED: Final = TraceFlags(TraceFlags.DEFAULT)
+
+
+def _digest(bits: int, *parts: object) -> int:
+    text = "\0".join(str(part) for part in parts)
+    value = int.from_bytes(hashlib.sha256(text.encode()).digest()[: bits // 8], "big")
+    return value or 1
+
+
+def attempt_trace_id(run_id: str, attempt: int) -> int:
+    """Trace of an attempt, the same on all its processes."""
+    return _digest(_TRACE_BITS, "attempt", run_id, attempt)
+
+
+def step_trace_id(run_id: str, attempt: int, step: int) -> int:
+    """Trace of one step where steps have traces of their own, the same on all processes."""
+    return _digest(_TRACE_BITS, "step", run_id, attempt, step)
+
+
+def job_span_id(run_id: str, attempt: int, process: int) -> int:
+    """The job span of one process of an attempt. The leader's (process 0) is the root; the others' are its children."""
+    return _digest(_SPAN_BITS, "job", run_id, attempt, process)
+
+
+def summary_span_id(run_id: str, attempt: int, process: int, first: int, start: int) -> int:
+    """The ``steps`` span of the stretch from step `first` at `start` (ns): the same if it is exported again after a crash."""
+    return _digest(_SPAN_BITS, "steps", run_id, attempt, process, first, start)
+
+
+def job_span_context(run_id: str, attempt: int, process: int = 0) -> SpanContext:
+    return SpanContext(
+        attempt_trace_id(run_id, attempt), job_span_id(run_id, attempt, process), is_remote=True, trace_flags=SAMPLED
+    )
+
+
+class PrivateIdGenerator(IdGenerator):
+    """Random ids from a generator of our own.
+
+    The SDK's draws from the global ``random``: after ``random.seed(0)`` on every rank, all ranks use the same ids, and a
+    forked child repeats its parent's.
+    """
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+        self._reseed()
+        self._next: tuple[int, int, int] | None = None  # thread, trace id, span id
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reseed)
+
+    def _reseed(self) -> None:
+        self._random.seed(os.urandom(32))
+        self.new_span_id = self._random.getrandbits
+
+    def fix_next(self, trace_id: int, span_id: int) -> None:
+        """The next span gets these ids: for the job span, which has no other way to be told them."""
+        self._next = (get_ident(), trace_id, span_id)
+
+    def generate_span_id(self) -> int:
+        if self._next is not None and self._next[0] == get_ident():
+            span_id, self._next = self._next[2], None
+            return span_id
+        return self._random.getrandbits(_SPAN_BITS) or 1
+
+    def generate_trace_id(self) -> int:
+        if self._next is not None and self._next[0] == get_ident():
+            return self._next[1]
+        return self._random.getrandbits(_TRACE_BITS) or 1

@@ -1,0 +1,224 @@
+"""The metrics: observable instruments over one consistent snapshot of the account per collection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from otel_goodput import semconv
+from otel_goodput.account import EndedPhase
+from otel_goodput.accounting import Partition, Totals
+from otel_goodput.accounting.totals import NS
+from otel_goodput.guard import contain
+from otel_goodput.semconv import Category, Metric
+
+Rows = Iterable[tuple[float | int, dict[str, str]]]
+
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+
+def window_name(span: int) -> str:
+    """The name of a rolling window of `span` ns: ``1h``, ``24h``, ``90s``."""
+    seconds = span // NS
+    for size, letter in _UNITS[1:]:
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{letter}"
+    return f"{span / NS:g}s"
+
+
+class Snapshot:
+    """One snapshot for all the callbacks of a collection.
+
+    Readers collect on threads of their own and ask every instrument once: when a thread asks the same one again, a new
+    collection has begun.
+    """
+
+    def __init__(self, totals: Callable[[], Totals]) -> None:
+        self._totals = totals
+        self._mine = threading.local()
+
+    def __call__(self, instrument: str) -> Totals:
+        mine = self._mine
+        asked: set[str] | None = getattr(mine, "asked", None)
+        if asked is None or instrument in asked:
+            mine.totals = self._totals()
+            mine.asked = asked = set()
+        asked.add(instrument)
+        totals: Totals = mine.totals
+        return totals
+
+
+def _time(totals: Totals) -> Rows:
+    yield from _by_category(totals.run, lambda duration: duration / NS, {}, productive=True)
+
+
+def _by_category(
+    partition: Partition, figure: Callable[[int], float], more: dict[str, str], *, productive: bool
+) -> Rows:
+    """A figure for every category, those without time too, so that a series that falls to nothing says so."""
+    for name, duration in partition.categories.items():
+        if productive or name != Category.PRODUCTIVE:
+            yield figure(duration), {**more, semconv.GOODPUT_CATEGORY: name, semconv.GOODPUT_CUSTOM_NAME: ""}
+    for name, duration in partition.custom.items():
+        yield figure(duration), {**more, semconv.GOODPUT_CATEGORY: Category.CUSTOM, semconv.GOODPUT_CUSTOM_NAME: name}
+
+
+def _partitions(totals: Totals) -> Iterable[tuple[str, Partition]]:
+    yield semconv.WINDOW_RUN, totals.run
+    for span, partition in totals.rolling:
+        yield window_name(span), partition
+
+
+def _ratio(totals: Totals) -> Rows:
+    for window, partition in _partitions(totals):
+        if partition.goodput is not None:
+            yield float(partition.goodput), {semconv.GOODPUT_WINDOW: window}
+
+
+def _badput(totals: Totals) -> Rows:
+    for window, partition in _partitions(totals):
+        elapsed = partition.elapsed
+        if elapsed:
+            share = _share_of(elapsed)
+            yield from _by_category(partition, share, {semconv.GOODPUT_WINDOW: window}, productive=False)
+
+
+def _share_of(elapsed: int) -> Callable[[int], float]:
+    return lambda duration: duration / elapsed
+
+
+def _steps(totals: Totals) -> Rows:
+    yield totals.kept, {semconv.GOODPUT_STEP_STATE: semconv.STEP_KEPT}
+    yield totals.lost, {semconv.GOODPUT_STEP_STATE: semconv.STEP_LOST}
+
+
+def _max_step(totals: Totals) -> Rows:
+    if totals.run.max_productive_step is not None:
+        yield totals.run.max_productive_step, {}
+
+
+def _ideal(totals: Totals) -> Rows:
+    if totals.ideal_step_time is not None:
+        yield totals.ideal_step_time / NS, {}
+
+
+def _deviation(totals: Totals) -> Rows:
+    if totals.step_time_deviation is not None:
+        yield totals.step_time_deviation / NS, {}
+
+
+def _at_risk(totals: Totals) -> Rows:
+    yield totals.at_risk / NS, {}
+
+
+def _disruptions(totals: Totals) -> Rows:
+    for reason in semconv.REASONS:
+        yield totals.disruptions.get(reason, 0), {semconv.GOODPUT_DISRUPTION_REASON: reason}
+
+
+def _slices(totals: Totals) -> Rows:
+    for state, share in totals.run.slice_efficiency.items():
+        yield float(share), {semconv.GOODPUT_SLICE_STATE: state}
+
+
+def _scheduling(totals: Totals) -> Rows:
+    if totals.scheduling is not None:
+        yield float(totals.scheduling), {}
+
+
+# Which rows each metric has; the program ratio and the product that needs it come with the figures they rest on.
+ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
+    (semconv.TIME, _time),
+    (semconv.RATIO, _ratio),
+    (semconv.BADPUT_RATIO, _badput),
+    (semconv.STEP_COUNT, _steps),
+    (semconv.STEP_MAX, _max_step),
+    (semconv.STEP_IDEAL, _ideal),
+    (semconv.STEP_DEVIATION, _deviation),
+    (semconv.AT_RISK, _at_risk),
+    (semconv.DISRUPTIONS, _disruptions),
+    (semconv.SCHEDULING_RATIO, _scheduling),
+    (semconv.SLICE_EFFICIENCY, _slices),
+)
+
+
+def register(
+    meter: Meter,
+    totals: Callable[[], Totals],
+    overhead: Callable[[], int],
+    dropped: Callable[[], dict[str, int]],
+) -> Durations:
+    """Create the instruments on `meter`.
+
+    Args:
+        totals: the account now.
+        overhead: ns that this package took on the training thread.
+        dropped: items lost by signal.
+
+    Returns:
+        what records durations as they become known.
+    """
+    snapshot = Snapshot(totals)
+    create = {
+        semconv.UP_DOWN: meter.create_observable_up_down_counter,
+        semconv.COUNTER: meter.create_observable_counter,
+        semconv.GAUGE: meter.create_observable_gauge,
+    }
+    for metric, rows in ROWS:
+        create[metric.kind](metric.name, [_callback(metric, rows, snapshot)], metric.unit, metric.brief)
+
+    def overhead_rows(_: CallbackOptions) -> Iterable[Observation]:
+        yield Observation(overhead() / NS)
+
+    def dropped_rows(_: CallbackOptions) -> Iterable[Observation]:
+        for signal, count in dropped().items():
+            yield Observation(count, {semconv.GOODPUT_SIGNAL: signal})
+
+    create[semconv.OVERHEAD.kind](semconv.OVERHEAD.name, [overhead_rows], semconv.OVERHEAD.unit, semconv.OVERHEAD.brief)
+    create[semconv.DROPPED.kind](semconv.DROPPED.name, [dropped_rows], semconv.DROPPED.unit, semconv.DROPPED.brief)
+    return Durations(meter)
+
+
+class Durations:
+    """The two histograms, fed from the keeper's thread."""
+
+    def __init__(self, meter: Meter) -> None:
+        step, phase = semconv.STEP_DURATION, semconv.PHASE_DURATION
+        self._step = meter.create_histogram(step.name, step.unit, step.brief)
+        self._phase = meter.create_histogram(phase.name, phase.unit, phase.brief)
+
+    def steps(self, nets: list[int]) -> None:
+        """Record net step times, ns."""
+        record = self._step.record
+        for net in nets:
+            record(net / NS)
+
+    def phases(self, ended: list[EndedPhase]) -> None:
+        """Record phases that have ended."""
+        record = self._phase.record
+        for phase, name, blocking, error, duration in ended:
+            record(
+                duration / NS,
+                {
+                    semconv.GOODPUT_PHASE: semconv.PHASES[phase],
+                    semconv.GOODPUT_CUSTOM_NAME: name,
+                    semconv.GOODPUT_BLOCKING: blocking,
+                    semconv.ERROR_TYPE: error,
+                },
+            )
+
+
+def _callback(
+    metric: Metric, rows: Callable[[Totals], Rows], snapshot: Snapshot
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        try:
+            return [Observation(value, attributes) for value, attributes in rows(snapshot(metric.name))]
+        except Exception as error:
+            contain(f"metric {metric.name}", error)
+            return []
+
+    return observe

@@ -1,0 +1,227 @@
+"""The writing side of the journal: records packed into a memory-mapped segment, without a system call or a wait.
+
+What was stored into the mapped page survives the death of the process. Everything slow, creating, sealing and compressing
+segments, is the :mod:`~otel_goodput.keeper`'s business on its own thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import threading
+import time
+from collections import deque
+from itertools import count
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from otel_goodput import records
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.events import Event
+from otel_goodput.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
+
+logger = logging.getLogger(__name__)
+
+SEGMENT_BYTES: Final = HEADER_SIZE + CAPACITY * SIZE
+NAMES_BOUND: Final = 1000
+OVERFLOW: Final = "overflow"
+NAME_BYTES: Final = 192
+# A hole is a record that a thread has taken a place for and not written yet; longer than this and it never will.
+HOLE_NS: Final = 1_000_000_000
+
+_pack = BODY.pack
+
+
+class Segment:
+    """A stretch of the journal in memory: mapped from a file, or anonymous where no file can be had.
+
+    Attributes:
+        buffer: header and records.
+        places: hands out the next free place, atomically.
+        path: its file, None for a segment in memory only.
+        read: records that have been drained.
+    """
+
+    __slots__ = ("_file", "buffer", "hole_since", "number", "path", "places", "read")
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.number = -1
+        self.places = count()
+        self.read = 0
+        self.hole_since = 0
+        self._file = -1
+        if path is None:
+            self.buffer = mmap.mmap(-1, SEGMENT_BYTES)
+            return
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            # Without blocks of its own a store into the page of a full disk would be a SIGBUS, not an error.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._file, 0, SEGMENT_BYTES)
+            else:
+                os.pwrite(self._file, bytes(SEGMENT_BYTES), 0)
+            self.buffer = mmap.mmap(self._file, SEGMENT_BYTES)
+        except OSError:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        os.close(self._file)
+        self._file = -1
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def adopt(self, attempt: int, process: int, number: int) -> None:
+        """Take it into use as the journal's segment `number`."""
+        self.number = number
+        self.buffer[:HEADER_SIZE] = records.encode_header(attempt, process, number, os.getpid())
+
+    def beat(self, now: int) -> None:
+        """Leave a sign of life: one store into the page."""
+        self.buffer[records.HEARTBEAT_AT : records.HEARTBEAT_AT + 8] = now.to_bytes(8, "little", signed=True)
+
+    def sync(self) -> None:
+        """Let the disk have it; releases the interpreter meanwhile."""
+        if self._file >= 0:
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        self.buffer.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class Journal:
+    """The journal of one process of one attempt.
+
+    :meth:`append` may be called from any thread; everything else belongs to the keeper's thread or to whoever holds the
+    processor's lock.
+    """
+
+    def __init__(self, attempt: int, process: int, first: Segment) -> None:
+        self.attempt = attempt
+        self.process = process
+        self.dropped = 0
+        self.spare: Segment | None = None
+        self.names: list[str] = [""]
+        self._ids: dict[str, int] = {}
+        self._changing = threading.Lock()
+        first.adopt(attempt, process, 0)
+        self._segment = first
+        self._segments: deque[Segment] = deque([first])
+
+    @property
+    def current(self) -> Segment:
+        return self._segment
+
+    def append(self, kind: int, phase: int, flags: int, name: int, key: int, step: int, moment: int) -> None:
+        """Record one happening at `moment` (ns). Neither waits nor enters the kernel."""
+        segment = self._segment
+        place = next(segment.places)
+        while place >= CAPACITY:
+            segment = self.roll(segment)
+            place = next(segment.places)
+        body = _pack(kind, phase, flags, name, key, step, moment)
+        at = HEADER_SIZE + place * SIZE
+        segment.buffer[at : at + SIZE] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+
+    def roll(self, full: Segment) -> Segment:
+        """Go on in the next segment; a spare one the keeper has laid ready, else one in memory."""
+        with self._changing:
+            if self._segment is full:
+                segment, self.spare = self.spare or Segment(None), None
+                segment.adopt(self.attempt, self.process, full.number + 1)
+                self._segments.append(segment)
+                self._segment = segment
+            return self._segment
+
+    def name(self, text: str) -> int:
+        """The id of a name; beyond 1,000 names it is that of ``overflow``."""
+        identity = self._ids.get(text)
+        if identity is None:
+            with self._changing:
+                known = len(self.names)
+            if known > NAMES_BOUND and text != OVERFLOW:
+                return self.name(OVERFLOW)
+            identity = self._learn(text)
+        return identity
+
+    def _learn(self, text: str) -> int:
+        with self._changing:
+            if text in self._ids:
+                return self._ids[text]
+            identity = len(self.names)
+            self.names.append(text)
+        for record in records.encode_name(identity, text.encode("utf-8", "replace")[:NAME_BYTES]):
+            segment = self._segment
+            place = next(segment.places)
+            while place >= CAPACITY:
+                segment = self.roll(segment)
+                place = next(segment.places)
+            at = HEADER_SIZE + place * SIZE
+            segment.buffer[at : at + SIZE] = record
+        # Only now, so that no record bears an id before the journal knows its name.
+        self._ids[text] = identity
+        return identity
+
+    # --- reading back -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> list[Event]:
+        """Events appended since the last call, in the order of their places."""
+        found: list[Event] = []
+        for segment in list(self._segments):
+            self._drain(segment, found)
+            if segment.read < CAPACITY and segment is not self._segment and not self._closed(segment):
+                break
+        return found
+
+    def _closed(self, segment: Segment) -> bool:
+        """A segment left before it was full has no more to come once nothing has come for a while."""
+        return bool(segment.hole_since) and time.monotonic_ns() - segment.hole_since > HOLE_NS
+
+    def _drain(self, segment: Segment, found: list[Event]) -> None:
+        names = self.names
+        while segment.read < CAPACITY:
+            at = HEADER_SIZE + segment.read * SIZE
+            read = 0
+            chunk = segment.buffer[at : min(at + 256 * SIZE, SEGMENT_BYTES)]
+            for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
+                if not kind:
+                    break
+                read += 1
+                if kind < records.NAME:
+                    if kind == ev.SLICES:
+                        found.append(Event(moment, kind, 0, key, step, 0, flags))
+                    else:
+                        found.append(Event(moment, kind, phase, key, step, flags & 0xFF, 0, names[name]))
+            segment.read += read
+            if read:
+                segment.hole_since = 0
+            if read < len(chunk) // SIZE:
+                if not any(chunk[read * SIZE + SIZE :]) and segment is self._segment:
+                    return
+                now = time.monotonic_ns()
+                segment.hole_since = segment.hole_since or now
+                if now - segment.hole_since <= HOLE_NS:
+                    return
+                if not any(chunk[read * SIZE :]):
+                    return
+                segment.read += 1  # the thread that took this place died before it wrote
+                segment.hole_since = 0
+
+    def take_full(self) -> list[Segment]:
+        """Drained segments that nobody writes to any more; they are the caller's from now on."""
+        full: list[Segment] = []
+        while self._segments[0] is not self._segment and (
+            self._segments[0].read >= CAPACITY or self._closed(self._segments[0])
+        ):
+            full.append(self._segments.popleft())
+        return full
+
+    def behind(self) -> bool:
+        """Whether a segment before the current one has not been drained to its end."""
+        return any(segment is not self._segment and segment.read < CAPACITY for segment in self._segments)

@@ -1,0 +1,246 @@
+"""The thread that keeps the journal: signs of life, spare segments, sealing, snapshots, upload.
+
+Everything here may wait for a disk; the training thread never waits for any of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from otel_goodput import records
+from otel_goodput.account import Account
+from otel_goodput.guard import contain, report_once
+from otel_goodput.journal import Segment
+from otel_goodput.recovery import Position, write_snapshot
+from otel_goodput.rundir import RunDirectory, write_privately
+from otel_goodput.spanbook import SpanBook
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 0.25
+HEARTBEAT_NS: Final = 1_000_000_000
+SYNC_S: Final = 5.0
+SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
+SNAPSHOT_S: Final = 300.0
+# Without a disk, records wait in memory for one: 64 segments of 1 MiB are some 500,000 steps.
+MEMORY_SEGMENTS: Final = 64
+
+
+class Keeper:
+    """Keeps one process's journal.
+
+    Args:
+        account: whose journal.
+        run: the run's folder, None where the journal lives in memory only.
+        work: further work for every tick (summaries of steps, upload).
+    """
+
+    def __init__(self, account: Account, run: RunDirectory | None, work: Callable[[], None] = lambda: None) -> None:
+        self.account = account
+        self.run = run
+        self.work = work
+        self.serial = 1  # the first segment is made before us
+        self.book = SpanBook()
+        self._names = records.Names()
+        self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
+        self._book_at: tuple[int, int] = (0, 0)  # segment, record
+        self._snapshot_at = (0, 0)
+        self._snapshot_time = time.monotonic()
+        self._beaten = 0
+        self._synced = time.monotonic()
+        self._stop = threading.Event()
+        self._pass = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
+        self._disk = run is not None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(TICK_S):
+            self.tick()
+
+    def tick(self) -> None:
+        """One round; errors are contained."""
+        with self._pass:
+            for job in (self._beat, self._lay_ready, self.account.refresh, self.work, self._seal, self._sync):
+                try:
+                    job()
+                except Exception as error:
+                    contain(f"journal {job.__name__.strip('_')}", error)
+
+    def stop(self) -> None:
+        """Stop the thread, write what there is; the journal is closed afterwards. May wait for the disk."""
+        self._stop.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(5.0)
+        self.tick()
+        with self._pass:
+            try:
+                self._finish()
+            except OSError as error:
+                self._trouble(error)
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        now = self.account.clock()
+        if now - self._beaten >= HEARTBEAT_NS:
+            self._beaten = now
+            self.account.journal.current.beat(now)
+
+    def _lay_ready(self) -> None:
+        journal = self.account.journal
+        if self.run is None or journal.spare is not None:
+            return
+        try:
+            spare = Segment(self.run.segment_path(journal.attempt, journal.process, self.serial))
+        except FileExistsError:
+            self.serial += 1
+            return
+        except OSError as error:
+            self._trouble(error)
+            return
+        self.serial += 1
+        if not self._disk:
+            self._disk = True
+            logger.warning("the journal's disk is writable again; what waited in memory is written now")
+        journal.spare = spare
+        if journal.current.path is None:
+            journal.roll(journal.current)
+
+    def _trouble(self, error: OSError) -> None:
+        """The disk refuses: go on in memory, say so once, try again at the next tick."""
+        if self._disk:
+            self._disk = False
+            reason = {errno.ENOSPC: "is full", errno.EROFS: "is read-only", errno.EDQUOT: "has no quota left"}.get(
+                error.errno or 0, f"cannot be written ({error.strerror or error})"
+            )
+            logger.warning(
+                "the journal's disk %s: %s. Training and live figures go on; records wait in memory until it can be "
+                "written again, a crash before then loses them",
+                reason,
+                self.run.path if self.run else "",
+            )
+
+    def _seal(self) -> None:
+        """Put full segments away; write a snapshot when enough has happened since the last one."""
+        journal = self.account.journal
+        self._kept += journal.take_full()
+        if self.run is None:
+            for segment in self._kept:
+                segment.close()
+            self._kept.clear()
+            return
+        waiting = [segment for segment in self._kept if segment.path is None]
+        if waiting and self._disk:
+            for segment in waiting:
+                self._write_out(segment)
+        while sum(segment.path is None for segment in self._kept) > MEMORY_SEGMENTS:
+            oldest = next(segment for segment in self._kept if segment.path is None)
+            self._kept.remove(oldest)
+            journal.dropped += oldest.read
+            report_once("journal memory", "the journal's disk cannot be written for so long that records are dropped")
+        records_since = self._records_since()
+        if records_since >= SNAPSHOT_RECORDS or (
+            records_since and time.monotonic() - self._snapshot_time >= SNAPSHOT_S
+        ):
+            self._snapshot()
+
+    def _records_since(self) -> int:
+        journal = self.account.journal
+        number, read = self._snapshot_at
+        current = journal.current
+        return (current.number - number) * records.CAPACITY + current.read - read
+
+    def _write_out(self, segment: Segment) -> None:
+        if self.run is None:
+            return
+        journal = self.account.journal
+        path = self.run.segment_path(journal.attempt, journal.process, self.serial)
+        self.serial += 1
+        try:
+            write_privately(path, bytes(segment.buffer))
+        except OSError as error:
+            self._trouble(error)
+            return
+        segment.path = path
+
+    def _snapshot(self) -> None:
+        run, account = self.run, self.account
+        if run is None or not self._disk:
+            return
+        journal = account.journal
+        with account.lock:
+            current = journal.current
+            if journal.behind():
+                return  # a hole is being waited for: some other time
+            position: Position = (journal.attempt, current.number, current.read)
+            state = account.ledger.dump()
+        self._follow((current.number, current.read), current)
+        try:
+            write_snapshot(run, journal.process, state, self.book, journal.names, position)
+        except OSError as error:
+            self._trouble(error)
+            return
+        self._snapshot_at = position[1:]
+        self._snapshot_time = time.monotonic()
+        for segment in [kept for kept in self._kept if kept.number < current.number and kept.path is not None]:
+            self._archive(segment)
+            self._kept.remove(segment)
+
+    def _follow(self, end: tuple[int, int], current: Segment) -> None:
+        """Bring the span book up to `end` (segment, record)."""
+        for segment in (*self._kept, current):
+            number, read = self._book_at
+            if segment.number < number or segment.number > end[0]:
+                continue
+            begin = read if segment.number == number else 0
+            stop = end[1] if segment.number == end[0] else records.CAPACITY
+            data = segment.buffer[
+                records.HEADER_SIZE + begin * records.SIZE : records.HEADER_SIZE + stop * records.SIZE
+            ]
+            for record in records.decode(data, self._names):
+                self.book.take(record)
+            self._book_at = (segment.number, stop)
+
+    def _archive(self, segment: Segment) -> None:
+        """Compress a segment that a snapshot stands for; it is kept for exact windows."""
+        if segment.path is None:
+            return
+        sealed = segment.path.with_name(segment.path.name + ".gz")
+        try:
+            write_privately(sealed, gzip.compress(bytes(segment.buffer), 1))
+            segment.path.unlink(missing_ok=True)
+        except OSError as error:
+            self._trouble(error)
+        segment.close()
+
+    def _sync(self) -> None:
+        if self.run is not None and time.monotonic() - self._synced >= SYNC_S:
+            self._synced = time.monotonic()
+            self.account.journal.current.sync()
+
+    def _finish(self) -> None:
+        journal = self.account.journal
+        self.account.refresh()
+        self._kept += journal.take_full()
+        if self.run is None:
+            return
+        if journal.current.path is None:
+            self._write_out(journal.current)
+        for segment in [kept for kept in self._kept if kept.path is None]:
+            self._write_out(segment)
+        journal.current.beat(self.account.clock())
+        self._snapshot()
+        journal.current.sync()
+        spare, journal.spare = journal.spare, None
+        if spare is not None and spare.path is not None:
+            spare.close()
+            spare.path.unlink(missing_ok=True)

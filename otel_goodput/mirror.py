@@ -1,0 +1,139 @@
+"""A journal at a URL: a local spool that is copied up by the keeper's thread and copied down at the start.
+
+What was written since the last copy dies with the machine, not with the process: a restart on the same machine finds the
+spool.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from otel_goodput.errors import JournalError
+from otel_goodput.guard import report_once
+from otel_goodput.journal import Journal
+from otel_goodput.records import HEADER_SIZE, SIZE
+from otel_goodput.rundir import RunDirectory, write_privately
+
+logger = logging.getLogger(__name__)
+
+UPLOAD_S: Final = 10.0
+
+
+def open_filesystem(url: str) -> tuple[Any, str]:
+    """The fsspec filesystem of `url` and the path in it.
+
+    Raises:
+        JournalError: fsspec or the scheme's package is missing, or the URL makes no sense.
+    """
+    try:
+        import fsspec
+    except ImportError as error:
+        raise JournalError(f"a journal at {url} needs fsspec: pip install 'otel-goodput[remote]'") from error
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise JournalError(f"the journal's URL {url} cannot be used: {error}") from error
+    return filesystem, str(path)
+
+
+def spool(url: str) -> Path:
+    """Where the journal of `url` lives on this machine: the same for every process of this user."""
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"otel-goodput-{os.getuid() if hasattr(os, 'getuid') else 'spool'}" / name
+
+
+class Mirror:
+    """Keeps a run's folder at a URL in step with its spool.
+
+    Args:
+        url: of the journals' directory.
+        run: the run's folder in the spool.
+
+    Raises:
+        JournalError: as :func:`open_filesystem`.
+    """
+
+    def __init__(self, url: str, run: RunDirectory) -> None:
+        self._filesystem, base = open_filesystem(url)
+        self._run = run
+        self._remote = f"{base.rstrip('/')}/{run.path.name}"
+        self._sent: dict[str, tuple[int, int]] = {}
+        self._live = ("", -1)
+        self._due = 0.0
+        self.url = url
+
+    def fetch(self) -> None:
+        """Bring down what the spool does not have, such as the attempts of another machine.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        self._run.journal.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for part in ("", "journal/"):
+            try:
+                entries = self._filesystem.ls(f"{self._remote}/{part}", detail=True)
+            except FileNotFoundError:
+                continue
+            for entry in entries:
+                name = str(entry["name"]).rstrip("/").rsplit("/", 1)[-1]
+                local = self._run.path / part / name
+                if entry.get("type") == "directory" or name.endswith((".jsonl", ".lock", ".part")):
+                    continue
+                # Our own spool is never behind what was copied from it.
+                if not local.exists() or (name.endswith(".snapshot") and not self._own_segments()):
+                    write_privately(local, self._filesystem.cat_file(entry["name"]))
+
+    def _own_segments(self) -> bool:
+        return any(self._run.journal.glob("*.lock"))
+
+    def send(self, journal: Journal, *, now: bool = False) -> None:
+        """Copy up what has changed, at most every few seconds; trouble is reported once and tried again."""
+        if not now and time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + UPLOAD_S
+        try:
+            self._send(journal)
+        except Exception as error:  # every filesystem has errors of its own
+            report_once(
+                f"journal upload {self.url}",
+                "the journal cannot be copied to %s: %s: %s. It stays in %s and is tried again",
+                self.url,
+                type(error).__name__,
+                error,
+                self._run.path,
+            )
+
+    def _send(self, journal: Journal) -> None:
+        current = journal.current
+        live = current.path.name if current.path is not None else ""
+        present = set()
+        for path in (self._run.path / "run.json", *sorted(self._run.journal.iterdir())):
+            if path.name == live or path.suffix in (".lock", ".part") or not path.exists():
+                continue
+            if journal.spare is not None and path == journal.spare.path:
+                continue
+            present.add(path.name)
+            about = path.stat()
+            state = (about.st_size, about.st_mtime_ns)
+            if self._sent.get(path.name) != state:
+                self._put(path, path.read_bytes())
+                self._sent[path.name] = state
+        if current.path is not None and self._live != (live, current.read):
+            self._put(current.path, bytes(current.buffer[: HEADER_SIZE + current.read * SIZE]))
+            self._live = (live, current.read)
+            self._sent[live] = (0, 0)
+            present.add(live)
+        for gone in set(self._sent) - present - {live}:
+            self._filesystem.rm_file(f"{self._remote}/journal/{gone}")
+            del self._sent[gone]
+
+    def _put(self, path: Path, data: bytes) -> None:
+        remote = f"{self._remote}/{path.relative_to(self._run.path).as_posix()}"
+        self._filesystem.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
+        self._filesystem.pipe_file(remote, data)

@@ -1,0 +1,139 @@
+"""Opening a run's journal: which attempt this is, what came before, and what to say when something is in the way."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_goodput.accounting import Ledger
+from otel_goodput.clock import Clock
+from otel_goodput.config import Config
+from otel_goodput.errors import JournalError
+from otel_goodput.journal import Journal, Segment
+from otel_goodput.mirror import Mirror, spool
+from otel_goodput.recovery import Restored, restore
+from otel_goodput.rundir import Lock, RunDirectory, folder_name
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Opened:
+    """A journal ready for the first record.
+
+    Attributes:
+        run_id: as configured, or another one where a living process has that.
+        run: its folder; None where there is none to be had at all.
+        restored: the run so far, with the ledger to go on with.
+        lock: held as long as this process writes.
+        mirror: of a journal at a URL.
+        owes: whether the last attempt died and its spans are to be exported.
+    """
+
+    run_id: str
+    attempt: int
+    run: RunDirectory | None
+    journal: Journal
+    restored: Restored
+    lock: Lock | None
+    mirror: Mirror | None
+    owes: bool
+
+
+def open_journal(config: Config, clock: Clock) -> Opened:
+    """Open the journal of this process's attempt; whatever is in the way is said, and training goes on."""
+    base = spool(config.directory) if config.remote else Path(config.directory).expanduser()
+    run_id = config.run_id
+    process = config.process_index
+    while True:
+        run = RunDirectory(base / folder_name(run_id))
+        mirror = _mirror(config, run)
+        restored = restore(run, process, config.windows)
+        attempt = max([restored.attempt, *run.attempts()], default=-1) + 1
+        try:
+            run.create({"run_id": run_id, "job_name": config.job_name, "created_at": clock() / 1e9})
+            taken = _taken(run, attempt, process)
+            lock = run.lock(attempt, process)
+            if not taken and lock.acquire():
+                first = Segment(run.segment_path(attempt, process, 0))
+                break
+        except OSError as error:
+            logger.warning(
+                "the journal cannot be written to %s (%s): live figures go on, but a restart will not know of this attempt "
+                "unless the place becomes writable; choose another with OTEL_GOODPUT_DIR",
+                run.path,
+                error.strerror or error,
+            )
+            journal = Journal(attempt, process, Segment(None))
+            return Opened(run_id, attempt, run, journal, restored, None, mirror, False)
+        other = f"{config.run_id}~{os.getpid()}"
+        if run_id == other:
+            other += f"-{os.urandom(3).hex()}"
+        logger.warning(
+            "run %r is being written by another living process (pid %s) as process %d; this one records its own run %r. "
+            "Give each process its index (JAX_PROCESS_ID, process_index=), or each run its own id (OTEL_GOODPUT_RUN_ID)",
+            run_id,
+            run.lock(max(0, attempt - 1), process).holder() or "?",
+            process,
+            other,
+        )
+        run_id = other
+    _say_what_was_before(run_id, restored, clock)
+    journal = Journal(attempt, process, first)
+    return Opened(run_id, attempt, run, journal, restored, lock, mirror, restored.attempt >= 0)
+
+
+def _taken(run: RunDirectory, attempt: int, process: int) -> bool:
+    """Whether the attempt before is still being written."""
+    return attempt > 0 and run.alive(attempt - 1, process)
+
+
+def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
+    if not config.remote:
+        return None
+    try:
+        mirror = Mirror(config.directory, run)
+        mirror.fetch()
+    except (JournalError, OSError) as error:
+        logger.warning("%s; the journal stays in %s", error, run.path)
+        return None
+    except Exception as error:  # every filesystem has errors of its own
+        logger.warning(
+            "the journal at %s cannot be read (%s: %s); what it holds is missing from the account",
+            config.directory,
+            type(error).__name__,
+            error,
+        )
+        return None
+    return mirror
+
+
+def _say_what_was_before(run_id: str, restored: Restored, clock: Clock) -> None:
+    if restored.attempt < 0:
+        return
+    cursor = restored.ledger.settled
+    ago = max(0.0, (clock() - restored.last_sign) / 1e9)
+    if cursor.ended and cursor.clean:
+        logger.warning(
+            "run %r had ended %s ago after %d attempt(s); this goes on with it as another one, and the time between counts as "
+            "infrastructure recovery. For a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
+            run_id,
+            _spoken(ago),
+            cursor.attempts,
+        )
+    else:
+        logger.info("run %r goes on after %s, attempt %d", run_id, _spoken(ago), restored.attempt + 2)
+
+
+def _spoken(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def memory_journal(process: int = 0) -> tuple[Journal, Ledger]:
+    """A journal without a file, for providers that bring no folder."""
+    return Journal(0, process, Segment(None)), Ledger()

@@ -1,0 +1,45 @@
+"""Notes in the journal how far an outlet has got, so that a restart knows which spans a dead attempt still owes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput.account import Account
+from otel_goodput.accounting.events import NO_STEP
+from otel_goodput.records import EXPORTED
+
+
+class ReceiptExporter(SpanExporter):
+    """Hands spans on to `exporter` and journals each success.
+
+    Args:
+        exporter: the outlet's own.
+        account: whose journal.
+        outlet: the outlet's number.
+    """
+
+    def __init__(self, exporter: SpanExporter, account: Account, outlet: int) -> None:
+        self._exporter = exporter
+        self._account = account
+        self._outlet = outlet
+        self._note(0)
+
+    def _note(self, key: int) -> None:
+        self._account.append(EXPORTED, self._outlet, 0, 0, key, NO_STEP, self._account.clock())
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        if result is SpanExportResult.SUCCESS and spans:
+            context = spans[-1].get_span_context()
+            if context is not None:
+                self._note(context.span_id)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)

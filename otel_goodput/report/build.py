@@ -1,0 +1,79 @@
+"""Builds reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_goodput.accounting import Totals
+from otel_goodput.accounting.totals import NS
+from otel_goodput.recovery import all_events, restore
+from otel_goodput.replay import account
+from otel_goodput.report import text
+from otel_goodput.rundir import RunDirectory
+
+
+@dataclass(frozen=True)
+class Report:
+    """An account and whose it is; ``str()`` is for a person, :meth:`to_json` for a program."""
+
+    totals: Totals
+    about: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON answer of ACCOUNTING, and the run's identity."""
+        return {
+            **self.totals.to_json(),
+            **self.about,
+            "started_at": None if self.totals.started_at is None else self.totals.started_at / NS,
+            "ended": self.totals.ended,
+        }
+
+    def __str__(self) -> str:
+        return text.render(self.to_json())
+
+
+def about(run_id: str, job_name: str) -> dict[str, Any]:
+    """Whose account it is."""
+    return {"run_id": run_id, "job_name": job_name}
+
+
+def of_run(
+    run: RunDirectory,
+    *,
+    at: int | None = None,
+    windows: Sequence[tuple[int, int]] = (),
+    exclusions: Sequence[tuple[int, int]] = (),
+    ideal_step_time: float | None = None,
+    process: int = 0,
+) -> Report:
+    """The report of a run from its journal.
+
+    Args:
+        run: its folder.
+        at: time of the question, ns; by default now while the job is running, else its last sign of life.
+        windows, exclusions: (start, end) in ns; with these the whole journal is read.
+        ideal_step_time: ns, instead of the estimate.
+        process: whose journal.
+    """
+    identity = run.identity()
+    whose = about(str(identity.get("run_id", run.path.name)), str(identity.get("job_name", "")))
+    restored = restore(run, process)
+    asked = at
+    if asked is None:
+        alive = restored.attempt >= 0 and run.alive(restored.attempt, process)
+        asked = time.time_ns() if alive else restored.last_sign
+    if windows or exclusions or at is not None or ideal_step_time is not None:
+        events = all_events(run, process)
+        totals = account(
+            (event for event in events if event.time <= asked),
+            at=asked,
+            windows=windows,
+            exclusions=exclusions,
+            ideal_step_time=ideal_step_time,
+        )
+    else:
+        totals = restored.ledger.totals(asked)
+    return Report(totals, whose)

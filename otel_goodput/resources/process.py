@@ -1,0 +1,35 @@
+"""The resource of this process of the job."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.util import types
+
+from otel_goodput import semconv
+
+
+def describe(
+    job_name: str,
+    run_id: str,
+    attempt: int,
+    process: int,
+    count: int,
+    more: Mapping[str, types.AttributeValue] | None = None,
+) -> Resource:
+    """Identity of this process; ``OTEL_RESOURCE_ATTRIBUTES`` adds to it, `more` wins over everything."""
+    host = socket.gethostname()
+    mine: dict[str, types.AttributeValue] = {
+        semconv.SERVICE_NAME: job_name,
+        semconv.SERVICE_INSTANCE_ID: f"{run_id}/{attempt}/{process}@{host}",
+        semconv.RUN_ID: run_id,
+        semconv.ATTEMPT: attempt,
+        semconv.PROCESS_INDEX: process,
+        semconv.PROCESS_COUNT: count,
+        semconv.HOST_NAME: host,
+        semconv.PROCESS_PID: os.getpid(),
+    }
+    return Resource.create({**mine, **(more or {})})

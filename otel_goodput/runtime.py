@@ -1,0 +1,370 @@
+"""Wiring: the only file that builds providers, readers and threads."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from opentelemetry import metrics as metrics_api
+from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.util import types
+
+from otel_goodput import config as configuration
+from otel_goodput import deadline, ids, instruments
+from otel_goodput.account import Account
+from otel_goodput.accounting import Totals
+from otel_goodput.clock import anchored
+from otel_goodput.config import Config
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
+from otel_goodput.guard import contain
+from otel_goodput.keeper import Keeper
+from otel_goodput.opening import Opened, open_journal
+from otel_goodput.phases import Phases
+from otel_goodput.processor import JobThread, PhaseSpanProcessor
+from otel_goodput.receipts import ReceiptExporter
+from otel_goodput.recovery import owed_spans
+from otel_goodput.report import Report, about
+from otel_goodput.resources import process
+from otel_goodput.sampling import PhaseSampler, StepSampler
+from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.tracer import PhaseTracer
+from otel_goodput.version import __version__
+
+logger = logging.getLogger("otel_goodput")
+
+
+def _nothing(*_: Any) -> None:
+    """What a forked child records."""
+
+
+class Recorder(Phases[Any]):
+    """One job being recorded: its phases, its figures, its end.
+
+    ``configure()`` makes one and sets it as the default that the module's functions act on; for several jobs in one
+    process, make one for each.
+
+    Args:
+        job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
+        run_id: identity of the run over its restarts; by default ``OTEL_GOODPUT_RUN_ID``, else the scheduler's id of the
+            job, else the job name.
+        directory: where the journal lives: a local directory or an fsspec URL; by default ``OTEL_GOODPUT_DIR``, else
+            ``./goodput``.
+        exporters: outlets, such as ``["otlp", "file"]``; by default ``OTEL_GOODPUT_EXPORTERS``, else ``auto``.
+        processes: which processes export spans: ``all``, ``leader`` or indices.
+        step_sampling: after the first 100 steps export one in this many.
+        step_traces: ``shared`` or ``own``.
+        windows: rolling windows such as ``["1h", "24h"]``.
+        grace_period: bound in seconds on stopping, over all signals.
+        submitted_at: unix seconds or RFC 3339 time of the job's submission.
+        process_index, process_count, leader: which process this is, of how many, and whose phases are accounted.
+        ideal_step_time: seconds, instead of the estimate.
+        resource_attributes: further attributes of the resource.
+        tracer_provider, meter_provider: providers of your own to use instead of ours; they stay yours to shut down.
+        span_processors: further processors of spans.
+        metric_readers: further readers of metrics.
+
+    Raises:
+        ConfigurationError: an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        job_name: str | None = None,
+        *,
+        run_id: str | None = None,
+        directory: str | Path | None = None,
+        exporters: str | Sequence[str] | None = None,
+        processes: str | None = None,
+        step_sampling: int | None = None,
+        step_traces: str | None = None,
+        windows: str | Sequence[str] | None = None,
+        grace_period: float | None = None,
+        submitted_at: float | str | None = None,
+        process_index: int | None = None,
+        process_count: int | None = None,
+        leader: int = 0,
+        ideal_step_time: float | None = None,
+        resource_attributes: Mapping[str, types.AttributeValue] | None = None,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: metrics_api.MeterProvider | None = None,
+        span_processors: Sequence[SpanProcessor] = (),
+        metric_readers: Sequence[MetricReader] = (),
+    ) -> None:
+        super().__init__(self._live_tracer)
+        self.config: Config = configuration.read(
+            job_name,
+            run_id=run_id,
+            directory=directory,
+            exporters=exporters,
+            processes=processes,
+            step_sampling=step_sampling,
+            step_traces=step_traces,
+            windows=windows,
+            grace_period=grace_period,
+            submitted_at=submitted_at,
+            process_index=process_index,
+            process_count=process_count,
+            leader=leader,
+            ideal_step_time=ideal_step_time,
+        )
+        self._tracer: PhaseTracer | None = None
+        self._closing = threading.Lock()
+        self._closed = False
+        config = self.config
+        if config.windows and min(config.windows) < 1_000_000_000:
+            raise ConfigurationError("configure(): a rolling window is at least one second")
+        clock = anchored()
+        opened: Opened = open_journal(config, clock)
+        self.run_id = opened.run_id
+        self.attempt = opened.attempt
+        self._opened = opened
+        opened.restored.ledger.collect_finished()
+        self._account = account = Account(opened.journal, opened.restored.ledger, clock)
+        account.begin_attempt()
+        resource = process.describe(
+            config.job_name, self.run_id, self.attempt, config.process_index, config.process_count, resource_attributes
+        )
+        self.resource = resource
+        self._outlets = self._open_outlets(opened)
+        thread = JobThread()
+        job = ids.job_span_context(self.run_id, self.attempt, config.process_index)
+        self._processor = PhaseSpanProcessor(account, thread, job.trace_id, job.span_id)
+        exporting = [
+            BatchSpanProcessor(ReceiptExporter(outlet.span_exporter, account, number))
+            for number, outlet in enumerate(self._outlets)
+            if outlet.span_exporter is not None
+        ]
+        self._exporting: list[BatchSpanProcessor] = exporting
+        generator: ids.PrivateIdGenerator | None = None
+        self._own_provider = tracer_provider is None
+        if tracer_provider is None:
+            generator = ids.PrivateIdGenerator()
+            tracer_provider = TracerProvider(
+                sampler=PhaseSampler(), resource=resource, id_generator=generator, shutdown_on_exit=False
+            )
+        for each in (self._processor, *exporting, *span_processors):
+            tracer_provider.add_span_processor(each)
+        self.tracer_provider = tracer_provider
+        sinks: Sequence[SpanProcessor] = [*exporting, *span_processors]
+        if not self._own_provider:
+            # The user's own processors take our fast spans too; the SDK has no public way to hand one over.
+            sinks = [getattr(tracer_provider, "_active_span_processor", self._processor)]
+        self._tracer = tracer = PhaseTracer(
+            account,
+            tracer_provider.get_tracer(SCOPE_NAME, __version__),
+            sinks,
+            resource if self._own_provider else tracer_provider.resource,
+            generator,
+            thread,
+            self.run_id,
+            self.attempt,
+            config.process_index,
+            StepSampler(config.step_sampling),
+            config.own_traces,
+        )
+        self._readers: list[MetricReader] = []
+        self.meter_provider = meter_provider or self._provide_metrics(resource, metric_readers)
+        if config.leads:
+            meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
+            record = instruments.register(meter, self.totals, lambda: tracer.overhead, self._dropped)
+            account.on_steps, account.on_phases = record.steps, record.phases
+        self._keeper = Keeper(account, opened.run, self._work)
+        if opened.owes:
+            self._owed = owed_spans(opened.restored, self.run_id, config.process_index, resource)
+        else:
+            self._owed = []
+        self._keeper.start()
+        deadline.reserve(len(exporting) + len(self._readers) + 2)
+        atexit.register(self.shutdown)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._silence)
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    def _open_outlets(self, opened: Opened) -> list[Outlet]:
+        config = self.config
+        if not config.exports_spans() and not config.leads:
+            return []
+        directory = opened.run.path if opened.run is not None else None
+        surroundings = Surroundings(
+            job_name=config.job_name,
+            run_id=self.run_id,
+            attempt=self.attempt,
+            process_index=config.process_index,
+            directory=directory,
+            grace_period_s=config.grace_period_s,
+        )
+        outlets = []
+        for name in self._names(directory):
+            try:
+                outlet = open_outlet(name, surroundings)
+            except OutletUnavailable as error:
+                logger.warning("%s", error)
+                continue
+            if not config.exports_spans():
+                outlet = outlet._replace(span_exporter=None)
+            if not config.leads:
+                outlet = outlet._replace(metric_exporter=None)
+            outlets.append(outlet)
+        return outlets
+
+    def _names(self, directory: Path | None) -> tuple[str, ...]:
+        setting = self.config.settings["OTEL_GOODPUT_EXPORTERS"]
+        try:
+            return resolve(self.config.exporters, os.environ, directory=directory)
+        except ConfigurationError as error:
+            if setting.source == "configure()":
+                raise
+            logger.warning("OTEL_GOODPUT_EXPORTERS=%r is ignored, 'auto' is used: %s", setting.value, error)
+            return resolve(("auto",), os.environ, directory=directory)
+
+    def _provide_metrics(self, resource: Resource, more: Sequence[MetricReader]) -> MeterProvider:
+        for outlet in self._outlets:
+            if outlet.metric_exporter is not None:
+                self._readers.append(
+                    PeriodicExportingMetricReader(outlet.metric_exporter, export_interval_millis=outlet.interval_ms)
+                )
+        views = []
+        if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
+            views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
+        return MeterProvider([*self._readers, *more], resource=resource, shutdown_on_exit=False, views=views)
+
+    @property
+    def tracer(self) -> PhaseTracer | None:
+        """What records the phases; None after the end."""
+        return self._tracer
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`shutdown` has been called."""
+        return self._closed
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def _live_tracer(self) -> PhaseTracer | None:
+        return self._tracer
+
+    def _work(self) -> None:
+        """The keeper's further work at every tick."""
+        tracer = self._tracer
+        if tracer is not None:
+            tracer.tick()
+        owed, self._owed = self._owed, []
+        for span in owed:
+            for sink in self._exporting:
+                sink.on_end(span)
+        if self._opened.mirror is not None:
+            self._opened.mirror.send(self._account.journal)
+
+    def _dropped(self) -> dict[str, int]:
+        lost: dict[str, int] = {"journal": self._account.journal.dropped + self._account.ledger.late}
+        for outlet in self._outlets:
+            for signal, count in dropped_items(outlet).items():
+                lost[signal] = lost.get(signal, 0) + count
+        return lost
+
+    def totals(self) -> Totals:
+        """The account now, as integers of ns."""
+        return self._complete(self._account.totals())
+
+    def _complete(self, totals: Totals) -> Totals:
+        config = self.config
+        if config.ideal_step_time_s is not None:
+            totals = replace(totals, ideal_step_time=config.ideal_step_time_s * 1e9)
+        if config.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
+            waited = max(0, totals.started_at - config.submitted_at)
+            totals = replace(totals, scheduling=totals.run.elapsed / (totals.run.elapsed + waited))
+        return totals
+
+    def report(self) -> Report:
+        """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
+        return Report(self.totals(), about(self.run_id, self.config.job_name))
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Export what there is; `timeout` in seconds, by default the grace period. False if it did not suffice.
+
+        Waits for the network: not for the training loop.
+        """
+        seconds = self.config.grace_period_s if timeout is None else timeout
+        self._keeper.tick()
+        closers: list[tuple[str, deadline.Closer]] = [
+            (f"spans {at}", each.force_flush) for at, each in enumerate(self._exporting)
+        ]
+        closers += [(f"metrics {at}", _flusher(reader)) for at, reader in enumerate(self._readers)]
+        return not deadline.close_all(closers, seconds)
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Stop: end and mark what is open, export, write the journal. One deadline over everything, in seconds.
+
+        Called at exit by itself. Afterwards phases are no-ops.
+        """
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        atexit.unregister(self.shutdown)
+        seconds = self.config.grace_period_s if timeout is None else timeout
+        tracer, self._tracer = self._tracer, None
+        try:
+            if tracer is not None:
+                tracer.close_open()
+            self._processor.shutdown()
+            if tracer is not None:
+                tracer.tick(final=True)
+        except Exception as error:
+            contain("shutdown", error)
+        closers: list[tuple[str, deadline.Closer]] = [("journal", lambda _: self._keeper.stop())]
+        closers += [(f"spans {at}", _closer(each)) for at, each in enumerate(self._exporting)]
+        closers += [(f"metrics {at}", _reader_closer(reader)) for at, reader in enumerate(self._readers)]
+        unfinished = deadline.close_all(closers, seconds)
+        if unfinished:
+            logger.warning(
+                "%s not finished within %.1f s; what was left is in the journal", ", ".join(unfinished), seconds
+            )
+        if self._opened.mirror is not None:
+            deadline.close_all([("journal upload", lambda _: self._upload())], seconds)
+        if self._opened.lock is not None:
+            self._opened.lock.release()
+
+    def _upload(self) -> None:
+        if self._opened.mirror is not None:
+            self._opened.mirror.send(self._account.journal, now=True)
+
+    def _silence(self) -> None:
+        """A forked child must not write into its parent's journal, nor export its parent's figures."""
+        tracer, self._tracer = self._tracer, None
+        self._closed = True
+        self._account.append = _nothing
+        if tracer is not None:
+            tracer.append = _nothing
+            tracer.sinks = ()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+
+def _closer(each: SpanProcessor) -> Callable[[int], None]:
+    return lambda _: each.shutdown()
+
+
+def _flusher(reader: MetricReader) -> Callable[[int], object]:
+    return lambda milliseconds: reader.force_flush(milliseconds)
+
+
+def _reader_closer(reader: MetricReader) -> Callable[[int], None]:
+    return lambda milliseconds: reader.shutdown(milliseconds)

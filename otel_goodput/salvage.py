@@ -1,0 +1,77 @@
+"""``otel-goodput recover``: what a killed attempt still owes is exported without a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from otel_goodput import config as configuration
+from otel_goodput.deadline import close_all
+from otel_goodput.exporters import OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.recovery import owed_spans, restore
+from otel_goodput.resources import process as process_resource
+from otel_goodput.rundir import RunDirectory, write_privately
+
+
+def salvage(run: RunDirectory, process: int, exporters: str | None, *, again: bool = False) -> int:
+    """Export the spans that the last attempt of `run` owes; says what it did. Returns an exit status.
+
+    Raises:
+        ConfigurationError: `exporters` names an unknown outlet.
+    """
+    restored = restore(run, process)
+    identity = run.identity()
+    run_id = str(identity.get("run_id", run.path.name))
+    if restored.attempt < 0:
+        print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
+        return 1
+    if run.alive(restored.attempt, process):
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} is alive, nothing to recover")
+        return 0
+    done = run.journal / f"a{restored.attempt:04d}-p{process:04d}.recovered"
+    if done.exists() and not again:
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} was recovered before (--again to do it once more)")
+        return 0
+    config = configuration.read(str(identity.get("job_name") or run_id), run_id=run_id, exporters=exporters)
+    resource = process_resource.describe(
+        config.job_name, run_id, restored.attempt, process, max(config.process_count, process + 1)
+    )
+    spans = owed_spans(restored, run_id, process, Resource(dict(resource.attributes)))
+    if not spans:
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} owes no spans")
+        return 0
+    surroundings = Surroundings(
+        job_name=config.job_name,
+        run_id=run_id,
+        attempt=restored.attempt,
+        process_index=process,
+        directory=run.path,
+        grace_period_s=config.grace_period_s,
+    )
+    reached = 0
+    for name in resolve(config.exporters, os.environ, directory=run.path):
+        try:
+            outlet = open_outlet(name, surroundings)
+        except OutletUnavailable as error:
+            print(f"otel-goodput: {error}", file=sys.stderr)
+            continue
+        exporter = outlet.span_exporter
+        if exporter is None:
+            continue
+        exported = exporter.export(spans) is SpanExportResult.SUCCESS
+        close_all([(name, lambda _, closing=exporter: closing.shutdown())], config.grace_period_s)
+        print(
+            f"run {run_id!r}: {len(spans)} spans of attempt {restored.attempt + 1} "
+            f"{'exported through' if exported else 'could not be exported through'} {name}"
+        )
+        reached += exported
+    if reached:
+        write_privately(done, json.dumps({"at": time.time(), "spans": len(spans)}).encode())
+        return 0
+    print(f"run {run_id!r}: nothing was exported; see OTEL_GOODPUT_EXPORTERS or --exporters", file=sys.stderr)
+    return 1

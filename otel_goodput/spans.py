@@ -1,0 +1,359 @@
+"""Spans that cost little: steps and data loads come by the million and take a short way past the SDK.
+
+A :class:`FastSpan` is the context manager, the current span and the record of one phase at once. What is dear, identity,
+parent, attributes, the span to export, is made when somebody asks for it; most steps are never asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from opentelemetry import context as context_api
+from opentelemetry import trace as trace_api
+from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.sdk.trace import Event as SpanEvent
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput.account import EndedPhase
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.rules import STEP
+from otel_goodput.guard import contain
+from otel_goodput.ids import SAMPLED, UNSAMPLED
+from otel_goodput.records import EXPORT, INTERRUPTED
+from otel_goodput.semconv import (
+    ERROR_TYPE,
+    GOODPUT_BLOCKING,
+    GOODPUT_INTERRUPTED,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    GOODPUT_STEP_COMPLETED,
+    GOODPUT_STEP_OUTLIER,
+    PHASES,
+)
+
+if TYPE_CHECKING:
+    from otel_goodput.tracer import PhaseTracer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNSET = Status(StatusCode.UNSET)
+_attach = context_api.attach
+_detach = context_api.detach
+_set_span = trace_api.set_span_in_context
+
+
+def error_name(error: type[BaseException] | BaseException) -> str:
+    """`error.type` as the semantic conventions have it: the qualified name of the exception's class."""
+    kind = error if isinstance(error, type) else type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def decorate(again: Callable[[], Any], function: F) -> F:
+    """`function` with a context manager from `again` around each call; coroutines and generators too."""
+    wrapped: Any
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return await function(*args, **kwargs)
+
+    elif inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return (yield from function(*args, **kwargs))
+
+    else:
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return function(*args, **kwargs)
+
+    return cast(F, wrapped)
+
+
+class PhaseReadableSpan(ReadableSpan):
+    """A finished phase on its way to the exporters; the ledger knows it already."""
+
+
+class FastSpan(trace_api.Span):
+    """One step or data load; enter it as a context manager, use it as a span.
+
+    Setters follow OpenTelemetry's contract: they never raise and do nothing after the end.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "_blocking",
+        "_context",
+        "_end_at",
+        "_ended",
+        "_events",
+        "_keep",
+        "_key",
+        "_links",
+        "_name",
+        "_phase",
+        "_tracer",
+        "_sampled",
+        "_start",
+        "_status",
+        "_token",
+        "_trace",
+        "_within",
+        "step",
+    )
+
+    def __init__(
+        self, tracer: PhaseTracer, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
+    ) -> None:
+        self._tracer = tracer
+        self._phase = phase
+        self.step = step
+        self._sampled = False
+        self._blocking = blocking
+        self._start = start or 0
+        self._end_at = end
+        self._ended = True  # until it is entered
+        self._keep = False
+        self._key = 0
+        self._name: str | None = None
+        self._attributes: BoundedAttributes | None = None
+        self._events: list[SpanEvent] | None = None
+        self._links: list[Link] | None = None
+        self._status = _UNSET
+        self._context: SpanContext | None = None
+        self._within: context_api.Context | None = None
+        self._token: Any = None
+        self._trace = 0
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> FastSpan:
+        try:
+            self.open(self._start or self._tracer.clock())
+        except Exception as error:
+            contain("phase start", error)
+        return self
+
+    def open(self, start: int) -> None:
+        """Begin at `start` (ns) and become the current span."""
+        tracer = self._tracer
+        self._start = start
+        self._key = key = tracer.new_key()
+        self._sampled = sampled = tracer.takes(self)
+        flags = EXPORT if sampled else 0
+        if not tracer.blocks(self._blocking):
+            flags |= ev.NONBLOCKING
+            self._blocking = False
+        tracer.append(ev.START, self._phase, flags, 0, key, self.step, start)
+        self._ended = False
+        tracer.open_spans[key] = self
+        self._token = token = _attach(_set_span(self))
+        self._within = token.old_value if token.old_value is not token.MISSING else None
+        if tracer.starters:
+            tracer.announce(self, self._within)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is not None and kind is not None:
+                self._fail(kind, error)
+            end = self._end_at
+            self.close(self._tracer.clock() if end is None else end, kind is not None)
+        except Exception as trouble:
+            contain("phase end", trouble)
+
+    def _fail(self, kind: type[BaseException], error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self.record_exception(error)
+            self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {error}")
+        self.set_attribute(ERROR_TYPE, error_name(kind))
+
+    def close(self, end: int, failed: bool = False, flags: int = 0) -> None:
+        """End at `end` (ns) and give the context back; `failed`: left early."""
+        if self._ended:
+            return
+        self._ended = True
+        tracer = self._tracer
+        if end < self._start:
+            end = tracer.check_end(self._start, end)
+        key = self._key
+        tracer.open_spans.pop(key, None)
+        exported, outlier = tracer.exports(self, end - self._start, failed)
+        if failed:
+            flags |= ev.FAILED
+        tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
+        token, self._token = self._token, None
+        if token is not None:
+            _detach(token)
+        if self._phase != STEP:
+            error = str(self._attributes.get(ERROR_TYPE, "")) if failed and self._attributes else ""
+            tracer.account.phases.append(
+                EndedPhase(self._phase, "", self._blocking is not False, error, end - self._start)
+            )
+        if exported:
+            tracer.emit(self.readable(end, failed, outlier, bool(flags & INTERRUPTED)))
+
+    def abandon(self, end: int) -> None:
+        """End without its owner, from wherever we are: a loop was left by a break, or its iterator was collected."""
+        if self._ended:
+            return
+        if trace_api.get_current_span() is self:
+            # The token may belong to a context that is gone; going back to what was current before needs none.
+            _attach(self._within if self._within is not None else context_api.Context())
+        self._token = None
+        self.close(end, failed=True)
+
+    def __call__(self, function: F) -> F:
+        """As a decorator: a new span of the same kind at every call."""
+        return decorate(lambda: self._tracer.again(self), function)
+
+    # --- identity -----------------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> int:
+        """Its span id."""
+        return self._key
+
+    @property
+    def phase(self) -> int:
+        """Index into ``semconv.PHASES``."""
+        return self._phase
+
+    @property
+    def start_time(self) -> int:
+        """ns since the epoch."""
+        return self._start
+
+    @property
+    def said(self) -> tuple[bool | None, int | None, int | None]:
+        """What its user said: blocking, start and end (ns)."""
+        return self._blocking, self._start or None, self._end_at
+
+    @property
+    def sampled(self) -> bool:
+        """Whether it goes to the exporters whatever happens in it."""
+        return self._sampled or self._keep
+
+    def keep(self) -> None:
+        """Export it and its parents among the fast spans: something worth seeing happens in it."""
+        self._keep = True
+        self._context = None
+
+    def parent(self) -> SpanContext | None:
+        """The span around it; the job where there is none. Its own trace: None, it is a root."""
+        if self._phase == STEP and self._tracer.own_traces:
+            return None
+        around = trace_api.get_current_span(self._within).get_span_context()
+        return around if around.is_valid else self._tracer.job_context
+
+    def get_span_context(self) -> SpanContext:
+        if self._context is None:
+            parent = self.parent()
+            trace = self._tracer.step_trace(self.step) if parent is None else parent.trace_id
+            self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
+        return self._context
+
+    # --- the setters of a span ----------------------------------------------------------------------------------------
+
+    def set_attribute(self, key: str, value: types.AttributeValue) -> None:
+        if self._attributes is None:
+            self._attributes = BoundedAttributes(128, immutable=False)
+        self._attributes[key] = value
+
+    def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
+        for key, value in attributes.items():
+            self.set_attribute(key, value)
+
+    def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
+        if self._events is None:
+            self._events = []
+        if len(self._events) < 128:
+            self._events.append(
+                SpanEvent(
+                    name, BoundedAttributes(128, attributes), self._tracer.clock() if timestamp is None else timestamp
+                )
+            )
+
+    def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
+        if self._links is None:
+            self._links = []
+        self._links.append(Link(context, attributes))
+
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: types.Attributes = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        import traceback
+
+        described: dict[str, types.AttributeValue] = {
+            "exception.type": error_name(exception),
+            "exception.message": str(exception),
+            "exception.stacktrace": "".join(traceback.format_exception(exception)),
+        }
+        self.add_event("exception", {**described, **(attributes or {})}, timestamp)
+
+    def update_name(self, name: str) -> None:
+        self._name = name
+
+    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
+        self._status = status if isinstance(status, Status) else Status(status, description)
+
+    def is_recording(self) -> bool:
+        return not self._ended
+
+    def end(self, end_time: int | None = None) -> None:
+        self.close(self._tracer.clock() if end_time is None else end_time)
+
+    # --- export -------------------------------------------------------------------------------------------------------
+
+    def readable(self, end: int, failed: bool, outlier: bool, interrupted: bool) -> ReadableSpan:
+        """The finished span as exporters want it."""
+        tracer = self._tracer
+        phase = PHASES[self._phase]
+        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
+        if self.step >= 0:
+            attributes[GOODPUT_STEP] = self.step
+        if self._phase == STEP and failed:
+            attributes[GOODPUT_STEP_COMPLETED] = False
+        if outlier:
+            attributes[GOODPUT_STEP_OUTLIER] = True
+        if self._blocking is False:
+            attributes[GOODPUT_BLOCKING] = False
+        if interrupted:
+            attributes[GOODPUT_INTERRUPTED] = True
+        if self._attributes:
+            attributes.update(self._attributes)
+        if not (self._sampled or self._keep):
+            self.keep()
+        parent = self.parent()
+        links = self._links or ()
+        if parent is None:
+            links = (Link(tracer.job_context), *links)
+        return PhaseReadableSpan(
+            self._name or phase,
+            self.get_span_context(),
+            parent,
+            tracer.resource,
+            attributes,
+            self._events or (),
+            links,
+            status=self._status,
+            start_time=self._start,
+            end_time=end,
+            instrumentation_scope=tracer.scope,
+        )

@@ -1,0 +1,92 @@
+"""Goodput on a tracer provider of the user's own: a span processor, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from opentelemetry import metrics as metrics_api
+
+from otel_goodput import config as configuration
+from otel_goodput import instruments
+from otel_goodput.account import Account
+from otel_goodput.accounting import Ledger, Totals
+from otel_goodput.clock import anchored
+from otel_goodput.journal import Journal, Segment
+from otel_goodput.keeper import Keeper
+from otel_goodput.opening import open_journal
+from otel_goodput.processor import JobThread, PhaseSpanProcessor
+from otel_goodput.report import Report, about
+from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.version import __version__
+
+
+class GoodputSpanProcessor(PhaseSpanProcessor):
+    """Derives goodput and badput from spans that carry ``goodput.phase``, whoever makes them.
+
+    ::
+
+        provider.add_span_processor(GoodputSpanProcessor(meter_provider=meter_provider))
+
+    The provider must not sample phases away: what is not recorded cannot be accounted.
+
+    Args:
+        meter_provider: where the metrics go; by default OpenTelemetry's global one.
+        job_name, run_id, windows: as for ``configure()``.
+        directory: where the journal lives, so that a restart goes on with the run; without one the account begins anew
+            with every process.
+
+    Raises:
+        ConfigurationError: an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        meter_provider: metrics_api.MeterProvider | None = None,
+        job_name: str | None = None,
+        run_id: str | None = None,
+        directory: str | Path | None = None,
+        windows: str | Sequence[str] | None = None,
+    ) -> None:
+        config = configuration.read(job_name, run_id=run_id, directory=directory, windows=windows)
+        clock = anchored()
+        self._name = config.job_name
+        self._lock = None
+        if directory is None:
+            journal, ledger, run = Journal(0, config.process_index, Segment(None)), Ledger(config.windows), None
+            self.run_id = config.run_id
+        else:
+            opened = open_journal(config, clock)
+            journal, ledger, run = opened.journal, opened.restored.ledger, opened.run
+            self._lock, self.run_id = opened.lock, opened.run_id
+        ledger.collect_finished()
+        account = Account(journal, ledger, clock)
+        super().__init__(account, JobThread())
+        account.begin_attempt()
+        if config.leads:
+            provider = meter_provider or metrics_api.get_meter_provider()
+            durations = instruments.register(
+                provider.get_meter(SCOPE_NAME, __version__),
+                self.totals,
+                lambda: 0,
+                lambda: {"journal": journal.dropped},
+            )
+            account.on_steps, account.on_phases = durations.steps, durations.phases
+        self._keeper = Keeper(account, run)
+        self._keeper.start()
+
+    def totals(self) -> Totals:
+        """The account now, as integers of ns."""
+        return self._account.totals()
+
+    def report(self) -> Report:
+        """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
+        return Report(self.totals(), about(self.run_id, self._name))
+
+    def shutdown(self) -> None:
+        """End what is open and mark it, write the journal."""
+        super().shutdown()
+        self._keeper.stop()
+        if self._lock is not None:
+            self._lock.release()

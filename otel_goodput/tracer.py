@@ -1,0 +1,240 @@
+"""What records the phases of one job: spans to the exporters, events to the account."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opentelemetry import trace as trace_api
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, Tracer
+from opentelemetry.util import types
+
+from otel_goodput import ids
+from otel_goodput.account import Account
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.totals import Totals
+from otel_goodput.guard import contain, report_once
+from otel_goodput.processor import JobThread
+from otel_goodput.records import INTERRUPTED
+from otel_goodput.sampling import StepSampler, Summary, Thinner
+from otel_goodput.semconv import (
+    GOODPUT_STEP,
+    GOODPUT_STEPS_COUNT,
+    GOODPUT_STEPS_FIRST,
+    GOODPUT_STEPS_LAST,
+    GOODPUT_STEPS_MAX,
+    GOODPUT_STEPS_MEDIAN,
+    GOODPUT_STEPS_MIN,
+    GOODPUT_STEPS_P90,
+    GOODPUT_STEPS_SUM,
+    SCOPE_NAME,
+    STEPS_SUMMARY_SPAN,
+)
+from otel_goodput.spans import FastSpan, PhaseReadableSpan
+from otel_goodput.version import __version__
+
+
+class PhaseTracer:
+    """Records phases into an account and a tracer provider.
+
+    Args:
+        account: where the events go.
+        tracer: starts the spans of all phases but steps and data loads.
+        sinks: the processors that take finished fast spans.
+        resource: of the spans.
+        generator: makes span ids; None where the provider is the user's own.
+        thread: the job's thread, shared with the span processor.
+        run_id, attempt, process: identity of this process.
+        sampler: which steps are exported.
+        own_traces: give each step a trace of its own.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        tracer: Tracer,
+        sinks: Sequence[SpanProcessor],
+        resource: Resource,
+        generator: ids.PrivateIdGenerator | None,
+        thread: JobThread,
+        run_id: str,
+        attempt: int,
+        process: int,
+        sampler: StepSampler,
+        own_traces: bool = False,
+    ) -> None:
+        self.account = account
+        self.tracer = tracer
+        self.sinks = tuple(sinks)
+        self.starters = tuple(
+            sink for sink in sinks if type(sink).on_start is not SpanProcessor.on_start and not _ignores_starts(sink)
+        )
+        self.resource = resource
+        self.generator = generator
+        self.thread = thread
+        self.run_id = run_id
+        self.attempt = attempt
+        self.process = process
+        self.sampler = sampler
+        self.own_traces = own_traces
+        self.scope = InstrumentationScope(SCOPE_NAME, __version__)
+        self.clock = account.clock
+        self.append = account.append
+        self.blocks = thread.blocks
+        self.job_context: SpanContext = ids.job_span_context(run_id, attempt, process)
+        self.open_spans: dict[int, FastSpan] = {}
+        self.thinner = Thinner()
+        self.overhead = 0  # ns, estimated
+        self._keys = generator or ids.PrivateIdGenerator()
+        self.new_key = self._keys.generate_span_id
+        self._last_step = -1
+
+    # --- fast spans ---------------------------------------------------------------------------------------------------
+
+    def step(
+        self, number: int, start: int | None = None, end: int | None = None, blocking: bool | None = None
+    ) -> FastSpan:
+        """The span of a step, not begun yet; times in ns."""
+        return FastSpan(self, rules.STEP, number, blocking, start, end)
+
+    def load(self, start: int | None = None, end: int | None = None, blocking: bool | None = None) -> FastSpan:
+        """The span of a data load, not begun yet: for the step that it stands in or else for the next one."""
+        around = trace_api.get_current_span()
+        step = around.step if isinstance(around, FastSpan) else self._last_step + 1
+        return FastSpan(self, rules.DATA_LOADING, step, blocking, start, end)
+
+    def again(self, span: FastSpan) -> FastSpan:
+        """A new span like one that was used as a decorator."""
+        blocking, start, end = span.said
+        if span.phase == rules.STEP:
+            return self.step(span.step, start, end, blocking)
+        return self.load(start, end, blocking)
+
+    def takes(self, span: FastSpan) -> bool:
+        """A fast span begins: is it exported whatever happens in it? A load is along with its step."""
+        if span.phase == rules.STEP:
+            self._last_step = span.step
+            return self.sampler.take(span.step)
+        around = trace_api.get_current_span()
+        return around.sampled if isinstance(around, FastSpan) else self.sampler.would_take(span.step)
+
+    def exports(self, span: FastSpan, duration: int, failed: bool) -> tuple[bool, bool]:
+        """Whether a fast span that took `duration` ns is exported, and whether because it was slow."""
+        if span.phase != rules.STEP:
+            return span.sampled or failed, False
+        slow = self.sampler.slow(duration)
+        if span.sampled or failed:
+            return True, slow and not failed
+        if not slow:
+            self.thinner.add(span.step, span.start_time, span.start_time + duration)
+        return slow, slow
+
+    def announce(self, span: FastSpan, within: Context | None) -> None:
+        """Tell the processors that want to know of starts."""
+        if span.sampled:
+            for sink in self.starters:
+                sink.on_start(span, within)  # type: ignore[arg-type]
+
+    def emit(self, span: ReadableSpan) -> None:
+        """Hand a finished span to the exporters' processors."""
+        for sink in self.sinks:
+            sink.on_end(span)
+
+    def step_trace(self, number: int) -> int:
+        return ids.step_trace_id(self.run_id, self.attempt, number)
+
+    def check_end(self, start: int, end: int) -> int:
+        report_once(
+            "end before start", "a phase ends %.6f s before it starts; it counts with no length", (start - end) / 1e9
+        )
+        return start
+
+    # --- other spans --------------------------------------------------------------------------------------------------
+
+    def start_job(self, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:
+        """The job's span: identity from run and attempt, linked to the previous attempt's and to the span around it."""
+        links = []
+        if self.attempt > 0:
+            links.append(Link(ids.job_span_context(self.run_id, self.attempt - 1, self.process)))
+        around = trace_api.get_current_span().get_span_context()
+        if around.is_valid:
+            links.append(Link(around))
+        parent = Context()
+        if self.process:
+            leader = trace_api.NonRecordingSpan(ids.job_span_context(self.run_id, self.attempt))
+            parent = trace_api.set_span_in_context(leader, parent)
+        if self.generator is not None:
+            self.generator.fix_next(self.job_context.trace_id, self.job_context.span_id)
+        span = self.tracer.start_span(
+            "job", context=parent, attributes=attributes, links=links, start_time=start or self.clock()
+        )
+        self.job_context = span.get_span_context()
+        return span
+
+    def start_span(self, name: str, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:
+        """A span of the SDK, under the current one or else under the job."""
+        around = trace_api.get_current_span()
+        context = None
+        if isinstance(around, FastSpan):
+            around.keep()
+            if GOODPUT_STEP not in attributes and around.step >= 0:
+                attributes[GOODPUT_STEP] = around.step
+        elif not around.get_span_context().is_valid:
+            context = trace_api.set_span_in_context(trace_api.NonRecordingSpan(self.job_context))
+        return self.tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
+
+    # --- background ---------------------------------------------------------------------------------------------------
+
+    def tick(self, *, final: bool = False) -> None:
+        """Work off the training thread: the ledger, summaries of thinned steps."""
+        self.account.refresh()
+        for summary in self.thinner.summaries(final=final):
+            self.emit(self._summary_span(summary))
+
+    def _summary_span(self, summary: Summary) -> PhaseReadableSpan:
+        key = ids.summary_span_id(self.run_id, self.attempt, self.process, summary.first, summary.start)
+        context = SpanContext(self.job_context.trace_id, key, False, ids.SAMPLED)
+        return PhaseReadableSpan(
+            STEPS_SUMMARY_SPAN,
+            context,
+            self.job_context,
+            self.resource,
+            summary_attributes(summary),
+            start_time=summary.start,
+            end_time=summary.end,
+            instrumentation_scope=self.scope,
+        )
+
+    def totals(self) -> Totals:
+        """The account now."""
+        return self.account.totals()
+
+    def close_open(self) -> None:
+        """End the fast spans that are open and mark them as interrupted."""
+        for span in reversed(list(self.open_spans.values())):
+            try:
+                span.close(self.clock(), failed=True, flags=INTERRUPTED)
+            except Exception as error:
+                contain("closing open spans", error)
+
+
+def summary_attributes(summary: Summary) -> dict[str, types.AttributeValue]:
+    """The attributes of a ``steps`` span."""
+    return {
+        GOODPUT_STEPS_FIRST: summary.first,
+        GOODPUT_STEPS_LAST: summary.last,
+        GOODPUT_STEPS_COUNT: summary.count,
+        GOODPUT_STEPS_SUM: summary.total,
+        GOODPUT_STEPS_MIN: summary.min,
+        GOODPUT_STEPS_MEDIAN: summary.median,
+        GOODPUT_STEPS_P90: summary.p90,
+        GOODPUT_STEPS_MAX: summary.max,
+    }
+
+
+def _ignores_starts(sink: SpanProcessor) -> bool:
+    """The SDK's exporting processors override on_start with nothing."""
+    return type(sink).__module__.startswith("opentelemetry.sdk.trace")

@@ -1,0 +1,175 @@
+"""The `otlp` outlet against real gRPC and HTTP servers on loopback."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+from opentelemetry.sdk.metrics import Counter, MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+from otel_goodput.deadline import close_all
+from otel_goodput.exporters import Surroundings, dropped_items, open_outlet
+from otel_goodput.exporters.otlp import protocol, timeout
+
+from .backends import Received, grpc_backend, http_backend, silent_backend
+from .telemetry import RESOURCE, spans
+
+BACKENDS: dict[str, Callable[[], AbstractContextManager[Received]]] = {
+    "grpc": grpc_backend,
+    "http/protobuf": http_backend,
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("wire", BACKENDS)
+def test_all_spans_and_the_last_value_arrive(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with BACKENDS[wire]() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
+        if wire != "grpc":  # which is the default
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
+        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+        assert outlet.span_exporter is not None
+        assert outlet.metric_exporter is not None
+        processor = BatchSpanProcessor(outlet.span_exporter)
+        reader = PeriodicExportingMetricReader(outlet.metric_exporter, 3_600_000)
+        traces = TracerProvider(resource=RESOURCE, shutdown_on_exit=False)
+        traces.add_span_processor(processor)
+        meters = MeterProvider([reader], resource=RESOURCE, shutdown_on_exit=False)
+        tracer, meter = traces.get_tracer("t"), meters.get_meter("m")
+        for number in range(1200):
+            tracer.start_span(f"span {number}").end()
+        meter.create_counter("c").add(5)
+        meter.create_histogram("h").record(1.0)
+
+        left = close_all(
+            [
+                ("traces", lambda _: processor.shutdown()),
+                ("metrics", lambda ms: reader.shutdown(timeout_millis=ms)),
+            ],
+            60,
+        )
+        assert left == []
+        assert sorted(received.span_names()) == sorted(f"span {number}" for number in range(1200))
+        assert received.metric_names() == {"c", "h"}
+        assert received.headers[0]["x-key"] == "secret"
+        (data,) = received.metrics
+        kinds = {m.name: m.WhichOneof("data") for m in data.resource_metrics[0].scope_metrics[0].metrics}
+        assert kinds == {"c": "sum", "h": "exponential_histogram"}
+        assert dropped_items(outlet) == {"traces": 0, "metrics": 0}
+
+
+def test_each_signal_may_have_its_own_protocol_and_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    with grpc_backend() as over_grpc, http_backend() as over_http:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", over_grpc.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{over_http.endpoint}/v1/traces")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+        assert outlet.span_exporter is not None
+        assert outlet.metric_exporter is not None
+        assert outlet.span_exporter.export(spans(2)) is SpanExportResult.SUCCESS
+        reader = PeriodicExportingMetricReader(outlet.metric_exporter, 3_600_000)
+        provider = MeterProvider([reader], shutdown_on_exit=False)
+        provider.get_meter("m").create_counter("c").add(1)
+        provider.shutdown()
+        outlet.span_exporter.shutdown()
+        assert over_http.span_names() == ["step 0", "step 1"]
+        assert over_http.headers[0]["content-encoding"] == "gzip"
+        assert over_grpc.metric_names() == {"c"}
+
+
+@pytest.mark.parametrize("wire", BACKENDS)
+def test_temporality_and_aggregation_by_the_standard_variables(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with BACKENDS[wire]() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "explicit_bucket_histogram")
+        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+        assert outlet.metric_exporter is not None
+        assert outlet.metric_exporter._preferred_temporality is not None
+        assert Counter in outlet.metric_exporter._preferred_temporality
+        reader = PeriodicExportingMetricReader(outlet.metric_exporter, 3_600_000)
+        provider = MeterProvider([reader], shutdown_on_exit=False)
+        provider.get_meter("m").create_histogram("h").record(1.0)
+        provider.shutdown()
+        assert outlet.span_exporter is not None
+        outlet.span_exporter.shutdown()
+        metric = received.metrics[0].resource_metrics[0].scope_metrics[0].metrics[0]
+        assert metric.WhichOneof("data") == "histogram"
+        assert metric.histogram.aggregation_temporality == 1  # delta
+
+
+@pytest.mark.parametrize("wire", BACKENDS)
+def test_a_silent_backend_costs_an_export_no_more_than_its_share_of_the_grace_period(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    with silent_backend() as endpoint:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
+        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ, grace_period_s=1.0))
+        assert outlet.span_exporter is not None
+        assert outlet.metric_exporter is not None
+        started = time.monotonic()
+        assert outlet.span_exporter.export(spans(3)) is SpanExportResult.FAILURE
+        assert time.monotonic() - started < 1.0
+        assert dropped_items(outlet) == {"traces": 3, "metrics": 0}
+        outlet.span_exporter.shutdown()
+        outlet.metric_exporter.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("environ", "traces", "metrics"),
+    [
+        ({}, "grpc", "grpc"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "http/protobuf", "http/protobuf"),
+        ({"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": " HTTP/protobuf "}, "grpc", "http/protobuf"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, "grpc",
+         "http/protobuf"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": ""}, "grpc", "grpc"),
+    ],
+)  # fmt: skip
+def test_the_protocol_of_each_signal(environ: dict[str, str], traces: str, metrics: str) -> None:
+    assert protocol(environ, "traces") == traces
+    assert protocol(environ, "metrics") == metrics
+
+
+def test_a_protocol_nobody_has_warns_once_and_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json-of-this-test"}
+    with caplog.at_level(logging.WARNING):
+        assert protocol(environ, "traces") == "grpc"
+        assert protocol(environ, "metrics") == "grpc"
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "grace", "seconds"),
+    [
+        ({}, 100.0, 10.0),
+        ({}, 10.0, 4.0),
+        ({}, 0.0, 0.1),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "3"}, 10.0, 3.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "3", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "2"}, 10.0, 2.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "10000"}, 10.0, 4.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, 100.0, 10.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "-1"}, 100.0, 10.0),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "nan"}, 100.0, 10.0),
+    ],
+)
+def test_the_timeout_of_an_export(environ: dict[str, str], grace: float, seconds: float) -> None:
+    assert timeout(environ, "traces", grace) == seconds

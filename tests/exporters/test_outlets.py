@@ -1,0 +1,252 @@
+"""The table of outlets, what `auto` means, and what holds for every exporter."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput.exporters import OUTLETS, OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.exporters.fence import MetricFence, SpanFence
+
+from .telemetry import collect, observed, spans
+
+PIPE = io.StringIO()  # no terminal
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4317"}
+
+
+def test_auto_without_anything_is_nothing() -> None:
+    assert resolve(["auto"], {}, stream=PIPE) == ()
+
+
+@pytest.mark.parametrize("signal", ["", "TRACES_", "METRICS_"])
+def test_auto_takes_otlp_where_an_endpoint_is_set(signal: str) -> None:
+    assert resolve(["auto"], {f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT": "http://h:1"}, stream=PIPE) == ("otlp",)
+    assert resolve(["auto"], {f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT": ""}, stream=PIPE) == ()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_auto_leaves_otlp_out_where_its_exporter_is_missing(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = "grpc" if protocol == "grpc" else "http"
+    environ = {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+    monkeypatch.setitem(sys.modules, f"opentelemetry.exporter.otlp.proto.{package}", None)
+    assert resolve(["auto"], environ, stream=PIPE) == ()
+    other = "http/protobuf" if protocol == "grpc" else "grpc"
+    assert resolve(["auto"], {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": other}, stream=PIPE) == ("otlp",)
+
+
+def test_auto_takes_file_where_a_directory_is_known(tmp_path: Path) -> None:
+    assert resolve(["auto"], {}, directory=tmp_path, stream=PIPE) == ("file",)
+    assert resolve(["auto"], {"OTEL_GOODPUT_DIR": "runs"}, stream=PIPE) == ("file",)
+    assert resolve(["auto"], {"OTEL_GOODPUT_DIR": "gs://bucket/runs"}, stream=PIPE) == ()
+    assert resolve(["auto"], ENDPOINT, directory=tmp_path, stream=PIPE) == ("otlp", "file")
+
+
+def test_auto_takes_console_on_a_terminal_only() -> None:
+    screen, end = pty.openpty()
+    with os.fdopen(end, "w") as stream:
+        assert resolve(["auto"], {}, stream=stream) == ("console",)
+    assert resolve(["auto"], {}, stream=stream) == ()  # closed
+    os.close(screen)
+
+
+def test_names_keep_their_order_and_count_once() -> None:
+    assert resolve([" File", "otlp", "file", ""], {}) == ("file", "otlp")
+    assert resolve(["console", "auto", "gcp"], ENDPOINT, stream=PIPE) == ("console", "otlp", "gcp")
+    assert resolve([], ENDPOINT) == ()
+    assert resolve(["none"], ENDPOINT) == ()
+
+
+def test_wrong_names_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown outlet 'flie'; known are auto, none, console, file, otlp, gcp"):
+        resolve(["flie"], {})
+    with pytest.raises(ValueError, match="'none' excludes"):
+        resolve(["none", "file"], {})
+    with pytest.raises(ValueError, match="unknown outlet 'flie'"):
+        open_outlet("flie", Surroundings("job", "run"))
+
+
+@pytest.mark.parametrize("name", ["gcp", "gcp-otlp", "workload", "tensorboard"])
+def test_outlets_to_come_say_so(name: str) -> None:
+    with pytest.raises(OutletUnavailable, match="not part of this version") as caught:
+        open_outlet(name, Surroundings("job", "run"))
+    assert caught.value.name == name
+    assert caught.value.hint == ""
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
+    monkeypatch.delitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", raising=False)
+    with pytest.raises(OutletUnavailable) as caught:
+        open_outlet("otlp", Surroundings("job", "run", environ={}))
+    assert caught.value.hint == "pip install 'otel-goodput[otlp]'"
+    assert "pip install 'otel-goodput[otlp]'" in str(caught.value)
+
+
+def test_a_variable_that_an_exporter_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "lzma")
+    with pytest.raises(OutletUnavailable, match="OTEL_EXPORTER_OTLP_COMPRESSION"):
+        open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+
+
+def test_nothing_heavy_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
+    program = """if True:
+        import sys
+        from pathlib import Path
+        from otel_goodput import exporters
+        heavy = ("grpc", "google.protobuf", "requests", "opentelemetry.exporter", "opentelemetry.sdk")
+        loaded = lambda names: [name for name in names if name in sys.modules]
+        assert not loaded(heavy), loaded(heavy)
+        names = exporters.resolve(["auto", "console"], {}, directory=Path(sys.argv[1]))
+        assert names == ("file", "console"), names
+        for name in names:
+            exporters.open_outlet(name, exporters.Surroundings("job", "run", directory=Path(sys.argv[1])))
+        assert not loaded(heavy[:4]), loaded(heavy[:4])
+    """
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, stdin=subprocess.DEVNULL, timeout=120)
+
+
+def test_every_outlet_of_the_table_exists() -> None:
+    import importlib
+
+    for place in OUTLETS.values():
+        module, _, function = place.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+# --- the fence --------------------------------------------------------------------------------------------------------
+
+
+class Faulty(SpanExporter):
+    """Somebody's exporter that raises; what it was called with is kept."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def export(self, spans: object) -> SpanExportResult:
+        raise RuntimeError("no")
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        raise RuntimeError("no")
+
+    def shutdown(self, timeout_millis: float = 1.0) -> None:
+        self.calls.append(timeout_millis)
+        raise RuntimeError("no")
+
+
+class FaultyMetrics(MetricExporter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[object] = []
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 0, **kwargs: object) -> MetricExportResult:
+        raise RuntimeError("no")
+
+    def force_flush(self, timeout_millis: float = 0) -> bool:
+        raise RuntimeError("no")
+
+    def shutdown(self, timeout_millis: float = 0, **kwargs: object) -> None:
+        self.calls.append((timeout_millis, kwargs))
+        raise RuntimeError("no")
+
+
+def test_the_fence_holds_errors_logs_the_first_and_counts(caplog: pytest.LogCaptureFixture) -> None:
+    inner, inner_metrics = Faulty(), FaultyMetrics()
+    fence, metrics = SpanFence("x", inner), MetricFence("y", inner_metrics)
+    data = collect(observed("gauge", "a", (1.0, {}), (2.0, {"k": "v"})), observed("counter", "b", (1, {})))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert fence.export(spans(2)) is SpanExportResult.FAILURE
+            assert metrics.export(data) is MetricExportResult.FAILURE
+        assert not fence.force_flush()
+        assert not metrics.force_flush()
+        fence.shutdown(timeout_millis=250)
+        metrics.shutdown(timeout=125.0)  # as the SDK's reader calls it
+    assert (fence.dropped, metrics.dropped) == (6, 9)
+    assert [record.getMessage() for record in caplog.records] == [
+        "outlet x: exporting spans failed: RuntimeError: no",
+        "outlet y: exporting metrics failed: RuntimeError: no",
+        "outlet x: flushing spans failed: RuntimeError: no",
+        "outlet y: flushing metrics failed: RuntimeError: no",
+        "outlet x: closing spans failed: RuntimeError: no",
+        "outlet y: closing metrics failed: RuntimeError: no",
+    ]
+    assert inner.calls == [250]
+    assert inner_metrics.calls == [(125.0, {})]
+
+
+def test_an_exporter_whose_shutdown_takes_no_time(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    class Plain(SpanExporter):
+        def export(self, spans: object) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+        def shutdown(self) -> None:
+            closed.append("yes")
+
+    fence = SpanFence("x", Plain())
+    assert fence.export([ReadableSpan("s")]) is SpanExportResult.SUCCESS
+    fence.shutdown(timeout_millis=5)
+    assert closed == ["yes"]
+    assert fence.dropped == 0
+
+
+FORK = """if True:
+    import io, os, sys
+    from pathlib import Path
+    from opentelemetry.metrics import Observation
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from otel_goodput.exporters import Surroundings, open_outlet
+
+    directory = Path(sys.argv[1])
+    outlet = open_outlet("file", Surroundings("job", "run", directory=directory))
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(outlet.span_exporter, schedule_delay_millis=10))
+    reader = PeriodicExportingMetricReader(outlet.metric_exporter, 10)
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    collected = []
+    meters.get_meter("m").create_observable_gauge(
+        "g", [lambda options: collected.append(os.getpid()) or [Observation(os.getpid())]]
+    )
+    tracer = provider.get_tracer("t")
+    tracer.start_span("parent").end()
+    child = os.fork()
+    if child == 0:
+        collected.clear()
+        tracer.start_span("child").end()
+        provider.force_flush()
+        reader.collect()
+        while not collected:  # the SDK's thread runs in the child too
+            pass
+        provider.shutdown()
+        meters.shutdown()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    tracer.start_span("parent").end()
+    provider.shutdown()
+    meters.shutdown()
+    print(child)
+"""
+
+
+def test_a_forked_child_is_silent(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, str(tmp_path)], check=True, timeout=120, capture_output=True, text=True
+    )
+    traces = (tmp_path / "traces-attempt0000-p0000.jsonl").read_text()
+    assert traces.count('"name":"parent"') == 2
+    assert '"name":"child"' not in traces
+    assert f'"asInt":"{done.stdout.strip()}"' not in (tmp_path / "metrics-attempt0000-p0000.jsonl").read_text()
