@@ -121,7 +121,7 @@ def _say_what_was_before(run_id: str, restored: Restored, clock: Clock) -> None:
             "infrastructure recovery. For a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
             run_id,
             _spoken(ago),
-            cursor.attempts,
+            cursor.course.attempts,
         )
     else:
         logger.info("run %r goes on after %s, attempt %d", run_id, _spoken(ago), restored.attempt + 2)

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput.account import Account
 from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.records import EXPORTED
+from otel_goodput.semconv import GOODPUT_PHASE
 
 
 class ReceiptExporter(SpanExporter):
@@ -32,8 +33,10 @@ class ReceiptExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
-        if result is SpanExportResult.SUCCESS and spans:
-            context = spans[-1].get_span_context()
+        if result is SpanExportResult.SUCCESS:
+            # Only phases have their ends in the journal; they are exported in the order in which they ended.
+            last = next((span for span in reversed(spans) if GOODPUT_PHASE in (span.attributes or {})), None)
+            context = last.get_span_context() if last is not None else None
             if context is not None:
                 self._note(context.span_id)
         return result

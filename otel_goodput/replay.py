@@ -132,7 +132,7 @@ class Timeline:
         for row in rows:
             try:
                 self._add(row)
-            except (KeyError, TypeError, ValueError, OverflowError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
                 self.dropped += 1
                 if self.dropped == 1:
                     logger.warning("a row of the timeline is left out: %r: %s", row, error)

@@ -20,12 +20,12 @@ def draw(
 
     `at` is the time of the question (ns), by default the cursor's; rolling windows end there.
     """
-    kept = len(cursor.progress)
-    nets = cursor.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept)
-    startups = [(stretch, excess) for stretch in cursor.stretches if (excess := stretch.excess(cursor.progress))]
+    kept = len(cursor.course.progress)
+    nets = cursor.course.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept)
+    startups = [(stretch, excess) for stretch in cursor.course.stretches if (excess := stretch.excess(cursor.course.progress))]
     hidden = cursor.lenses[0]
     asked = cursor.now if at is None else at
-    running = list(cursor.running.values())
+    running = list(cursor.course.running.values())
     return Totals(
         at=asked,
         started_at=cursor.begin,
@@ -33,14 +33,14 @@ def draw(
         run=_run(cursor, startups),
         excluded=hidden.elapsed,
         overlapped_data_loading=cursor.overlapped,
-        last_step=cursor.last_step,
+        last_step=cursor.course.last_step,
         in_flight_step=max((execution.number for execution in running), default=None) if cursor.alive else None,
-        executed=cursor.executed,
+        executed=cursor.course.executed,
         kept=kept,
-        lost=cursor.lost + (0 if cursor.alive else len(running)),
-        attempts=cursor.attempts,
-        disruptions=dict(cursor.disruptions),
-        history=[entry.clone() for entry in cursor.history],
+        lost=cursor.course.lost + (0 if cursor.alive else len(running)),
+        attempts=cursor.course.attempts,
+        disruptions=dict(cursor.course.disruptions),
+        history=[entry.clone() for entry in cursor.course.history],
         ideal_step_time=stats.ideal_step_time(nets) if ideal_step_time is None else ideal_step_time,
         step_time_deviation=stats.step_time_deviation(nets),
         step_time=_step_time(nets[-IDEAL_SAMPLE:]),
@@ -61,26 +61,26 @@ Startups = list[tuple[Stretch, int]]
 def _run(cursor: Cursor, startups: Startups) -> Partition:
     hidden = cursor.lenses[0]
     times = {category: total - hidden.totals.get(category, 0) for category, total in enumerate(cursor.totals)}
-    times[PRODUCTIVE] += cursor.progress.total - hidden.kept_total
-    times[WASTED] += cursor.lost_time - hidden.wasted
-    for execution in cursor.running.values():
+    times[PRODUCTIVE] += cursor.course.progress.total - hidden.kept_total
+    times[WASTED] += cursor.course.lost_time - hidden.wasted
+    for execution in cursor.course.running.values():
         times[IN_FLIGHT if cursor.alive else WASTED] += execution.visible
     for stretch, excess in startups:
         _transfer(times, stretch, excess - leading(stretch.pieces, excess, EXCLUDED))
     slices = [whole - part for whole, part in zip(cursor.slice_time, hidden.slices, strict=True)]
-    return partition(times, cursor.names, cursor.progress.top, slices)
+    return partition(times, cursor.names, cursor.course.progress.top, slices)
 
 
 def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
     times = dict(lens.totals)
     times[PRODUCTIVE] = times.get(PRODUCTIVE, 0) + lens.kept_total
     times[WASTED] = times.get(WASTED, 0) + lens.wasted
-    for execution in cursor.running.values():
+    for execution in cursor.course.running.values():
         fate = IN_FLIGHT if cursor.alive else WASTED
         times[fate] = times.get(fate, 0) + execution.shares.get(lens.bit, 0)
     for stretch, excess in startups:
         _transfer(times, stretch, leading(stretch.pieces, excess, lens.bit))
-    top = cursor.progress.number_at(max(lens.kept)) if lens.kept else None
+    top = cursor.course.progress.number_at(max(lens.kept)) if lens.kept else None
     return partition(times, cursor.names, top, lens.slices)
 
 
@@ -88,7 +88,7 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
     if cursor.rolling is None:
         return partition({}, (), None, (0.0, 0.0, 0.0))
     # What was in flight when the last life ended is lost, but only the next life will say so.
-    times = cursor.rolling.window(which, now, cursor.visible_totals(), cursor.running.values())
+    times = cursor.rolling.window(which, now, cursor.visible_totals(), cursor.course.running.values())
     if not cursor.alive and IN_FLIGHT in times:
         times[WASTED] = times.get(WASTED, 0) + times.pop(IN_FLIGHT)
     left = now - cursor.spans[which]
@@ -97,7 +97,7 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
         source = WASTED if stretch.first_index is None else PRODUCTIVE
         hidden = leading(stretch.pieces, excess, EXCLUDED)
         _transfer(times, stretch, max(0, min(inside, excess - hidden, times.get(source, 0))))
-    return partition(times, cursor.names, cursor.progress.top, (0.0, 0.0, 0.0))
+    return partition(times, cursor.names, cursor.course.progress.top, (0.0, 0.0, 0.0))
 
 
 def _transfer(times: dict[int, int], stretch: Stretch, excess: int) -> None:
@@ -111,9 +111,9 @@ def _transfer(times: dict[int, int], stretch: Stretch, excess: int) -> None:
 def _at_risk(cursor: Cursor, startups: Startups) -> int:
     """Productive time of kept steps that no durable checkpoint covers, ns."""
     hidden = cursor.lenses[0]
-    exposed = cursor.progress.total_from(cursor.safe) - hidden.kept_from(cursor.safe)
+    exposed = cursor.course.progress.total_from(cursor.course.safe) - hidden.kept_from(cursor.course.safe)
     for stretch, excess in startups:
-        if stretch.first_index is not None and stretch.first_index >= cursor.safe:
+        if stretch.first_index is not None and stretch.first_index >= cursor.course.safe:
             exposed -= excess - leading(stretch.pieces, excess, EXCLUDED)
     return exposed
 

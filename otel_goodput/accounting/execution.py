@@ -64,6 +64,10 @@ class Execution:
         """Own time outside of exclusions, ns."""
         return self.net - self.shares.get(EXCLUDED, 0)
 
+    def share(self, bit: int, spent: int) -> None:
+        """`spent` ns of own time passed while the lens `bit` was open."""
+        self.shares[bit] = self.shares.get(bit, 0) + spent
+
     def clone(self, stretch: Stretch) -> Execution:
         twin = Execution.__new__(Execution)
         for name in (

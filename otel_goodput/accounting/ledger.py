@@ -28,17 +28,6 @@ WAITING: Final = 4096  # events that may wait for the watermark; then the oldest
 _time = itemgetter(0)
 
 
-class _Held:
-    """A step that holds back the watermark: from its start until its end is known on the clock that counts."""
-
-    __slots__ = ("ended", "observed", "start")
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.ended = False
-        self.observed = False
-
-
 class Ledger:
     """Streaming account of one run.
 
@@ -50,7 +39,10 @@ class Ledger:
     def __init__(self, spans: Sequence[int] = (), cursor: Cursor | None = None) -> None:
         self._settled = cursor or Cursor(spans)
         self._pending: list[Event] = []
-        self._held: dict[int, _Held] = {}
+        # Steps that hold back the watermark, from their start until their end on the clock that counts is known.
+        self._held: dict[int, int] = {}  # key -> start
+        self._observed: set[int] = set()
+        self._left: set[int] = set()  # observed steps that have ended on the host
         self._device_ends: dict[int, int] = {}
         self._mark = 0  # time of the latest settled event
         self._log: list[Event] = []  # settled since the older checkpoint
@@ -70,22 +62,24 @@ class Ledger:
 
     def feed(self, events: Iterable[Event]) -> None:
         """Take events in the order of their arrival."""
-        pending, held = self._pending, self._held
-        latest = pending[-1].time if pending else self._mark
+        pending, held, observed = self._pending, self._held, self._observed
+        latest = pending[-1][0] if pending else self._mark
         ordered = True
         for event in events:
-            time, kind, phase, key, *_ = event
+            time, kind, phase, key, _, _, _, _ = event
             if kind == ev.START:
                 if phase == STEP:
-                    held[key] = _Held(time)
+                    held[key] = time
             elif kind == ev.END:
-                if (step := held.get(key)) is not None:
-                    step.ended = True
-                    if not step.observed:
+                if key in held:
+                    if key in observed:
+                        self._left.add(key)
+                    else:
                         del held[key]
             elif kind == ev.HEARTBEAT:
-                if pending and pending[-1].kind == ev.HEARTBEAT and pending[-1].time <= time:
+                if pending and pending[-1][1] == ev.HEARTBEAT and pending[-1][0] <= time:
                     pending[-1] = event
+                    latest = time
                     continue
             elif ev.OBSERVED <= kind <= ev.UNOBSERVED:
                 self._observe(event)
@@ -101,25 +95,33 @@ class Ledger:
                 latest = time
             pending.append(event)
         self._arrange(ordered)
-        self._settle(min((step.start for step in held.values()), default=NEVER))
+        self._settle(self._watermark())
         while len(pending) > WAITING and held:
-            oldest = min(held, key=lambda key: held[key].start)
-            del held[oldest]
-            self._settle(min((step.start for step in held.values()), default=NEVER))
+            self._release(min(held, key=lambda key: held[key]))
+            self._settle(self._watermark())
+
+    def _watermark(self) -> int:
+        """Earliest start of a step whose end on the clock that counts is not known, ns."""
+        return min(self._held.values(), default=NEVER)
+
+    def _release(self, key: int) -> None:
+        self._held.pop(key, None)
+        self._observed.discard(key)
+        self._left.discard(key)
 
     def _observe(self, event: Event) -> None:
-        step = self._held.get(event.key)
-        if step is None:
+        key = event.key
+        if key not in self._held:
             return
         if event.kind == ev.OBSERVED:
-            step.observed = True
+            self._observed.add(key)
         elif event.kind == ev.DEVICE_END:
-            self._device_ends[event.key] = max(1, event.time)
-            del self._held[event.key]
+            self._device_ends[key] = max(1, event.time)
+            self._release(key)
+        elif key in self._left:
+            self._release(key)
         else:
-            step.observed = False
-            if step.ended:
-                del self._held[event.key]
+            self._observed.discard(key)
 
     def _arrange(self, ordered: bool) -> None:
         if not ordered:
@@ -135,10 +137,12 @@ class Ledger:
         if pending[-1].time >= watermark:
             count = next(at for at, event in enumerate(pending) if event.time >= watermark)
         apply = self._settled.apply
-        for at in range(count):
-            event = pending[at]
-            if event.phase == STEP and event.kind == ev.START and event.key in self._device_ends:
-                event = pending[at] = event._replace(arg=self._device_ends.pop(event.key))
+        if self._device_ends:
+            for at in range(count):
+                event = pending[at]
+                if event.phase == STEP and event.kind == ev.START and event.key in self._device_ends:
+                    pending[at] = event._replace(arg=self._device_ends.pop(event.key))
+        for event in pending if count == len(pending) else pending[:count]:
             apply(event)
         self._mark = pending[count - 1].time
         self._log += pending[:count]
@@ -168,33 +172,33 @@ class Ledger:
             self._newer = (start, base, 0)
         again = self._log[at:]
         del self._log[at:]
-        reported = Counter(self._reported(base, again)) if self._settled.finished is not None else None
-        finished = self._settled.finished
+        reported = Counter(self._reported(base, again)) if self._settled.course.finished is not None else None
+        finished = self._settled.course.finished
         merged = sorted({event: None for event in (*again, *self._pending)}, key=_time)
         self._settled = base.clone()
         self._mark = start
         self._pending[:] = merged
         if reported is not None and finished is not None:
             found: list[int] = []
-            self._settled.finished = found
-            self._settle(min((step.start for step in self._held.values()), default=NEVER))
+            self._settled.course.finished = found
+            self._settle(self._watermark())
             finished += (Counter(found) - reported).elements()
-            self._settled.finished = finished
+            self._settled.course.finished = finished
 
     @staticmethod
     def _reported(base: Cursor, events: Iterable[Event]) -> list[int]:
         """Net times of the steps that completed when `events` were settled the first time."""
         cursor = base.clone()
-        cursor.finished = []
+        cursor.course.finished = []
         for event in events:
             cursor.apply(event)
-        return cursor.finished
+        return cursor.course.finished
 
     def _next_attempt(self, event: Event) -> None:
         self._run_out(self._settled)
         self._pending.clear()
-        self._held.clear()
-        self._device_ends.clear()
+        for waiting in (self._held, self._observed, self._left, self._device_ends):
+            waiting.clear()  # type: ignore[attr-defined]
         self._settled.apply(event)
         self._mark = 0
         self._log.clear()
@@ -205,21 +209,20 @@ class Ledger:
         """Let `cursor` take what is pending; a device end not told yet is still to come."""
         for event in self._pending:
             if event.phase == STEP and event.kind == ev.START:
-                held = self._held.get(event.key)
-                unknown = NEVER if held is not None and held.observed else event.arg
+                unknown = NEVER if event.key in self._observed else event.arg
                 event = event._replace(arg=self._device_ends.get(event.key, unknown))
             cursor.apply(event)
 
     def collect_finished(self) -> None:
         """Collect net times of completed steps for :meth:`take_finished` from now on."""
-        self._settled.finished = []
+        self._settled.course.finished = []
 
     def take_finished(self) -> list[int]:
         """Net times (ns) of the steps settled since the last call; empty where nobody collects them."""
-        taken = self._settled.finished
+        taken = self._settled.course.finished
         if not taken:
             return []
-        self._settled.finished = []
+        self._settled.course.finished = []
         return taken
 
     def totals(self, at: int | None = None) -> Totals:
@@ -237,7 +240,9 @@ class Ledger:
         head, blobs = snapshot.dump(self._settled)
         waiting = {
             "pending": [list(event) for event in self._pending],
-            "held": [[key, step.start, step.ended, step.observed] for key, step in self._held.items()],
+            "held": list(self._held.items()),
+            "observed": list(self._observed),
+            "left": list(self._left),
             "device_ends": list(self._device_ends.items()),
             "mark": self._mark,
         }
@@ -253,9 +258,8 @@ class Ledger:
         ledger = cls(cursor=snapshot.load(head["cursor"], blobs, tuple(spans)))
         waiting = head["waiting"]
         ledger._pending = [Event(*fields) for fields in waiting["pending"]]
-        for key, start, ended, observed in waiting["held"]:
-            held = ledger._held[key] = _Held(start)
-            held.ended, held.observed = ended, observed
+        ledger._held = dict(waiting["held"])
+        ledger._observed, ledger._left = set(waiting["observed"]), set(waiting["left"])
         ledger._device_ends = dict(waiting["device_ends"])
         ledger._mark = waiting["mark"]
         ledger._older = (ledger._mark, ledger._settled.clone())

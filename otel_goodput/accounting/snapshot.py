@@ -10,7 +10,7 @@ import json
 from typing import Any, Final
 
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.cursor import Cursor, Open
+from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import Lens
@@ -20,63 +20,42 @@ from otel_goodput.accounting.stretches import Life, Stretch
 
 FORMAT: Final = 1
 
-# Attributes of a cursor that are plain data.
-_PLAIN: Final = (
-    "begin",
-    "now",
-    "alive",
-    "ended",
-    "clean",
-    "spans",
-    "next_edge",
-    "excluded",
-    "opened",
-    "totals",
-    "names",
-    "executed",
-    "interrupted",
-    "lost",
-    "lost_time",
-    "last_step",
-    "safe",
-    "attempts",
-    "disruptions",
-    "notice",
-    "skewed",
-    "recompilations",
-    "overlapped",
-    "slices",
-    "slice_time",
-    "loads",
+# Attributes that are plain data.
+_CURSOR: Final = (
+    "begin", "now", "alive", "ended", "clean", "spans", "next_edge", "excluded", "opened", "totals", "names", "notice",
+    "skewed", "recompilations", "overlapped", "slices", "slice_time", "job",
+)
+_COURSE: Final = (
+    "executed", "lost", "lost_time", "interrupted", "last_step", "safe", "attempts", "disruptions",
 )
 
 
 def dump(cursor: Cursor) -> tuple[dict[str, Any], list[bytes]]:
     """The cursor as (JSON-able head, blobs)."""
-    head: dict[str, Any] = {name: getattr(cursor, name) for name in _PLAIN}
+    course = cursor.course
     lives: list[Life] = []
-    for stretch in cursor.stretches:
-        if not lives or stretch.life is not lives[-1]:
-            lives.append(stretch.life)
-    if not lives or lives[-1] is not cursor.life:
-        lives.append(cursor.life)
+    for life in (*(stretch.life for stretch in course.stretches), course.life):
+        if not lives or life is not lives[-1]:
+            lives.append(life)
     life_at = {id(life): at for at, life in enumerate(lives)}
-    stretch_at = {id(stretch): at for at, stretch in enumerate(cursor.stretches)}
-    opened = list(cursor.open.items())
-    open_at = {id(phase): at for at, (_, phase) in enumerate(opened)}
-    progress, blobs = cursor.progress.dump()
-    head |= {
+    stretch_at = {id(stretch): at for at, stretch in enumerate(course.stretches)}
+    progress, blobs = course.progress.dump()
+    head: dict[str, Any] = {
         "format": FORMAT,
+        "cursor": {name: getattr(cursor, name) for name in _CURSOR},
+        "course": {name: getattr(course, name) for name in _COURSE},
         "progress": progress,
         "lives": [[life.number, life.compiles_seen, life.steps_started] for life in lives],
-        "stretches": [[life_at[id(stretch.life)], stretch.to_state()] for stretch in cursor.stretches],
-        "history": [entry.to_state() for entry in cursor.history],
+        "stretches": [[life_at[id(stretch.life)], stretch.to_state()] for stretch in course.stretches],
+        "history": [entry.to_state() for entry in course.history],
         "lenses": [lens.to_state() for lens in cursor.lenses],
         "rolling": cursor.rolling.to_state() if cursor.rolling else None,
-        "open": [[key, phase.phase, phase.category, phase.step, phase.safe] for key, phase in opened],
-        "blockers": [open_at[id(phase)] for phase in cursor.blockers],
-        "elastic": [open_at[id(phase)] for phase in cursor.elastic],
-        "running": [[stretch_at[id(execution.stretch)], execution.to_state()] for execution in cursor.running.values()],
+        "saves": list(course.saves.items()),
+        "blockers": list(cursor.blockers.items()),
+        "elastic": list(cursor.elastic.items()),
+        "loads": list(cursor.loads),
+        "exclusions": list(cursor.exclusions),
+        "running": [[stretch_at[id(execution.stretch)], execution.to_state()] for execution in course.running.values()],
         "hosts": [execution.key for execution in cursor.hosts],
         "device": [execution.key for execution in cursor.device],
     }
@@ -95,36 +74,35 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     """
     if head.get("format") != FORMAT:
         raise ValueError(f"snapshot format {head.get('format')}, expected {FORMAT}")
-    cursor = Cursor(tuple(head["spans"]))
-    for name in _PLAIN:
-        setattr(cursor, name, head[name])
-    cursor.spans = tuple(head["spans"])
-    cursor.slices = tuple(head["slices"]) if head["slices"] else None
+    cursor = Cursor()
+    course = cursor.course
+    for name in _CURSOR:
+        setattr(cursor, name, head["cursor"][name])
+    for name in _COURSE:
+        setattr(course, name, head["course"][name])
+    cursor.spans = tuple(cursor.spans)
+    cursor.slices = None if cursor.slices is None else (cursor.slices[0], cursor.slices[1])
     cursor.name_index = {name: at for at, name in enumerate(cursor.names, rules.FIXED)}
-    cursor.progress = Progress.load(head["progress"], blobs)
+    cursor.lenses = course.lenses = [Lens.from_state(state) for state in head["lenses"]]
+    course.rolling = Rolling.from_state(head["rolling"]) if head["rolling"] else None
+    course.progress = Progress.load(head["progress"], blobs)
     lives = []
     for number, compiles_seen, steps_started in head["lives"]:
         life = Life(number)
         life.compiles_seen, life.steps_started = compiles_seen, steps_started
         lives.append(life)
-    cursor.life = lives[-1]
-    cursor.stretches = [Stretch.from_state(state, lives[at]) for at, state in head["stretches"]]
-    cursor.history = [Disruption(*state) for state in head["history"]]
-    cursor.lenses = [Lens.from_state(state) for state in head["lenses"]]
-    cursor.rolling = Rolling.from_state(head["rolling"]) if head["rolling"] else None
-    opened = []
-    for key, phase, category, step, safe in head["open"]:
-        entry = Open(phase, category, step)
-        entry.safe = safe
-        opened.append(entry)
-        cursor.open[key] = entry
-    cursor.blockers = [opened[at] for at in head["blockers"]]
-    cursor.elastic = [opened[at] for at in head["elastic"]]
+    course.life = lives[-1]
+    course.stretches = [Stretch.from_state(state, lives[at]) for at, state in head["stretches"]]
+    course.history = [Disruption(*state) for state in head["history"]]
+    course.saves = dict(head["saves"])
+    cursor.blockers = dict(head["blockers"])
+    cursor.elastic = {key: (rank, category) for key, (rank, category) in head["elastic"]}
+    cursor.loads, cursor.exclusions = set(head["loads"]), set(head["exclusions"])
     for at, state in head["running"]:
-        execution = Execution.from_state(state, cursor.stretches[at])
-        cursor.running[execution.key] = execution
-    cursor.hosts = [cursor.running[key] for key in head["hosts"]]
-    cursor.device.extend(cursor.running[key] for key in head["device"])
+        execution = Execution.from_state(state, course.stretches[at])
+        course.running[execution.key] = execution
+    cursor.hosts = [course.running[key] for key in head["hosts"]]
+    cursor.device.extend(course.running[key] for key in head["device"])
     if spans is not None and spans != cursor.spans:
         cursor.change_spans(spans)
     cursor.choose()

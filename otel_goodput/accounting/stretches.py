@@ -19,6 +19,11 @@ class Life:
         self.compiles_seen = False
         self.steps_started = False
 
+    def clone(self) -> Life:
+        twin = Life(self.number)
+        twin.compiles_seen, twin.steps_started = self.compiles_seen, self.steps_started
+        return twin
+
 
 class Stretch:
     """Steps executed one after the other, from a start or a rollback to the next.

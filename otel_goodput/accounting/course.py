@@ -1,0 +1,247 @@
+"""The course of a run: which executions of steps are kept, which are lost, and what interrupted them (rules R4 to R6)."""
+
+from __future__ import annotations
+
+from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.execution import Execution
+from otel_goodput.accounting.lenses import Lens
+from otel_goodput.accounting.progress import Progress
+from otel_goodput.accounting.rolling import Rolling
+from otel_goodput.accounting.stretches import Life, Stretch
+from otel_goodput.semconv import Reason
+
+
+class Course:
+    """Fates of executions.
+
+    Attributes:
+        progress: the kept executions.
+        running: executions whose fate is not known, by key, in the order of their starts.
+        executed, lost: completed executions; completed or interrupted ones that are lost.
+        lost_time: own time of the lost ones, ns.
+        interrupted: of that, what was in flight when the last life ended, ns.
+        last_step: number of the latest started step.
+        safe: kept entries that the last durable checkpoint covers.
+        saves: entries that a checkpoint not durable yet will cover, by the key of its phase.
+        attempts: lives so far.
+        finished: net times of completed steps for whoever takes them, None where nobody does.
+        lenses, rolling: what sees the same time; told of every fate.
+    """
+
+    def __init__(self, lenses: list[Lens]) -> None:
+        self.lenses = lenses
+        self.rolling: Rolling | None = None
+        self.progress = Progress()
+        self.life = Life(0)
+        self.stretches: list[Stretch] = []
+        self.running: dict[int, Execution] = {}
+        self.executed = 0
+        self.lost = 0
+        self.lost_time = 0
+        self.interrupted = 0
+        self.last_step: int | None = None
+        self.safe = 0
+        self.saves: dict[int, int] = {}
+        self.attempts = 0
+        self.disruptions: dict[str, int] = {}
+        self.history: list[Disruption] = []
+        self.finished: list[int] | None = None
+
+    def clone(self, lenses: list[Lens], rolling: Rolling | None) -> Course:
+        """An independent copy over other lenses and windows."""
+        twin = Course.__new__(Course)
+        twin.__dict__.update(self.__dict__)
+        twin.lenses, twin.rolling, twin.finished = lenses, rolling, None
+        twin.progress = self.progress.clone()
+        twin.life = self.life.clone()
+        # Stretches that nothing runs in are shared: whoever changes one puts a changed copy in its place.
+        twin.stretches = self.stretches.copy()
+        mine: dict[int, Stretch] = {}
+        for stretch in (*self.stretches[-1:], *(execution.stretch for execution in self.running.values())):
+            if id(stretch) not in mine:
+                mine[id(stretch)] = stretch.clone(twin.life if stretch.life is self.life else stretch.life)
+        missing = len(mine)
+        for at in range(len(twin.stretches) - 1, -1, -1):
+            if not missing:
+                break
+            if own := mine.get(id(twin.stretches[at])):
+                twin.stretches[at] = own
+                missing -= 1
+        twin.running = {key: execution.clone(mine[id(execution.stretch)]) for key, execution in self.running.items()}
+        twin.saves = self.saves.copy()
+        twin.disruptions = self.disruptions.copy()
+        twin.history = [*self.history[:-1], *(disruption.clone() for disruption in self.history[-1:])]
+        return twin
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def begin_attempt(self, number: int) -> None:
+        """The process began anew."""
+        self.bury()
+        self.life = Life(number)
+        self.saves.clear()
+
+    def bury(self) -> None:
+        """The steps in flight are lost with the life that ended."""
+        for execution in self.running.values():
+            self._lose(execution)
+            self.interrupted += execution.visible
+        self.running.clear()
+
+    def begin_life(self, *, first: bool, reason: str, gap: int) -> None:
+        """A job starts, `gap` ns after the last sign of life; not the `first`: that is a disruption (rule R6)."""
+        if not first:
+            self.bury()
+            self.life.steps_started = False
+            self._disrupt(Disruption(self.attempts + 1, reason, gap, self.interrupted, self.last_step, None))
+        self.interrupted = 0
+        self.attempts += 1
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def start(self, number: int, key: int, time: int, device_end: int | None) -> Execution:
+        """A step starts; going back to it takes from progress what is numbered as high or higher (rule R4)."""
+        life = self.life
+        top = self.progress.top
+        popped = top is not None and top >= number
+        first = not life.steps_started
+        if popped:
+            wasted = self._go_back(number)
+            if not first:
+                self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number))
+            elif self.attempts > 1 and self.history:
+                self.history[-1].wasted += wasted
+        if first:
+            life.steps_started = True
+            if self.attempts > 1 and self.history and self.history[-1].to_step is None:
+                self.history[-1].to_step = number
+        if first or popped:
+            self.stretches.append(Stretch(life, len(self.progress)))
+        for execution in self.running.values():
+            if execution.number >= number:
+                execution.doomed = True
+        execution = self.running[key] = Execution(number, key, time, self.stretches[-1], device_end)
+        self.last_step = number
+        return execution
+
+    def settle(self, execution: Execution) -> None:
+        """The execution is over, on the host and on the device."""
+        stretch = execution.stretch
+        if execution.failed:
+            self._lose(execution)
+        else:
+            self.executed += 1
+            if self.finished is not None:
+                self.finished.append(execution.net)
+            first = stretch.first_net is None
+            if first:
+                stretch.first_net, stretch.first_start = execution.net, execution.start
+                stretch.pieces = execution.pieces
+            if execution.doomed:
+                self._lose(execution)
+                if not first:
+                    stretch.add_lost(execution.net)
+            else:
+                self._keep(execution, first)
+        del self.running[execution.key]
+
+    def _keep(self, execution: Execution, first: bool) -> None:
+        progress = self.progress
+        stretch = execution.stretch
+        index = len(progress)
+        top = progress.top
+        if stretch is self.stretches[-1] and (top is None or top < execution.number):
+            progress.push(execution.number, execution.net)
+            stretch.grow()
+        else:
+            index = self._insert(execution)
+            stretch = execution.stretch
+        if first:
+            stretch.first_index = index
+        if execution.shares:
+            for lens in self.lenses:
+                lens.keep(index, execution.shares.get(lens.bit, 0))
+        if self.rolling is not None:
+            self.rolling.keep(index, execution)
+
+    def _insert(self, execution: Execution) -> int:
+        """Steps overlapped and an earlier one completed later: keep it below those above it."""
+        above = self.progress.pop_from(execution.number)
+        index = len(self.progress)
+        self.progress.push(execution.number, execution.net)
+        for number, net in above:
+            self.progress.push(number, net)
+        for lens in self.lenses:
+            lens.insert(index)
+        if self.rolling:
+            self.rolling.insert(index)
+        for at in range(len(self.stretches) - 1, -1, -1):
+            if self.stretches[at].high < index:
+                break
+            own = self.stretches[at] is execution.stretch
+            self._own_stretch(at).make_room(index, own)
+        self.safe += self.safe > index
+        for key, covered in self.saves.items():
+            self.saves[key] = covered + (covered > index)
+        return index
+
+    def _lose(self, execution: Execution) -> None:
+        self.lost += 1
+        self.lost_time += execution.net
+        if execution.shares:
+            for lens in self.lenses:
+                lens.wasted += execution.shares.get(lens.bit, 0)
+        if self.rolling:
+            self.rolling.lose(execution)
+
+    def _go_back(self, number: int) -> int:
+        """Every kept execution numbered `number` or higher is lost (rule R4); returns their time, ns."""
+        before = len(self.progress)
+        popped = [net for _, net in self.progress.pop_from(number)]
+        length = before - len(popped)
+        self.lost += len(popped)
+        self.lost_time += sum(popped)
+        hidden = self.lenses[0].kept
+        visible = [net - hidden.get(index, 0) for index, net in enumerate(popped, length)] if hidden else popped
+        for lens in self.lenses:
+            lens.lose_from(length, before)
+        if self.rolling:
+            self.rolling.lose_from(length, visible)
+        for at in range(len(self.stretches) - 1, -1, -1):
+            if self.stretches[at].high <= length:
+                break
+            self._own_stretch(at).cut_to(length, popped)
+        self.safe = min(self.safe, length)
+        for key, covered in self.saves.items():
+            self.saves[key] = min(covered, length)
+        return sum(visible)
+
+    def _own_stretch(self, at: int) -> Stretch:
+        """A stretch that may be changed: clones share all but the running ones."""
+        shared = self.stretches[at]
+        own = self.stretches[at] = shared.clone(shared.life)
+        for execution in self.running.values():
+            if execution.stretch is shared:
+                execution.stretch = own
+        return own
+
+    def _disrupt(self, disruption: Disruption) -> None:
+        self.disruptions[disruption.reason] = self.disruptions.get(disruption.reason, 0) + 1
+        self.history.append(disruption)
+        if len(self.history) > Disruption.REMEMBERED:
+            del self.history[0]
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def begin_save(self, key: int, step: int) -> None:
+        """A checkpoint is being saved: it covers what is kept now, and no step above `step` where that is given."""
+        covered = len(self.progress)
+        if step >= 0:
+            covered = min(covered, self.progress.index_above(step))
+        self.saves[key] = covered
+
+    def end_save(self, key: int, durable: bool) -> None:
+        """The checkpoint is stored safely, or was given up."""
+        covered = self.saves.pop(key, None)
+        if durable and covered is not None:
+            self.safe = covered
