@@ -19,7 +19,6 @@ from otel_goodput.semconv import (
     GOODPUT_BLOCKING,
     GOODPUT_CHECKPOINT_DURABLE,
     GOODPUT_COMPILE_FUNCTION,
-    GOODPUT_COMPILE_RECOMPILATION,
     GOODPUT_CUSTOM_NAME,
     GOODPUT_ELASTIC_KIND,
     GOODPUT_INTERRUPTED,
@@ -94,8 +93,6 @@ class PhaseSpanProcessor(SpanProcessor):
         if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
             flags |= ev.NONBLOCKING
             self._aside.add(span.context.span_id)
-        if attributes.get(GOODPUT_COMPILE_RECOMPILATION):
-            flags |= ev.RECOMPILATION
         name = str(attributes.get(_NAME_ATTRIBUTES.get(str(named), ""), "") or "")
         if phase == rules.CUSTOM_PHASE and not name:
             name = span.name

@@ -107,8 +107,9 @@ def account(
             raise ValueError(f"a window must not end before it starts: {start / NS} .. {end / NS}")
     edges = [(time, 0, opens) for start, end in exclusions for time, opens in ((start, True), (end, False))]
     for lens, (start, end) in enumerate(windows, 1):
-        edges += [(start, lens, True), (end, lens, False)]
-    cursor = Cursor(edges=sorted(edge for edge in edges), lenses=1 + len(windows))
+        if start < end:
+            edges += [(start, lens, True), (end, lens, False)]
+    cursor = Cursor(edges=sorted(edges), lenses=1 + len(windows))
     for event in events:
         cursor.apply(event)
     if at is not None:
@@ -185,66 +186,58 @@ class Timeline:
     def events(self, at: int | None = None) -> Iterator[Event]:
         """The rows as events in the order of attempt and time, as they were known at `at` (ns)."""
         boundaries: list[tuple[int, int, int, int, int, Event]] = []
-        known = self._known(at)
-        for key, interval in enumerate(known, 1):
-            start = Event(
-                interval.start,
-                ev.START,
-                interval.phase,
-                key,
-                interval.step,
-                interval.flags,
-                interval.device_end,
-                interval.name,
-            )
-            # Ties: what ends later is the outer phase; a phase without length ends after it started.
-            boundaries.append((interval.attempt, interval.start, 1, -interval.end, key, start))
-            if interval.end != _OPEN:
-                order = 2 if interval.end == interval.start else 0
-                order = 3 if interval.phase == rules.JOB else order
-                boundaries.append((interval.attempt, interval.end, order, 0, key, Event(interval.end, ev.END, 0, key)))
+        for key, interval in enumerate(self._known(at), 1):
+            start, end, phase, attempt = interval.start, interval.end, interval.phase, interval.attempt
+            begin = Event(start, ev.START, phase, key, interval.step, interval.flags, interval.device_end, interval.name)
+            # Ties: what ends later is the outer phase, a job is around all; a phase without length ends after its start.
+            boundaries.append((attempt, start, _JOB_START if phase == rules.JOB else _START, -end, key, begin))
+            if end != _OPEN:
+                order = (_JOB_END if phase == rules.JOB else _END) if end > start else _EMPTY_END
+                boundaries.append((attempt, end, order, 0, key, Event(end, ev.END, phase, key)))
         for attempt, time, event in self._signs:
             if at is None or time <= at:
-                boundaries.append((attempt, time, 1, 0, 0, event))
-        boundaries.sort(key=lambda boundary: boundary[:5])
-        attempt = None
-        for boundary in boundaries:
-            if boundary[0] != attempt:
-                attempt = boundary[0]
-                yield Event(boundary[1], ev.ATTEMPT, step=attempt)
-            yield boundary[5]
+                boundaries.append((attempt, time, _START, 0, 0, event))
+        boundaries.sort()
+        previous = None
+        for attempt, time, _, _, _, event in boundaries:
+            if attempt != previous:
+                previous = attempt
+                yield Event(time, ev.ATTEMPT, step=attempt - 1)
+            yield event
 
     def _known(self, at: int | None) -> list[Interval]:
         """The intervals that had begun by `at`, each once, with the ends known by then."""
         seen: set[tuple[Any, ...]] = set()
         known: list[Interval] = []
-        steps: list[Interval] = []
-        for interval in sorted(
-            self._intervals, key=lambda one: (one.attempt, one.start, one.phase != rules.STEP, -one.end)
-        ):
-            if at is not None and interval.start > at:
-                continue
-            identity = tuple(getattr(interval, name) for name in Interval.__slots__)
-            if identity in seen:
+        for one in self._intervals:
+            identity = tuple(getattr(one, name) for name in Interval.__slots__)
+            if identity in seen or (at is not None and one.start > at):
                 continue
             seen.add(identity)
-            end = interval.end if at is None or interval.end <= at else _OPEN
-            device = interval.device_end if at is None or interval.device_end <= at else _OPEN
-            flags = interval.flags
-            current = Interval(
-                interval.start, end, interval.phase, interval.attempt, interval.step, interval.name, flags, device
-            )
-            if interval.phase == rules.STEP:
-                steps = [step for step in steps if step.attempt == interval.attempt and step.end >= interval.start]
-                steps.append(current)
-            elif flags == _UNSAID:
-                # A timeline has no threads: a load inside a step is taken for a prefetch.
-                inside = any(step.attempt == interval.attempt and step.end >= end for step in steps)
-                current.flags = ev.NONBLOCKING if inside else 0
-            known.append(current)
+            if at is not None:
+                end, device = (_OPEN if time > at else time for time in (one.end, one.device_end))
+                one = Interval(one.start, end, one.phase, one.attempt, one.step, one.name, one.flags, device)
+            known.append(one)
+        self._say_what_blocks(known)
         return known
 
+    @staticmethod
+    def _say_what_blocks(known: list[Interval]) -> None:
+        """A timeline has no threads: a load inside a step is taken for a prefetch where it does not say."""
+        if not any(interval.flags == _UNSAID for interval in known):
+            return
+        steps: list[Interval] = []
+        for interval in sorted(known, key=lambda one: (one.attempt, one.start, one.phase != rules.STEP)):
+            if interval.phase == rules.STEP:
+                steps = [step for step in steps if step.attempt == interval.attempt and step.end >= interval.start]
+                steps.append(interval)
+            elif interval.flags == _UNSAID:
+                inside = any(step.attempt == interval.attempt and step.end >= interval.end for step in steps)
+                interval.flags = ev.NONBLOCKING if inside else 0
 
+
+# Order of what happens at the same time.
+_END, _JOB_END, _JOB_START, _START, _EMPTY_END = range(5)
 _UNSAID: Final = 1 << 8  # a data load of which nobody said whether it blocks
 
 

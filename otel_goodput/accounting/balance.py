@@ -68,7 +68,7 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
     for stretch, excess in startups:
         _transfer(times, stretch, excess - leading(stretch.pieces, excess, EXCLUDED))
     slices = [whole - part for whole, part in zip(cursor.slice_time, hidden.slices, strict=True)]
-    return partition(times, cursor.names, cursor.course.progress.top, slices)
+    return partition(times, cursor.names, _top(cursor), slices)
 
 
 def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
@@ -77,7 +77,7 @@ def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
     times[WASTED] = times.get(WASTED, 0) + lens.wasted
     for execution in cursor.course.running.values():
         fate = IN_FLIGHT if cursor.alive else WASTED
-        times[fate] = times.get(fate, 0) + execution.shares.get(lens.bit, 0)
+        times[fate] = times.get(fate, 0) + execution.shared(lens.bit)
     for stretch, excess in startups:
         _transfer(times, stretch, leading(stretch.pieces, excess, lens.bit))
     top = cursor.course.progress.number_at(max(lens.kept)) if lens.kept else None
@@ -97,7 +97,7 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
         source = WASTED if stretch.first_index is None else PRODUCTIVE
         hidden = leading(stretch.pieces, excess, EXCLUDED)
         _transfer(times, stretch, max(0, min(inside, excess - hidden, times.get(source, 0))))
-    return partition(times, cursor.names, cursor.course.progress.top, (0.0, 0.0, 0.0))
+    return partition(times, cursor.names, _top(cursor), (0.0, 0.0, 0.0))
 
 
 def _transfer(times: dict[int, int], stretch: Stretch, excess: int) -> None:
@@ -106,6 +106,10 @@ def _transfer(times: dict[int, int], stretch: Stretch, excess: int) -> None:
         source = WASTED if stretch.first_index is None else PRODUCTIVE
         times[source] = times.get(source, 0) - excess
         times[PROGRAM_STARTUP] = times.get(PROGRAM_STARTUP, 0) + excess
+
+
+def _top(cursor: Cursor) -> int | None:
+    return cursor.course.progress.top if len(cursor.course.progress) else None
 
 
 def _at_risk(cursor: Cursor, startups: Startups) -> int:

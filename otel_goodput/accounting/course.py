@@ -90,10 +90,12 @@ class Course:
 
     def begin_life(self, *, first: bool, reason: str, gap: int) -> None:
         """A job starts, `gap` ns after the last sign of life; not the `first`: that is a disruption (rule R6)."""
-        if not first:
+        if self.life.begun:
             self.bury()
             self.life.steps_started = False
-            self._disrupt(Disruption(self.attempts + 1, reason, gap, self.interrupted, self.last_step, None))
+        self.life.begun = True
+        if not first:
+            self._disrupt(Disruption(self.life.number + 1, reason, gap, self.interrupted, self.last_step, None))
         self.interrupted = 0
         self.attempts += 1
 
@@ -103,7 +105,7 @@ class Course:
         """A step starts; going back to it takes from progress what is numbered as high or higher (rule R4)."""
         life = self.life
         top = self.progress.top
-        popped = top is not None and top >= number
+        popped = top >= number
         first = not life.steps_started
         if popped:
             wasted = self._go_back(number)
@@ -117,9 +119,9 @@ class Course:
                 self.history[-1].to_step = number
         if first or popped:
             self.stretches.append(Stretch(life, len(self.progress)))
-        for execution in self.running.values():
-            if execution.number >= number:
-                execution.doomed = True
+        if self.running:
+            for other in self.running.values():
+                other.doomed |= other.number >= number
         execution = self.running[key] = Execution(number, key, time, self.stretches[-1], device_end)
         self.last_step = number
         return execution
@@ -136,7 +138,7 @@ class Course:
             first = stretch.first_net is None
             if first:
                 stretch.first_net, stretch.first_start = execution.net, execution.start
-                stretch.pieces = execution.pieces
+                stretch.pieces = execution.pieces or []
             if execution.doomed:
                 self._lose(execution)
                 if not first:
@@ -149,8 +151,7 @@ class Course:
         progress = self.progress
         stretch = execution.stretch
         index = len(progress)
-        top = progress.top
-        if stretch is self.stretches[-1] and (top is None or top < execution.number):
+        if stretch is self.stretches[-1] and progress.top < execution.number:
             progress.push(execution.number, execution.net)
             stretch.grow()
         else:
@@ -158,9 +159,9 @@ class Course:
             stretch = execution.stretch
         if first:
             stretch.first_index = index
-        if execution.shares:
+        if execution.shares is not None:
             for lens in self.lenses:
-                lens.keep(index, execution.shares.get(lens.bit, 0))
+                lens.keep(index, execution.shared(lens.bit))
         if self.rolling is not None:
             self.rolling.keep(index, execution)
 
@@ -188,9 +189,9 @@ class Course:
     def _lose(self, execution: Execution) -> None:
         self.lost += 1
         self.lost_time += execution.net
-        if execution.shares:
+        if execution.shares is not None:
             for lens in self.lenses:
-                lens.wasted += execution.shares.get(lens.bit, 0)
+                lens.wasted += execution.shared(lens.bit)
         if self.rolling:
             self.rolling.lose(execution)
 

@@ -13,10 +13,11 @@ from typing import Final
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.course import Course
-from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.events import ATTEMPT, END, FAILED, START, Event
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import EXCLUDED, Lens
 from otel_goodput.accounting.rolling import Rolling
+from otel_goodput.accounting.rules import SIMPLE, STEP
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, REASONS, Reason
 
 NEVER: Final = 1 << 62
@@ -75,6 +76,8 @@ class Cursor:
         self._owner: int | Execution = NOBODY
         self._timer = NEVER
         self._plain = True  # nothing but the owner's account moves with time
+        self._calm = True  # nothing moves beside, whoever owns
+        self._direct = False  # nothing is above the ordinary phases and the open step
 
     @property
     def rolling(self) -> Rolling | None:
@@ -121,7 +124,7 @@ class Cursor:
         self.overlapped += len(self.loads) * spent
         mask = EXCLUDED if self.excluded else self.opened
         execution = owner if isinstance(owner, Execution) else None
-        if execution is not None and execution.stretch.first_net is None:
+        if execution is not None and execution.pieces is not None:
             execution.pieces.append((spent, mask))
         if self.slices is not None:
             self._weigh(self.slice_time, spent)
@@ -207,70 +210,91 @@ class Cursor:
 
     def choose(self) -> None:
         """Who owns time from now on (rule R3), when to stop next, and what else moves with time."""
-        self._choose_owner()
+        self._calm = not (self.loads or self.excluded or self.opened or self.slices is not None)
+        self._direct = self.alive and not self.elastic and not self.device
+        if self._direct:
+            self._choose_directly()
+        else:
+            self._plain = False
+            if not self.alive:
+                self._owner = NOBODY
+            elif self.elastic:
+                # The latest of the highest rank.
+                self._owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]
+            else:
+                self._owner = self.device[0]
         due = self._next_due() if self.device or self.edges else NEVER
         rolling = self.course.rolling
         if rolling is not None and self.alive and rolling.boundary < due:
             due = rolling.boundary
         self._timer = due
 
-    def _choose_owner(self) -> None:
-        owner: int | Execution
-        if not self.alive:
-            owner = NOBODY
-        elif self.elastic:
-            owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]  # the latest of the highest rank
-        elif self.device:
-            owner = self.device[0]
-        elif self.blockers:
-            owner = next(reversed(self.blockers.values()))
+    def _choose_directly(self) -> None:
+        """The owner where nothing is above the ordinary phases and the open step."""
+        if self.blockers:
+            self._owner = next(reversed(self.blockers.values()))
+            self._plain = self._calm
         elif self.hosts:
-            owner = self.hosts[-1]
+            step = self._owner = self.hosts[-1]
+            self._plain = self._calm and step.pieces is None
         else:
-            owner = rules.OTHER
-        self._owner = owner
-        self._plain = not (
-            self.loads
-            or self.excluded
-            or self.opened
-            or self.slices is not None
-            or (owner.__class__ is Execution and owner.stretch.first_net is None)  # type: ignore[union-attr]
-        )
+            self._owner = rules.OTHER
+            self._plain = self._calm
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
         """Take the next event; a time before the previous one's counts as now."""
         time, kind, phase, key, step, flags, arg, name = event
-        if kind == ev.ATTEMPT:
+        if kind == ATTEMPT:
             self._begin_attempt(step)
             return
         if time >= self._timer:
             self._fire(time)
         if time > self.now and self.alive:
-            self._spend(time)
-        if kind == ev.START:
-            if phase == rules.STEP:
+            if self._plain:
+                # As in _spend, which this saves a call for nearly every event.
+                owner = self._owner
+                if owner.__class__ is int:
+                    self.totals[owner] += time - self.now
+                else:
+                    owner.net += time - self.now  # type: ignore[union-attr]
+                self.now = time
+            else:
+                self._spend(time)
+        if kind == START:
+            if phase == STEP:
                 self._start_step(event)
+                if self._direct:
+                    self._choose_directly()
+                    return
+            elif not flags and phase in SIMPLE:
+                if key not in self.blockers:
+                    self.blockers[key] = SIMPLE[phase]
+                    if self._direct:
+                        self._owner = SIMPLE[phase]
+                        self._plain = self._calm
+                return
             else:
                 self._start_phase(time, phase, key, step, flags, name)
-        elif kind == ev.END:
-            if self.blockers.pop(key, None) is None or key in self.course.saves:
+        elif kind == END:
+            execution = self.course.running.get(key)
+            if execution is not None:
+                self._end_step(execution, flags & FAILED != 0)
+            elif self.blockers.pop(key, None) is None or key in self.course.saves:
                 self._end_phase(key, flags)
+            if self._direct and self.alive and not self.device:
+                self._choose_directly()
+                return
         elif kind == ev.SLICES:
             self.slices = (step / arg, key / arg) if arg > 0 else (0.0, 0.0)
         elif kind == ev.NOTICE:
             self.notice = REASONS[phase]
-            return
         elif kind == ev.DURABLE:
             self.course.end_save(key, True)
-            return
         else:
             return
-        if self.device or not self.alive:
-            self.choose()
-        else:
-            self._choose_owner()
+        self.choose()
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
@@ -299,8 +323,8 @@ class Cursor:
         self.skewed |= time < self.now
         self.course.begin_life(first=first, reason=reason, gap=max(0, time - self.now))
         if not first:
-            self.hosts.clear()
-            self.device.clear()
+            self.hosts = [execution for execution in self.hosts if execution.key in self.course.running]
+            self.device = deque(execution for execution in self.device if execution.key in self.course.running)
             self._recover(time)
         self.notice = None
         self.alive, self.ended, self.clean = True, False, False
@@ -330,8 +354,7 @@ class Cursor:
                 self.excluded += 1
             return
         if phase == rules.COMPILE:
-            self.course.life.compiles_seen = True
-            self.recompilations += bool(flags & ev.RECOMPILATION)
+            self.recompilations += self.course.life.compile(name)
         elif phase == rules.SAVE:
             self.course.begin_save(key, step)
         elif phase == rules.CUSTOM_PHASE:
@@ -355,23 +378,23 @@ class Cursor:
         return category
 
     def _end_phase(self, key: int, flags: int) -> None:
-        """The end of anything but a plain blocking phase."""
-        execution = self.course.running.get(key)
-        if execution is not None:
-            self._end_step(execution, bool(flags & ev.FAILED))
-        elif key in self.course.saves:
+        """The end of anything but a step or a simple phase."""
+        if key in self.course.saves:
             if flags & ev.FAILED or not flags & ev.PENDING:
                 self.course.end_save(key, not flags & ev.FAILED)
         elif key in self.loads:
             self.loads.remove(key)
+            self.choose()
         elif self.elastic.pop(key, None) is not None:
-            pass
+            self.choose()
         elif key in self.exclusions:
             self.exclusions.remove(key)
             self.excluded -= 1
+            self.choose()
         elif key == self.job and self.alive:
             self.job = None
             self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
+            self.choose()
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -383,13 +406,17 @@ class Cursor:
         self.hosts.append(execution)
         if execution.on_device:
             self.device.append(execution)
+            self._direct = False
 
     def _end_step(self, execution: Execution, failed: bool) -> None:
         if not execution.on_host:
             return
         execution.on_host = False
         execution.failed |= failed
-        self.hosts.remove(execution)
+        if self.hosts[-1] is execution:
+            self.hosts.pop()
+        else:
+            self.hosts.remove(execution)
         if not execution.on_device:
             self.course.settle(execution)
 

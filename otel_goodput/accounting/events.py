@@ -26,7 +26,6 @@ DURABLE: Final = 10  # the checkpoint saved in phase `key` is durable
 NONBLOCKING: Final = 1  # START: the phase holds up nothing
 FAILED: Final = 2  # END: left early, by an exception or a break
 PENDING: Final = 4  # END of a save: its checkpoint is not durable yet, DURABLE will tell
-RECOMPILATION: Final = 8  # START of a compile: the function had been compiled before
 
 NO_STEP: Final = -1
 
@@ -40,7 +39,7 @@ class Event(NamedTuple):
         phase: index into ``semconv.PHASES`` (START), into ``semconv.REASONS`` (NOTICE), else 0.
         key: identity of the phase within its attempt; ties a START to its END.
         step: step number, or ``NO_STEP``.
-        flags: ``NONBLOCKING | FAILED | PENDING | RECOMPILATION``.
+        flags: ``NONBLOCKING | FAILED | PENDING``.
         arg: START of a step: its device end in ns if it is known beforehand, else 0; SLICES: total slices.
         name: name of a custom phase, kind of an elastic wait, function of a compile.
     """

@@ -21,8 +21,8 @@ class Execution:
         on_host: its phase is open.
         failed: left early.
         doomed: the run has gone back before it since (rule R4): it is lost even if it completes.
-        shares: own time by lens bit, ns.
-        pieces: own time in order with the mask of open lenses, kept for the first step of a stretch.
+        shares: own time by lens bit, ns; None while no lens has been open.
+        pieces: of what may be the first step of its stretch to complete: own time in order with the mask of open lenses.
         marked, parts: how much of it rolling windows have in closed buckets, and where.
     """
 
@@ -54,39 +54,33 @@ class Execution:
         self.net = 0
         self.failed = False
         self.doomed = False
-        self.shares: dict[int, int] = {}
-        self.pieces: list[tuple[int, int]] = []
+        self.shares: dict[int, int] | None = None
+        self.pieces: list[tuple[int, int]] | None = [] if stretch.first_net is None else None
         self.marked = 0
-        self.parts: list[tuple[int, int]] = []
+        self.parts: tuple[tuple[int, int], ...] = ()
 
     @property
     def visible(self) -> int:
         """Own time outside of exclusions, ns."""
-        return self.net - self.shares.get(EXCLUDED, 0)
+        return self.net if self.shares is None else self.net - self.shares.get(EXCLUDED, 0)
 
     def share(self, bit: int, spent: int) -> None:
         """`spent` ns of own time passed while the lens `bit` was open."""
+        if self.shares is None:
+            self.shares = {}
         self.shares[bit] = self.shares.get(bit, 0) + spent
+
+    def shared(self, bit: int) -> int:
+        """Own time while the lens `bit` was open, ns."""
+        return 0 if self.shares is None else self.shares.get(bit, 0)
 
     def clone(self, stretch: Stretch) -> Execution:
         twin = Execution.__new__(Execution)
-        for name in (
-            "number",
-            "key",
-            "start",
-            "device_end",
-            "on_device",
-            "on_host",
-            "net",
-            "failed",
-            "doomed",
-            "marked",
-        ):
+        for name in Execution.__slots__:
             setattr(twin, name, getattr(self, name))
         twin.stretch = stretch
-        twin.shares = self.shares.copy()
-        twin.pieces = self.pieces.copy()
-        twin.parts = self.parts.copy()
+        twin.shares = None if self.shares is None else self.shares.copy()
+        twin.pieces = None if self.pieces is None else self.pieces.copy()
         return twin
 
     def to_state(self) -> list[Any]:
@@ -100,7 +94,7 @@ class Execution:
             self.net,
             self.failed,
             self.doomed,
-            list(self.shares.items()),
+            list((self.shares or {}).items()),
             self.pieces,
         ]
 
@@ -110,6 +104,6 @@ class Execution:
         (execution.on_device, execution.on_host, execution.net, execution.failed, execution.doomed, shares, pieces) = (
             state[4:]
         )
-        execution.shares = dict(shares)
-        execution.pieces = [(duration, mask) for duration, mask in pieces]
+        execution.shares = dict(shares) or None
+        execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]
         return execution

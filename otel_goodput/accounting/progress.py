@@ -58,9 +58,10 @@ class Progress:
 
     Attributes:
         total: sum of the kept net times, ns.
+        top: the highest kept step number, -1 when nothing is kept.
     """
 
-    __slots__ = ("_chunks", "_early", "_nets", "_numbers", "total")
+    __slots__ = ("_chunks", "_early", "_nets", "_numbers", "top", "total")
 
     def __init__(self) -> None:
         self._early: dict[int, list[int]] = {}
@@ -68,6 +69,7 @@ class Progress:
         self._numbers: list[int] = []
         self._nets: list[int] = []
         self.total = 0
+        self.top = -1
 
     def clone(self) -> Progress:
         twin = Progress.__new__(Progress)
@@ -75,24 +77,18 @@ class Progress:
         twin._numbers = self._numbers.copy()
         twin._nets = self._nets.copy()
         twin._early = self._early.copy()
-        twin.total = self.total
+        twin.total, twin.top = self.total, self.top
         return twin
 
     def __len__(self) -> int:
         return len(self._chunks) * CHUNK + len(self._nets)
-
-    @property
-    def top(self) -> int | None:
-        """The highest kept step number, None when nothing is kept."""
-        if self._numbers:
-            return self._numbers[-1]
-        return self._chunks[-1].numbers[-1] if self._chunks else None
 
     def push(self, number: int, net: int) -> None:
         """Keep an execution; its number must be above the top."""
         self._numbers.append(number)
         self._nets.append(net)
         self.total += net
+        self.top = number
         if self._early and len(self) <= STARTUP_SAMPLE + 1:
             self._early = {}
         if len(self._nets) == CHUNK:
@@ -106,13 +102,17 @@ class Progress:
     def pop_from(self, number: int) -> list[tuple[int, int]]:
         """Pop every entry numbered `number` or higher; returns (number, net) from the lowest to the highest."""
         popped: list[tuple[list[int], list[int]]] = []
-        while (top := self.top) is not None and top >= number:
+        while self.top >= number:
             if not self._nets:
                 numbers, nets = self._chunks.pop().entries()
                 self._numbers, self._nets = list(numbers), list(nets)
             cut = bisect_left(self._numbers, number)
             popped.append((self._numbers[cut:], self._nets[cut:]))
             del self._numbers[cut:], self._nets[cut:]
+            if self._numbers:
+                self.top = self._numbers[-1]
+            else:
+                self.top = self._chunks[-1].numbers[-1] if self._chunks else -1
         entries = [pair for numbers, nets in reversed(popped) for pair in zip(numbers, nets, strict=True)]
         self.total -= sum(net for _, net in entries)
         if entries and len(self) <= STARTUP_SAMPLE:
@@ -205,4 +205,8 @@ class Progress:
             progress._chunks.append(Chunk(numbers, nets, entries, total))
         progress._numbers, progress._nets = list(head["numbers"]), list(head["nets"])
         progress.total = head["total"]
+        if progress._numbers:
+            progress.top = progress._numbers[-1]
+        elif progress._chunks:
+            progress.top = progress._chunks[-1].numbers[-1]
         return progress

@@ -48,7 +48,7 @@ class Rolling:
         self._offset = 0  # id of the first bucket held
         self._buckets: list[Bucket] = []  # closed; never written again, only replaced (clones share them)
         self._lows: list[int] = [0]  # length of the kept stack when each bucket opened, the open one's last
-        self._parts: dict[int, list[tuple[int, int]]] = {}  # kept index -> (bucket, ns) of steps over several buckets
+        self._parts: dict[int, Sequence[tuple[int, int]]] = {}  # kept index -> (bucket, ns) of steps over several buckets
         self._sums: list[Bucket] = [{} for _ in self.spans]
         self._firsts = [0 for _ in self.spans]  # first bucket in each sum
         self._base: list[int] = []  # totals when the open bucket opened
@@ -124,7 +124,7 @@ class Rolling:
         identity = self._open_id
         for execution in running:
             if execution.visible > execution.marked:
-                execution.parts.append((identity, execution.visible - execution.marked))
+                execution.parts += ((identity, execution.visible - execution.marked),)
                 execution.marked = execution.visible
         self._buckets.append(bucket)
         self._lows.append(length)
@@ -141,7 +141,7 @@ class Rolling:
         self._sums = [{} for _ in self.spans]
         self._firsts = [self._offset for _ in self.spans]
         for execution in running:
-            execution.marked, execution.parts = execution.visible, []
+            execution.marked, execution.parts = execution.visible, ()
         self._open(totals)
 
     def _open(self, totals: Sequence[int]) -> None:

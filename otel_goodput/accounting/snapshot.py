@@ -45,7 +45,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[bytes]]:
         "cursor": {name: getattr(cursor, name) for name in _CURSOR},
         "course": {name: getattr(course, name) for name in _COURSE},
         "progress": progress,
-        "lives": [[life.number, life.compiles_seen, life.steps_started] for life in lives],
+        "lives": [life.to_state() for life in lives],
         "stretches": [[life_at[id(stretch.life)], stretch.to_state()] for stretch in course.stretches],
         "history": [entry.to_state() for entry in course.history],
         "lenses": [lens.to_state() for lens in cursor.lenses],
@@ -86,11 +86,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     cursor.lenses = course.lenses = [Lens.from_state(state) for state in head["lenses"]]
     course.rolling = Rolling.from_state(head["rolling"]) if head["rolling"] else None
     course.progress = Progress.load(head["progress"], blobs)
-    lives = []
-    for number, compiles_seen, steps_started in head["lives"]:
-        life = Life(number)
-        life.compiles_seen, life.steps_started = compiles_seen, steps_started
-        lives.append(life)
+    lives = [Life.from_state(state) for state in head["lives"]]
     course.life = lives[-1]
     course.stretches = [Stretch.from_state(state, lives[at]) for at, state in head["stretches"]]
     course.history = [Disruption(*state) for state in head["history"]]

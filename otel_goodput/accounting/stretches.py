@@ -10,19 +10,48 @@ from otel_goodput.accounting.stats import median
 
 
 class Life:
-    """What is known of one attempt that concerns its steps: was a compilation seen in it (then nothing is estimated)?"""
+    """What is known of one attempt as far as it concerns its steps.
 
-    __slots__ = ("compiles_seen", "number", "steps_started")
+    Attributes:
+        number: the attempt's, from 0.
+        begun: its job has started (it may do so again).
+        steps_started: a step has started since.
+        compiles_seen: compilations are seen in it, so that start-up need not be estimated.
+        compiled: names of the functions compiled so far.
+    """
+
+    __slots__ = ("begun", "compiled", "compiles_seen", "number", "steps_started")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.compiles_seen = False
+        self.begun = False
         self.steps_started = False
+        self.compiles_seen = False
+        self.compiled: frozenset[str] = frozenset()
 
     def clone(self) -> Life:
-        twin = Life(self.number)
-        twin.compiles_seen, twin.steps_started = self.compiles_seen, self.steps_started
+        twin = Life.__new__(Life)
+        for name in Life.__slots__:
+            setattr(twin, name, getattr(self, name))
         return twin
+
+    def compile(self, function: str) -> bool:
+        """A compilation is seen; returns whether it repeats one of the attempt (only functions with a name can tell)."""
+        self.compiles_seen = True
+        again = function in self.compiled
+        if function and not again:
+            self.compiled |= {function}
+        return again
+
+    def to_state(self) -> list[Any]:
+        return [self.number, self.begun, self.steps_started, self.compiles_seen, sorted(self.compiled)]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Life:
+        life = cls(state[0])
+        _, life.begun, life.steps_started, life.compiles_seen, compiled = state
+        life.compiled = frozenset(compiled)
+        return life
 
 
 class Stretch:

@@ -57,7 +57,7 @@ class Partition:
             "goodput": self.goodput,
             "seconds": seconds,
             "max_productive_step": self.max_productive_step,
-            "slice_efficiency": dict(self.slice_efficiency),
+            "slice_efficiency": dict(self.slice_efficiency) or None,
         }
 
 
@@ -139,8 +139,7 @@ class Totals:
         }
         if self.scheduling is not None:
             answer["scheduling_goodput"] = self.scheduling
-        if self.run.slice_efficiency:
-            answer["slice_efficiency"] = dict(self.run.slice_efficiency)
+        answer["slice_efficiency"] = dict(self.run.slice_efficiency) or None
         if self.step_time is not None:
             answer["step_time"] = {
                 "count": self.step_time.count,
