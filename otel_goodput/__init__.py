@@ -32,8 +32,8 @@ from otel_goodput.default import (
     training_prep,
 )
 from otel_goodput.errors import ConfigurationError, GoodputError, JournalError, PhaseError
-from otel_goodput.standalone import GoodputSpanProcessor
 from otel_goodput.runtime import Recorder
+from otel_goodput.standalone import GoodputSpanProcessor
 from otel_goodput.version import __version__
 
 __all__ = [

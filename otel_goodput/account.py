@@ -47,15 +47,15 @@ class Account:
         self.journal = journal
         self.ledger = ledger
         self.clock = clock
-        self.append = journal.append
+        self.append: Callable[..., None] = journal.append
         self.phases: deque[EndedPhase] = deque()
         self.on_steps: Callable[[list[int]], None] | None = None
         self.on_phases: Callable[[list[EndedPhase]], None] | None = None
         self.lock = threading.RLock()  # over the ledger
 
-    def begin_attempt(self) -> None:
-        """The first record of this process."""
-        self.append(ev.ATTEMPT, 0, 0, 0, 0, self.journal.attempt, self.clock())
+    def begin_attempt(self, flags: int = 0) -> None:
+        """The first record of this process; `flags` are ``OWN_TRACES`` or 0."""
+        self.append(ev.ATTEMPT, 0, flags, 0, 0, self.journal.attempt, self.clock())
 
     def start(self, phase: int, key: int, step: int, flags: int, name: str, moment: int) -> None:
         """A phase opens at `moment` (ns); `key` is its span id."""

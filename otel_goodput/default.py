@@ -89,6 +89,8 @@ def configure(
         span_processors=span_processors,
         metric_readers=metric_readers,
     )
+    if recorder.tracer is not None:
+        recorder.tracer.find = _find
     if set_global:
         trace_api.set_tracer_provider(recorder.tracer_provider)
         metrics_api.set_meter_provider(recorder.meter_provider)

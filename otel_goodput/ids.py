@@ -33,9 +33,12 @@ def step_trace_id(run_id: str, attempt: int, step: int) -> int:
     return _digest(_TRACE_BITS, "step", run_id, attempt, step)
 
 
-def job_span_id(run_id: str, attempt: int, process: int) -> int:
-    """The job span of one process of an attempt. The leader's (process 0) is the root; the others' are its children."""
-    return _digest(_SPAN_BITS, "job", run_id, attempt, process)
+def job_span_id(run_id: str, attempt: int, process: int, life: int = 0) -> int:
+    """The job span of one process of an attempt. The leader's (process 0) is the root; the others' are its children.
+
+    `life` counts the jobs that the process has opened before this one.
+    """
+    return _digest(_SPAN_BITS, "job", run_id, attempt, process, *((life,) if life else ()))
 
 
 def summary_span_id(run_id: str, attempt: int, process: int, first: int, start: int) -> int:
@@ -43,9 +46,13 @@ def summary_span_id(run_id: str, attempt: int, process: int, first: int, start: 
     return _digest(_SPAN_BITS, "steps", run_id, attempt, process, first, start)
 
 
-def job_span_context(run_id: str, attempt: int, process: int = 0) -> SpanContext:
+def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0) -> SpanContext:
+    """The identity of a job span, for whoever links to it or opens a span under it."""
     return SpanContext(
-        attempt_trace_id(run_id, attempt), job_span_id(run_id, attempt, process), is_remote=True, trace_flags=SAMPLED
+        attempt_trace_id(run_id, attempt),
+        job_span_id(run_id, attempt, process, life),
+        is_remote=True,
+        trace_flags=SAMPLED,
     )
 
 

@@ -38,15 +38,18 @@ class Keeper:
     Args:
         account: whose journal.
         run: the run's folder, None where the journal lives in memory only.
+        book: of this attempt.
         work: further work for every tick (summaries of steps, upload).
     """
 
-    def __init__(self, account: Account, run: RunDirectory | None, work: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, account: Account, run: RunDirectory | None, book: SpanBook, work: Callable[[], None] = lambda: None
+    ) -> None:
         self.account = account
         self.run = run
         self.work = work
         self.serial = 1  # the first segment is made before us
-        self.book = SpanBook()
+        self.book = book
         self._names = records.Names()
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
         self._book_at: tuple[int, int] = (0, 0)  # segment, record

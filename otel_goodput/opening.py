@@ -29,7 +29,6 @@ class Opened:
         restored: the run so far, with the ledger to go on with.
         lock: held as long as this process writes.
         mirror: of a journal at a URL.
-        owes: whether the last attempt died and its spans are to be exported.
     """
 
     run_id: str
@@ -39,7 +38,6 @@ class Opened:
     restored: Restored
     lock: Lock | None
     mirror: Mirror | None
-    owes: bool
 
 
 def open_journal(config: Config, clock: Clock) -> Opened:
@@ -67,7 +65,7 @@ def open_journal(config: Config, clock: Clock) -> Opened:
                 error.strerror or error,
             )
             journal = Journal(attempt, process, Segment(None))
-            return Opened(run_id, attempt, run, journal, restored, None, mirror, False)
+            return Opened(run_id, attempt, run, journal, restored, None, mirror)
         other = f"{config.run_id}~{os.getpid()}"
         if run_id == other:
             other += f"-{os.urandom(3).hex()}"
@@ -82,7 +80,7 @@ def open_journal(config: Config, clock: Clock) -> Opened:
         run_id = other
     _say_what_was_before(run_id, restored, clock)
     journal = Journal(attempt, process, first)
-    return Opened(run_id, attempt, run, journal, restored, lock, mirror, restored.attempt >= 0)
+    return Opened(run_id, attempt, run, journal, restored, lock, mirror)
 
 
 def _taken(run: RunDirectory, attempt: int, process: int) -> bool:

@@ -316,11 +316,11 @@ class Phases(Generic[T]):
     ) -> FastSpan | PhaseContext:
         """The training step numbered `step`, an int from 0."""
         tracer = self._find()
-        if tracer is None or step.__class__ is not int or step < 0:  # type: ignore[operator]
+        if tracer is None or step.__class__ is not int or step < 0:
             return FastContext(
                 self._find, Phase.STEP, step=step, start_time=start_time, end_time=end_time, blocking=blocking
             )
-        return tracer.step(step, start_time, end_time, blocking)  # type: ignore[arg-type]
+        return tracer.step(step, start_time, end_time, blocking)
 
     def steps(self, batches: Iterable[T], *, start: int = 0) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each."""
@@ -398,8 +398,8 @@ class Phases(Generic[T]):
         if tracer is None:
             return
         try:
-            counts = [checked_step(count, "slice_counts") for count in (active, available, total)]
-            tracer.account.slice_counts(*counts, tracer.clock() if time is None else time)
+            stepping, there, all_of_them = (checked_step(count, "slice_counts") for count in (active, available, total))
+            tracer.account.slice_counts(stepping, there, all_of_them, tracer.clock() if time is None else time)
         except PhaseError as error:
             refuse(error)
         except Exception as error:

@@ -97,8 +97,6 @@ class PhaseSpanProcessor(SpanProcessor):
         if phase == rules.CUSTOM_PHASE and not name:
             name = span.name
         context = span.get_span_context()
-        if context is None:
-            return
         self._open[context.span_id] = span
         start = span.start_time or self._account.clock()
         self._account.start(phase, context.span_id, step, flags, name, start)

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput.account import Account
 from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.records import EXPORTED
-from otel_goodput.semconv import GOODPUT_PHASE
+from otel_goodput.semconv import ATTEMPT, GOODPUT_PHASE
 
 
 class ReceiptExporter(SpanExporter):
@@ -34,11 +34,14 @@ class ReceiptExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS:
-            # Only phases have their ends in the journal; they are exported in the order in which they ended.
-            last = next((span for span in reversed(spans) if GOODPUT_PHASE in (span.attributes or {})), None)
-            context = last.get_span_context() if last is not None else None
-            if context is not None:
-                self._note(context.span_id)
+            # Only phases have their ends in the journal; an attempt's are exported in the order in which they ended.
+            last = {
+                span.resource.attributes.get(ATTEMPT): context.span_id
+                for span in spans
+                if GOODPUT_PHASE in (span.attributes or {}) and (context := span.get_span_context()) is not None
+            }
+            for key in last.values():
+                self._note(key)
         return result
 
     def shutdown(self) -> None:

@@ -19,10 +19,10 @@ NAME: Final = 64  # `phase` is the part, `name` the id; the rest holds 24 bytes 
 PARENT: Final = 65  # the span `key` has the parent `step` (as an unsigned 64-bit id)
 TRACE: Final = 66  # the span `key` is in a foreign trace: `step`, `time` are the high and low half of its id
 EXPORTED: Final = 67  # spans up to the end of `key` have left through the outlet `phase`
-CLOSE: Final = 68  # the process ended its work properly: nothing is left to recover
 
 # Flags beside those of accounting.events.
 EXPORT: Final = 1 << 8  # START, END: the span goes to the exporters
+OWN_TRACES: Final = 1 << 10  # ATTEMPT: each step has a trace of its own
 INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by its owner
 
 BODY: Final = struct.Struct("<BBHHQqq")

@@ -35,7 +35,7 @@ from otel_goodput.semconv import (
     STEPS_SUMMARY_SPAN,
     Phase,
 )
-from otel_goodput.spanbook import SpanBook, SpanEntry
+from otel_goodput.spanbook import Debt, SpanBook, SpanEntry
 from otel_goodput.spans import PhaseReadableSpan
 from otel_goodput.tracer import summary_attributes
 from otel_goodput.version import __version__
@@ -55,7 +55,7 @@ class Restored:
 
     Attributes:
         ledger: the account up to the last record.
-        book: spans of the last attempt.
+        book: spans of the last attempt, and what those before it owe.
         attempt: number of the last attempt, -1 where there is none.
         last_sign: latest timestamp of the last attempt, ns; 0 where there is none.
         unreadable: segments that could not be read.
@@ -86,7 +86,7 @@ def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> R
             skip = position[2] if place == position[:2] else 0
         if segment.attempt != restored.attempt:
             restored.attempt = segment.attempt
-            restored.book = SpanBook()
+            restored.book = restored.book.successor(segment.attempt)
             names = records.Names()
         found = _read(segment, names, skip, restored)
         restored.ledger.feed(event for record in found if (event := record.event()) is not None)
@@ -172,29 +172,30 @@ def _ordered(events: list[Event]) -> Iterator[Event]:
 # --- spans ------------------------------------------------------------------------------------------------------------
 
 
-def owed_spans(restored: Restored, run_id: str, process: int, resource: Resource) -> list[ReadableSpan]:
-    """The spans that the last attempt still owes, parents after children.
+def owed_spans(run: RunDirectory, book: SpanBook, run_id: str, process: int, resource: Resource) -> list[ReadableSpan]:
+    """The spans that the attempts before that of `book` still owe, the oldest attempt's first, parents after children.
 
-    Those that were open are closed at its last sign of life, with status ERROR and ``goodput.interrupted``.
+    Those that were open are closed at the attempt's last sign of life, with status ERROR and ``goodput.interrupted``.
     """
-    book = restored.book
-    mine = resource.merge(Resource({ATTEMPT: restored.attempt}))
-    job = ids.job_span_context(run_id, restored.attempt, process)
-    build = _Builder(run_id, restored.attempt, process, mine, job)
-    spans = [build.span(entry, restored.last_sign) for entry in book.unexported()]
-    spans += [build.summary(summary) for summary in book.rest()]
-    spans += [build.span(entry, restored.last_sign) for entry in reversed(book.open())]
+    spans = []
+    for debt in book.debts:
+        if run.recovered_path(debt.attempt, process).exists():
+            continue
+        build = _Builder(run_id, debt, process, resource.merge(Resource({ATTEMPT: debt.attempt})))
+        spans += [build.summary(summary) for summary in debt.summaries]
+        spans += [build.span(entry) for entry in debt.spans]
     return spans
 
 
 class _Builder:
-    def __init__(self, run_id: str, attempt: int, process: int, resource: Resource, job: SpanContext) -> None:
-        self._identity = (run_id, attempt, process)
+    def __init__(self, run_id: str, debt: Debt, process: int, resource: Resource) -> None:
+        self._identity = (run_id, debt.attempt, process)
+        self._debt = debt
         self._resource = resource
-        self._job = job
+        self._job = ids.job_span_context(*self._identity)
         self._scope = InstrumentationScope(SCOPE_NAME, __version__)
 
-    def span(self, entry: SpanEntry, last_sign: int) -> ReadableSpan:
+    def span(self, entry: SpanEntry) -> ReadableSpan:
         phase = PHASES[entry.phase]
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
         if entry.step >= 0:
@@ -210,19 +211,22 @@ class _Builder:
             attributes[GOODPUT_STEP_COMPLETED] = False
         failed = interrupted or bool(entry.end_flags & ev.FAILED)
         status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
-        trace = entry.trace or self._job.trace_id
+        own = self._debt.own_traces and phase == Phase.STEP
+        run_id, attempt, _ = self._identity
+        trace = ids.step_trace_id(run_id, attempt, entry.step) if own else entry.trace or self._job.trace_id
+        links = (Link(self._job),) if own else self._links(entry)
         context = SpanContext(trace, entry.key, False, ids.SAMPLED)
         return PhaseReadableSpan(
             entry.name if phase == Phase.CUSTOM and entry.name else phase,
             context,
-            self._parent(entry, trace),
+            None if own else self._parent(entry, trace),
             self._resource,
             attributes,
             (),
-            self._links(entry),
+            links,
             status=status,
             start_time=entry.start,
-            end_time=max(entry.start, last_sign if entry.end is None else entry.end),
+            end_time=max(entry.start, self._debt.last_sign if entry.end is None else entry.end),
             instrumentation_scope=self._scope,
         )
 

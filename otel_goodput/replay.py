@@ -188,7 +188,9 @@ class Timeline:
         boundaries: list[tuple[int, int, int, int, int, Event]] = []
         for key, interval in enumerate(self._known(at), 1):
             start, end, phase, attempt = interval.start, interval.end, interval.phase, interval.attempt
-            begin = Event(start, ev.START, phase, key, interval.step, interval.flags, interval.device_end, interval.name)
+            begin = Event(
+                start, ev.START, phase, key, interval.step, interval.flags, interval.device_end, interval.name
+            )
             # Ties: what ends later is the outer phase, a job is around all; a phase without length ends after its start.
             boundaries.append((attempt, start, _JOB_START if phase == rules.JOB else _START, -end, key, begin))
             if end != _OPEN:

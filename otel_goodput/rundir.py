@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import json
@@ -24,11 +25,6 @@ from urllib.parse import quote
 
 from otel_goodput import records
 from otel_goodput.errors import JournalError
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: nothing guards against two writers there
-    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +95,10 @@ class RunDirectory:
     def snapshot_path(self, process: int) -> Path:
         return self.journal / f"p{process:04d}.snapshot"
 
+    def recovered_path(self, attempt: int, process: int) -> Path:
+        """A mark that what an attempt owed has been exported by the command."""
+        return self.journal / f"a{attempt:04d}-p{process:04d}.recovered"
+
     def attempts(self) -> list[int]:
         """Numbers of the attempts that left files, rising."""
         found = set()
@@ -158,14 +158,13 @@ class Lock:
             OSError: the file cannot be made.
         """
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(file)
-                return False
-            except OSError as error:
-                logger.warning("journal: %s cannot be locked (%s); see that one process writes it", self.path, error)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        except OSError as error:
+            logger.warning("journal: %s cannot be locked (%s); see that one process writes it", self.path, error)
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
@@ -173,8 +172,6 @@ class Lock:
 
     def held(self) -> bool:
         """Whether a living process has it."""
-        if fcntl is None:
-            return False
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:

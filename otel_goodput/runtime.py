@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.sdk.metrics import Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.util import types
 
@@ -34,6 +34,7 @@ from otel_goodput.opening import Opened, open_journal
 from otel_goodput.phases import Phases
 from otel_goodput.processor import JobThread, PhaseSpanProcessor
 from otel_goodput.receipts import ReceiptExporter
+from otel_goodput.records import OWN_TRACES
 from otel_goodput.recovery import owed_spans
 from otel_goodput.report import Report, about
 from otel_goodput.resources import process
@@ -43,6 +44,8 @@ from otel_goodput.tracer import PhaseTracer
 from otel_goodput.version import __version__
 
 logger = logging.getLogger("otel_goodput")
+
+OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
 
 
 def _nothing(*_: Any) -> None:
@@ -132,7 +135,7 @@ class Recorder(Phases[Any]):
         self._opened = opened
         opened.restored.ledger.collect_finished()
         self._account = account = Account(opened.journal, opened.restored.ledger, clock)
-        account.begin_attempt()
+        account.begin_attempt(OWN_TRACES if config.own_traces else 0)
         resource = process.describe(
             config.job_name, self.run_id, self.attempt, config.process_index, config.process_count, resource_attributes
         )
@@ -180,11 +183,11 @@ class Recorder(Phases[Any]):
             meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
             record = instruments.register(meter, self.totals, lambda: tracer.overhead, self._dropped)
             account.on_steps, account.on_phases = record.steps, record.phases
-        self._keeper = Keeper(account, opened.run, self._work)
-        if opened.owes:
-            self._owed = owed_spans(opened.restored, self.run_id, config.process_index, resource)
-        else:
-            self._owed = []
+        book = opened.restored.book.successor(self.attempt)
+        self._owed: list[ReadableSpan] = []
+        if opened.run is not None and exporting:
+            self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
+        self._keeper = Keeper(account, opened.run, book, self._work)
         self._keeper.start()
         deadline.reserve(len(exporting) + len(self._readers) + 2)
         atexit.register(self.shutdown)
@@ -261,12 +264,16 @@ class Recorder(Phases[Any]):
         tracer = self._tracer
         if tracer is not None:
             tracer.tick()
-        owed, self._owed = self._owed, []
+        self._pay(OWED_AT_ONCE)
+        if self._opened.mirror is not None:
+            self._opened.mirror.send(self._account.journal)
+
+    def _pay(self, most: int) -> None:
+        """Hand spans that dead attempts owe to the exporters, no more at once than their queues have room for."""
+        owed, self._owed = self._owed[:most], self._owed[most:]
         for span in owed:
             for sink in self._exporting:
                 sink.on_end(span)
-        if self._opened.mirror is not None:
-            self._opened.mirror.send(self._account.journal)
 
     def _dropped(self) -> dict[str, int]:
         lost: dict[str, int] = {"journal": self._account.journal.dropped + self._account.ledger.late}
@@ -323,6 +330,8 @@ class Recorder(Phases[Any]):
             self._processor.shutdown()
             if tracer is not None:
                 tracer.tick(final=True)
+                tracer.close()
+            self._pay(len(self._owed))
         except Exception as error:
             contain("shutdown", error)
         closers: list[tuple[str, deadline.Closer]] = [("journal", lambda _: self._keeper.stop())]
@@ -348,8 +357,7 @@ class Recorder(Phases[Any]):
         self._closed = True
         self._account.append = _nothing
         if tracer is not None:
-            tracer.append = _nothing
-            tracer.sinks = ()
+            tracer.close()
 
     def __enter__(self) -> Recorder:
         return self

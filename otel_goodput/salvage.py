@@ -6,9 +6,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import config as configuration
 from otel_goodput.deadline import close_all
@@ -33,15 +34,19 @@ def salvage(run: RunDirectory, process: int, exporters: str | None, *, again: bo
     if run.alive(restored.attempt, process):
         print(f"run {run_id!r}: attempt {restored.attempt + 1} is alive, nothing to recover")
         return 0
-    done = run.journal / f"a{restored.attempt:04d}-p{process:04d}.recovered"
-    if done.exists() and not again:
-        print(f"run {run_id!r}: attempt {restored.attempt + 1} was recovered before (--again to do it once more)")
+    book = restored.book.successor(restored.attempt + 1)
+    done = [run.recovered_path(debt.attempt, process) for debt in book.debts]
+    if again:
+        for mark in done:
+            mark.unlink(missing_ok=True)
+    elif done and all(mark.exists() for mark in done):
+        print(f"run {run_id!r}: recovered before (--again to do it once more)")
         return 0
     config = configuration.read(str(identity.get("job_name") or run_id), run_id=run_id, exporters=exporters)
     resource = process_resource.describe(
         config.job_name, run_id, restored.attempt, process, max(config.process_count, process + 1)
     )
-    spans = owed_spans(restored, run_id, process, Resource(dict(resource.attributes)))
+    spans = owed_spans(run, book, run_id, process, Resource(dict(resource.attributes)))
     if not spans:
         print(f"run {run_id!r}: attempt {restored.attempt + 1} owes no spans")
         return 0
@@ -64,14 +69,19 @@ def salvage(run: RunDirectory, process: int, exporters: str | None, *, again: bo
         if exporter is None:
             continue
         exported = exporter.export(spans) is SpanExportResult.SUCCESS
-        close_all([(name, lambda _, closing=exporter: closing.shutdown())], config.grace_period_s)
+        close_all([(name, _closer(exporter))], config.grace_period_s)
         print(
-            f"run {run_id!r}: {len(spans)} spans of attempt {restored.attempt + 1} "
+            f"run {run_id!r}: {len(spans)} spans "
             f"{'exported through' if exported else 'could not be exported through'} {name}"
         )
         reached += exported
     if reached:
-        write_privately(done, json.dumps({"at": time.time(), "spans": len(spans)}).encode())
+        for mark in done:
+            write_privately(mark, json.dumps({"at": time.time(), "spans": len(spans)}).encode())
         return 0
     print(f"run {run_id!r}: nothing was exported; see OTEL_GOODPUT_EXPORTERS or --exporters", file=sys.stderr)
     return 1
+
+
+def _closer(exporter: SpanExporter) -> Callable[[int], None]:
+    return lambda _: exporter.shutdown()

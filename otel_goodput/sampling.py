@@ -7,13 +7,13 @@ worth seeing; each thinned stretch is summarised in one ``steps`` span.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, ParentBased, Sampler, SamplingResult
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, ParentBased, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
-from collections.abc import Sequence
 
 from otel_goodput.accounting.stats import MAD_SCALE, median, quantile
 from otel_goodput.semconv import GOODPUT_PHASE
@@ -74,7 +74,7 @@ class Summary(NamedTuple):
 
     first: int
     last: int
-    count: int
+    steps: int
     start: int
     end: int
     total: int
@@ -125,7 +125,7 @@ class Thinner:
         return Summary(
             first=held[0][0],
             last=held[-1][0],
-            count=len(held),
+            steps=len(held),
             start=min(start for _, start, _ in held),
             end=max(end for _, _, end in held),
             total=sum(rising),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.records import EXPORT, EXPORTED, NAME, PARENT, TRACE, Record, unsigned
+from otel_goodput.records import EXPORT, EXPORTED, NAME, OWN_TRACES, PARENT, TRACE, Record, unsigned
 from otel_goodput.sampling import Summary, Thinner
 
 MOMENTS: Final = 1_000_000_000  # ns
+ATTEMPTS: Final = 16  # whose debts are remembered
 REMEMBERED: Final = 4096  # ended spans; the exporters' queues hold fewer
 
 
@@ -29,15 +31,63 @@ class SpanEntry(NamedTuple):
     end_flags: int = 0
 
 
+class Debt:
+    """What a dead attempt owes the exporters, in the order in which it is to be exported: the job last.
+
+    Attributes:
+        attempt: its number.
+        last_sign: latest timestamp that it left, ns; what was open ended then.
+        own_traces: its steps have traces of their own.
+        spans: the spans.
+        summaries: the stretches of thinned steps.
+    """
+
+    def __init__(
+        self, attempt: int, last_sign: int, own_traces: bool, spans: list[SpanEntry], summaries: list[Summary]
+    ) -> None:
+        self.attempt = attempt
+        self.last_sign = last_sign
+        self.own_traces = own_traces
+        self.spans = spans
+        self.summaries = summaries
+        self.places = {entry.key: place for place, entry in enumerate(spans, 1)}
+        self.reached: dict[int, int] = {}  # outlet -> how many have left through it
+
+    def paid(self, outlets: Iterable[int]) -> bool:
+        """Whether every one of `outlets` has exported everything."""
+        return all(self.reached.get(outlet, 0) >= len(self.spans) for outlet in outlets)
+
+    def to_state(self) -> list[Any]:
+        return [self.attempt, self.last_sign, self.own_traces, self.spans, self.summaries, list(self.reached.items())]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Debt:
+        attempt, last_sign, own_traces, spans, summaries, reached = state
+        debt = cls(
+            attempt,
+            last_sign,
+            own_traces,
+            [SpanEntry(*entry) for entry in spans],
+            [Summary(*summary) for summary in summaries],
+        )
+        debt.reached = dict(reached)
+        return debt
+
+
 class SpanBook:
     """Follows one attempt's records; says what a restart has to export in its place.
 
     Attributes:
+        attempt: its number.
         last_sign: latest timestamp that the attempt left, ns.
         summaries: stretches of thinned steps not known to have been exported.
+        debts: what attempts before it still owe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: int = -1, debts: Sequence[Debt] = ()) -> None:
+        self.attempt = attempt
+        self.debts = list(debts)
+        self.own_traces = False
         self.last_sign = 0
         self.summaries: list[Summary] = []
         self._open: dict[int, SpanEntry] = {}
@@ -74,6 +124,11 @@ class SpanBook:
         elif kind == EXPORTED:
             self._reached[phase] = max(self._reached.get(phase, 0), self._places.get(key, 0))
             self._forget()
+            for debt in self.debts:
+                debt.reached[phase] = max(debt.reached.get(phase, 0), debt.places.get(key, 0))
+            self.debts = [debt for debt in self.debts if not debt.paid(self._reached)]
+        elif kind == ev.ATTEMPT:
+            self.own_traces = bool(flags & OWN_TRACES)
 
     def _forget(self) -> None:
         """Drop what every outlet has exported."""
@@ -91,20 +146,20 @@ class SpanBook:
         self._places.pop(done.key, None)
         return done
 
-    def unexported(self) -> list[SpanEntry]:
-        """Spans that ended and may not have been exported, in the order of their ends."""
-        return list(self._ended)
-
-    def open(self) -> list[SpanEntry]:
-        """Spans that never ended and belong into the trace: of steps, also one that was not sampled, for it failed."""
-        return list(self._open.values())
-
-    def rest(self) -> list[Summary]:
-        """Stretches of thinned steps that may not have been exported, the last one included."""
-        return self.summaries + self._thinner.summaries(final=True)
+    def successor(self, attempt: int) -> SpanBook:
+        """The book of the next attempt; what this one still owes is a debt there."""
+        debts = self.debts
+        spans = [*self._ended, *reversed(self._open.values())]
+        if self.attempt >= 0 and spans:
+            summaries = self.summaries + self._thinner.summaries(final=True)
+            debts = [*debts, Debt(self.attempt, self.last_sign, self.own_traces, spans, summaries)]
+        return SpanBook(attempt, debts[-ATTEMPTS:])
 
     def to_state(self) -> dict[str, Any]:
         return {
+            "attempt": self.attempt,
+            "debts": [debt.to_state() for debt in self.debts],
+            "own_traces": self.own_traces,
             "last_sign": self.last_sign,
             "open": [list(entry) for entry in self._open.values()],
             "ended": [list(entry) for entry in self._ended],
@@ -115,7 +170,8 @@ class SpanBook:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> SpanBook:
-        book = cls()
+        book = cls(state["attempt"], [Debt.from_state(debt) for debt in state["debts"]])
+        book.own_traces = state["own_traces"]
         book.last_sign = state["last_sign"]
         for fields in state["open"]:
             entry = SpanEntry(*fields)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_NO_CONTEXT = context_api.Context()
 _UNSET = Status(StatusCode.UNSET)
 _attach = context_api.attach
 _detach = context_api.detach
@@ -103,12 +104,12 @@ class FastSpan(trace_api.Span):
         "_links",
         "_name",
         "_phase",
-        "_tracer",
         "_sampled",
         "_start",
         "_status",
         "_token",
         "_trace",
+        "_tracer",
         "_within",
         "step",
     )
@@ -132,7 +133,7 @@ class FastSpan(trace_api.Span):
         self._links: list[Link] | None = None
         self._status = _UNSET
         self._context: SpanContext | None = None
-        self._within: context_api.Context | None = None
+        self._within: context_api.Context = _NO_CONTEXT
         self._token: Any = None
         self._trace = 0
 
@@ -159,8 +160,9 @@ class FastSpan(trace_api.Span):
         self._ended = False
         tracer.open_spans[key] = self
         self._token = token = _attach(_set_span(self))
-        self._within = token.old_value if token.old_value is not token.MISSING else None
-        if tracer.starters:
+        within = token.old_value
+        self._within = _NO_CONTEXT if within is token.MISSING else within
+        if sampled:
             tracer.announce(self, self._within)
 
     def __exit__(
@@ -211,7 +213,7 @@ class FastSpan(trace_api.Span):
             return
         if trace_api.get_current_span() is self:
             # The token may belong to a context that is gone; going back to what was current before needs none.
-            _attach(self._within if self._within is not None else context_api.Context())
+            _attach(self._within)
         self._token = None
         self.close(end, failed=True)
 

@@ -18,6 +18,7 @@ from otel_goodput.opening import open_journal
 from otel_goodput.processor import JobThread, PhaseSpanProcessor
 from otel_goodput.report import Report, about
 from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.spanbook import SpanBook
 from otel_goodput.version import __version__
 
 
@@ -55,11 +56,13 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._lock = None
         if directory is None:
             journal, ledger, run = Journal(0, config.process_index, Segment(None)), Ledger(config.windows), None
+            book = SpanBook(0)
             self.run_id = config.run_id
         else:
             opened = open_journal(config, clock)
             journal, ledger, run = opened.journal, opened.restored.ledger, opened.run
             self._lock, self.run_id = opened.lock, opened.run_id
+            book = opened.restored.book.successor(opened.attempt)
         ledger.collect_finished()
         account = Account(journal, ledger, clock)
         super().__init__(account, JobThread())
@@ -73,7 +76,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
                 lambda: {"journal": journal.dropped},
             )
             account.on_steps, account.on_phases = durations.steps, durations.phases
-        self._keeper = Keeper(account, run)
+        self._keeper = Keeper(account, run, book)
         self._keeper.start()
 
     def totals(self) -> Totals:

@@ -55,7 +55,7 @@ class Steps(Generic[T]):
         tracer = self._tracer
         number = self._number
         step = Step(number)
-        if tracer is None:
+        if tracer is None or tracer.closed:
             batch = next(self._batches)
             self._number = number + 1
             return step, batch

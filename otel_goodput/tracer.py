@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
@@ -18,7 +20,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.guard import contain, report_once
 from otel_goodput.processor import JobThread
-from otel_goodput.records import INTERRUPTED
+from otel_goodput.records import INTERRUPTED, PARENT, signed
 from otel_goodput.sampling import StepSampler, Summary, Thinner
 from otel_goodput.semconv import (
     GOODPUT_STEP,
@@ -35,6 +37,8 @@ from otel_goodput.semconv import (
 )
 from otel_goodput.spans import FastSpan, PhaseReadableSpan
 from otel_goodput.version import __version__
+
+Append = Callable[..., None]
 
 
 class PhaseTracer:
@@ -82,15 +86,19 @@ class PhaseTracer:
         self.own_traces = own_traces
         self.scope = InstrumentationScope(SCOPE_NAME, __version__)
         self.clock = account.clock
-        self.append = account.append
+        self.append: Append = account.append
         self.blocks = thread.blocks
         self.job_context: SpanContext = ids.job_span_context(run_id, attempt, process)
         self.open_spans: dict[int, FastSpan] = {}
+        self.find: Callable[[], PhaseTracer | None] = lambda: None if self.closed else self
+        self.closed = False
         self.thinner = Thinner()
         self.overhead = 0  # ns, estimated
         self._keys = generator or ids.PrivateIdGenerator()
         self.new_key = self._keys.generate_span_id
         self._last_step = -1
+        self._jobs = 0
+        self._first_job = self.job_context.span_id
 
     # --- fast spans ---------------------------------------------------------------------------------------------------
 
@@ -106,12 +114,21 @@ class PhaseTracer:
         step = around.step if isinstance(around, FastSpan) else self._last_step + 1
         return FastSpan(self, rules.DATA_LOADING, step, blocking, start, end)
 
-    def again(self, span: FastSpan) -> FastSpan:
-        """A new span like one that was used as a decorator."""
+    def again(self, span: FastSpan) -> AbstractContextManager[trace_api.Span]:
+        """A new span like one that was used as a decorator, of whoever records by now."""
+        tracer = self.find()
+        if tracer is None:
+            return nullcontext(trace_api.INVALID_SPAN)
         blocking, start, end = span.said
         if span.phase == rules.STEP:
-            return self.step(span.step, start, end, blocking)
-        return self.load(start, end, blocking)
+            return tracer.step(span.step, start, end, blocking)
+        return tracer.load(start, end, blocking)
+
+    def close(self) -> None:
+        """Record no more; whoever still holds this tracer calls into nothing."""
+        self.closed = True
+        self.append = _nothing
+        self.sinks = ()
 
     def takes(self, span: FastSpan) -> bool:
         """A fast span begins: is it exported whatever happens in it? A load is along with its step."""
@@ -132,11 +149,13 @@ class PhaseTracer:
             self.thinner.add(span.step, span.start_time, span.start_time + duration)
         return slow, slow
 
-    def announce(self, span: FastSpan, within: Context | None) -> None:
-        """Tell the processors that want to know of starts."""
-        if span.sampled:
-            for sink in self.starters:
-                sink.on_start(span, within)  # type: ignore[arg-type]
+    def announce(self, span: FastSpan, within: Context) -> None:
+        """A fast span begins that will be exported: tell the journal its parent, and processors that want to know."""
+        parent = span.parent()
+        if parent is not None and parent.span_id != self._first_job:
+            self.append(PARENT, 0, 0, 0, span.key, signed(parent.span_id), span.start_time)
+        for sink in self.starters:
+            sink.on_start(span, within)  # type: ignore[arg-type]
 
     def emit(self, span: ReadableSpan) -> None:
         """Hand a finished span to the exporters' processors."""
@@ -166,8 +185,13 @@ class PhaseTracer:
         if self.process:
             leader = trace_api.NonRecordingSpan(ids.job_span_context(self.run_id, self.attempt))
             parent = trace_api.set_span_in_context(leader, parent)
+        if self._jobs:
+            # The process opens its job again: another span of the same trace.
+            links.append(Link(self.job_context))
+        identity = ids.job_span_context(self.run_id, self.attempt, self.process, self._jobs)
+        self._jobs += 1
         if self.generator is not None:
-            self.generator.fix_next(self.job_context.trace_id, self.job_context.span_id)
+            self.generator.fix_next(identity.trace_id, identity.span_id)
         span = self.tracer.start_span(
             "job", context=parent, attributes=attributes, links=links, start_time=start or self.clock()
         )
@@ -221,12 +245,16 @@ class PhaseTracer:
                 contain("closing open spans", error)
 
 
+def _nothing(*_: Any) -> None:
+    """What is recorded after the end."""
+
+
 def summary_attributes(summary: Summary) -> dict[str, types.AttributeValue]:
     """The attributes of a ``steps`` span."""
     return {
         GOODPUT_STEPS_FIRST: summary.first,
         GOODPUT_STEPS_LAST: summary.last,
-        GOODPUT_STEPS_COUNT: summary.count,
+        GOODPUT_STEPS_COUNT: summary.steps,
         GOODPUT_STEPS_SUM: summary.total,
         GOODPUT_STEPS_MIN: summary.min,
         GOODPUT_STEPS_MEDIAN: summary.median,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from otel_goodput.accounting import rules, stats
+from otel_goodput.accounting import stats
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.lenses import EXCLUDED, Lens, leading
 from otel_goodput.accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE, IN_FLIGHT, PRODUCTIVE, PROGRAM_STARTUP
@@ -22,7 +22,9 @@ def draw(
     """
     kept = len(cursor.course.progress)
     nets = cursor.course.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept)
-    startups = [(stretch, excess) for stretch in cursor.course.stretches if (excess := stretch.excess(cursor.course.progress))]
+    startups = [
+        (stretch, excess) for stretch in cursor.course.stretches if (excess := stretch.excess(cursor.course.progress))
+    ]
     hidden = cursor.lenses[0]
     asked = cursor.now if at is None else at
     running = list(cursor.course.running.values())

@@ -41,9 +41,7 @@ class Cursor:
         course: fates of the steps.
     """
 
-    def __init__(
-        self, spans: Sequence[int] = (), edges: Sequence[tuple[int, int, bool]] = (), lenses: int = 1
-    ) -> None:
+    def __init__(self, spans: Sequence[int] = (), edges: Sequence[tuple[int, int, bool]] = (), lenses: int = 1) -> None:
         self.begin: int | None = None
         self.now = 0
         self.alive = False
@@ -306,7 +304,7 @@ class Cursor:
         self.course.begin_attempt(number)
         self.job = None
         for opened in (self.blockers, self.elastic, self.loads, self.hosts, self.device):
-            opened.clear()  # type: ignore[attr-defined]
+            opened.clear()
         self.excluded -= len(self.exclusions)
         self.exclusions.clear()
         self.choose()

@@ -174,7 +174,7 @@ class Ledger:
         del self._log[at:]
         reported = Counter(self._reported(base, again)) if self._settled.course.finished is not None else None
         finished = self._settled.course.finished
-        merged = sorted({event: None for event in (*again, *self._pending)}, key=_time)
+        merged = sorted(dict.fromkeys((*again, *self._pending)), key=_time)
         self._settled = base.clone()
         self._mark = start
         self._pending[:] = merged
@@ -198,7 +198,7 @@ class Ledger:
         self._run_out(self._settled)
         self._pending.clear()
         for waiting in (self._held, self._observed, self._left, self._device_ends):
-            waiting.clear()  # type: ignore[attr-defined]
+            waiting.clear()
         self._settled.apply(event)
         self._mark = 0
         self._log.clear()

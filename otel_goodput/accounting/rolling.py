@@ -48,7 +48,9 @@ class Rolling:
         self._offset = 0  # id of the first bucket held
         self._buckets: list[Bucket] = []  # closed; never written again, only replaced (clones share them)
         self._lows: list[int] = [0]  # length of the kept stack when each bucket opened, the open one's last
-        self._parts: dict[int, Sequence[tuple[int, int]]] = {}  # kept index -> (bucket, ns) of steps over several buckets
+        self._parts: dict[
+            int, Sequence[tuple[int, int]]
+        ] = {}  # kept index -> (bucket, ns) of steps over several buckets
         self._sums: list[Bucket] = [{} for _ in self.spans]
         self._firsts = [0 for _ in self.spans]  # first bucket in each sum
         self._base: list[int] = []  # totals when the open bucket opened

@@ -44,9 +44,7 @@ OWNERS: Final[dict[int, int]] = {
 }
 # Of these, the ones with nothing more to them than a category.
 SIMPLE: Final[dict[int, int]] = {
-    phase: category
-    for phase, category in OWNERS.items()
-    if phase not in (SAVE, CUSTOM_PHASE, COMPILE, ELASTIC_REINIT)
+    phase: category for phase, category in OWNERS.items() if phase not in (SAVE, CUSTOM_PHASE, COMPILE, ELASTIC_REINIT)
 }
 ELASTIC_CATEGORY: Final = {
     ELASTIC_SLICE_DOWN: CATEGORY_INDEX[Category.ELASTIC_SLICE_DOWN],

@@ -22,11 +22,34 @@ FORMAT: Final = 1
 
 # Attributes that are plain data.
 _CURSOR: Final = (
-    "begin", "now", "alive", "ended", "clean", "spans", "next_edge", "excluded", "opened", "totals", "names", "notice",
-    "skewed", "recompilations", "overlapped", "slices", "slice_time", "job",
+    "begin",
+    "now",
+    "alive",
+    "ended",
+    "clean",
+    "spans",
+    "next_edge",
+    "excluded",
+    "opened",
+    "totals",
+    "names",
+    "notice",
+    "skewed",
+    "recompilations",
+    "overlapped",
+    "slices",
+    "slice_time",
+    "job",
 )
 _COURSE: Final = (
-    "executed", "lost", "lost_time", "interrupted", "last_step", "safe", "attempts", "disruptions",
+    "executed",
+    "lost",
+    "lost_time",
+    "interrupted",
+    "last_step",
+    "safe",
+    "attempts",
+    "disruptions",
 )
 
 
