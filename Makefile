@@ -22,8 +22,8 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(PY) -m mypy
 
-bench: $(VENV)/.bench
-	$(PY) benchmarks/run.py
+bench: $(VENV)/.bench  ## what it costs
+	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "$(PY) $$benchmark"; $(PY) $$benchmark; done
 
 clean:
 	rm -rf $(VENV) demo-run goodput build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -128,8 +128,17 @@ def checks(report: dict[str, Any], first: Attempt, second: Attempt, losses: list
     )
 
     by_step: dict[int, list[float]] = {}
+    stopwatch: dict[int, float] = {}
     for record in losses:
         by_step.setdefault(record["step"], []).append(record["loss"])
+        stopwatch[record["step"]] = record["seconds"]
+    # The first step of each attempt compiles, so it is not like the others.
+    watched = sum(stopwatch.values()) - stopwatch[first.steps[0]] - stopwatch[second.steps[0]]
+    productive = report["seconds"]["productive"]
+    yield Check(
+        0.95 * watched <= productive <= 1.2 * watched,
+        f"productive {productive:.2f} s; by the job's own stopwatch, the two compiling steps left out, {watched:.2f} s",
+    )
     apart = [abs(values[0] - values[1]) for values in by_step.values() if len(values) == 2]
     yield Check(
         len(by_step) == count and max(apart, default=0.0) < 1e-3,
@@ -139,6 +148,25 @@ def checks(report: dict[str, Any], first: Attempt, second: Attempt, losses: list
     few = max(1, min(10, count // 5))
     before, after = statistics.mean(final[:few]), statistics.mean(final[-few:])
     yield Check(after < 0.9 * before, f"loss {before:.3f} at first, {after:.3f} at last")
+
+
+def spans(trace: Path) -> Iterator[dict[str, Any]]:
+    """Every span in a file of OTLP JSON lines."""
+    for line in trace.read_text().splitlines():
+        for resource in json.loads(line)["resourceSpans"]:
+            for scope in resource["scopeSpans"]:
+                yield from scope["spans"]
+
+
+def check_traces(traces: list[Path]) -> Check:
+    """The killed job could not end its own span; the attempt after it did, and says so."""
+    every = [span for trace in traces for span in spans(trace)]
+    jobs = [{each["key"] for each in span["attributes"]} for span in every if span["name"] == "job"]
+    interrupted = sum("goodput.interrupted" in keys for keys in jobs)
+    return Check(
+        (len(jobs), interrupted) == (2, 1),
+        f"{len(every)} spans exported, {len(jobs)} of them jobs, {interrupted} of these interrupted",
+    )
 
 
 def arguments() -> argparse.Namespace:
@@ -184,10 +212,10 @@ def main() -> int:
     print(f"\n$ otel-goodput report {journal}\n\n{otel_goodput('report', journal)}")
     report = json.loads(otel_goodput("report", journal, "--json"))
     losses = [json.loads(line) for line in (directory / "losses.jsonl").read_text().splitlines()]
-    results = list(checks(report, first, second, losses))
+    traces = sorted(journal.rglob("traces-*.jsonl"))
+    results = [*checks(report, first, second, losses), check_traces(traces)]
     for check in results:
         print(f"{'ok  ' if check.holds else 'FAIL'}  {check.text}")
-    traces = sorted(journal.rglob("traces-*.jsonl"))
     print("\nThe traces as OTLP JSON, one file an attempt:", *map(str, traces), sep="\n  ")
     if not args.keep:
         shutil.rmtree(directory / "checkpoints")

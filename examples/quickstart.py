@@ -8,8 +8,8 @@ import numpy as np
 
 import otel_goodput as goodput
 
-directory = tempfile.mkdtemp(prefix="goodput-")
-goodput.configure("quickstart", directory=directory, exporters=["file"])
+directory = tempfile.TemporaryDirectory()
+goodput.configure("quickstart", directory=directory.name, exporters="none")
 
 
 @jax.jit
@@ -33,8 +33,9 @@ with goodput.job():
         error.block_until_ready()
         if step % 100 == 99:
             with goodput.checkpoint_save(step):
-                np.savez(f"{directory}/{step}.npz", **weights)
+                np.savez(f"{directory.name}/{step}.npz", **weights)
             print(f"step {step}  error {error:.4f}")
 
 print(goodput.report())
 goodput.shutdown()
+directory.cleanup()

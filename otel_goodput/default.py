@@ -55,8 +55,8 @@ def configure(
 ) -> Recorder | None:
     """Start recording; call it once, before training.
 
-    See :class:`~otel_goodput.runtime.Recorder` for the arguments. With `set_global` our providers become OpenTelemetry's
-    global ones. With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned.
+    See :class:`~otel_goodput.runtime.Recorder` for the arguments. With `set_global` our providers become
+    OpenTelemetry's global ones. With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned.
 
     Raises:
         ConfigurationError: an argument is wrong. (A wrong environment variable only warns.)
@@ -113,7 +113,9 @@ def flush(timeout: float | None = None) -> bool:
 
 
 def shutdown(timeout: float | None = None) -> None:
-    """End and mark what is open, export, write the journal, in at most `timeout` seconds. At exit this happens by itself."""
+    """End and mark what is open, export, write the journal, in at most `timeout` seconds. At exit this happens by
+    itself.
+    """
     if _recorder is not None:
         _recorder.shutdown(timeout)
 

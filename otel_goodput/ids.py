@@ -1,4 +1,6 @@
-"""Identities of traces and spans: deterministic where another process or the next attempt must name them, private elsewhere."""
+"""Identities of traces and spans: deterministic where another process or the next attempt must name them, private
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def job_span_id(run_id: str, attempt: int, process: int, life: int = 0) -> int:
 
 
 def summary_span_id(run_id: str, attempt: int, process: int, first: int, start: int) -> int:
-    """The ``steps`` span of the stretch from step `first` at `start` (ns): the same if it is exported again after a crash."""
+    """The ``steps`` span of the stretch from step `first` at `start` (ns): the same if it is exported again after a
+    crash.
+    """
     return _digest(_SPAN_BITS, "steps", run_id, attempt, process, first, start)
 
 
@@ -59,8 +63,8 @@ def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0)
 class PrivateIdGenerator(IdGenerator):
     """Random ids from a generator of our own.
 
-    The SDK's draws from the global ``random``: after ``random.seed(0)`` on every rank, all ranks use the same ids, and a
-    forked child repeats its parent's.
+    The SDK's draws from the global ``random``: after ``random.seed(0)`` on every rank, all ranks use the same ids, and
+    a forked child repeats its parent's.
     """
 
     def __init__(self) -> None:

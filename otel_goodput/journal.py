@@ -1,7 +1,7 @@
 """The writing side of the journal: records packed into a memory-mapped segment, without a system call or a wait.
 
-What was stored into the mapped page survives the death of the process. Everything slow, creating, sealing and compressing
-segments, is the :mod:`~otel_goodput.keeper`'s business on its own thread.
+What was stored into the mapped page survives the death of the process. Everything slow, creating, sealing and
+compressing segments, is the :mod:`~otel_goodput.keeper`'s business on its own thread.
 """
 
 from __future__ import annotations

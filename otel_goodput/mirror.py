@@ -1,7 +1,7 @@
 """A journal at a URL: a local spool that is copied up by the keeper's thread and copied down at the start.
 
-What was written since the last copy dies with the machine, not with the process: a restart on the same machine finds the
-spool.
+What was written since the last copy dies with the machine, not with the process: a restart on the same machine finds
+the spool.
 """
 
 from __future__ import annotations

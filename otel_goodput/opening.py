@@ -59,7 +59,8 @@ def open_journal(config: Config, clock: Clock) -> Opened:
                 break
         except OSError as error:
             logger.warning(
-                "the journal cannot be written to %s (%s): live figures go on, but a restart will not know of this attempt "
+                "the journal cannot be written to %s (%s): live figures go on, but a restart will not know of this "
+                "attempt "
                 "unless the place becomes writable; choose another with OTEL_GOODPUT_DIR",
                 run.path,
                 error.strerror or error,
@@ -70,8 +71,10 @@ def open_journal(config: Config, clock: Clock) -> Opened:
         if run_id == other:
             other += f"-{os.urandom(3).hex()}"
         logger.warning(
-            "run %r is being written by another living process (pid %s) as process %d; this one records its own run %r. "
-            "Give each process its index (JAX_PROCESS_ID, process_index=), or each run its own id (OTEL_GOODPUT_RUN_ID)",
+            "run %r is being written by another living process (pid %s) as process %d; this one records its own "
+            "run %r. "
+            "Give each process its index (JAX_PROCESS_ID, process_index=), or each run its own id "
+            "(OTEL_GOODPUT_RUN_ID)",
             run_id,
             run.lock(max(0, attempt - 1), process).holder() or "?",
             process,
@@ -115,7 +118,8 @@ def _say_what_was_before(run_id: str, restored: Restored, clock: Clock) -> None:
     ago = max(0.0, (clock() - restored.last_sign) / 1e9)
     if cursor.ended and cursor.clean:
         logger.warning(
-            "run %r had ended %s ago after %d attempt(s); this goes on with it as another one, and the time between counts as "
+            "run %r had ended %s ago after %d attempt(s); this goes on with it as another one, and the time "
+            "between counts as "
             "infrastructure recovery. For a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
             run_id,
             _spoken(ago),

@@ -1,7 +1,7 @@
 """The journal's wire format: fixed records of 32 bytes in segments with a header, little-endian, checksummed.
 
-A record is an :class:`~otel_goodput.accounting.events.Event` or one of the kinds below, which speak of the records and spans
-themselves. A reader skips what it cannot vouch for, so a segment may be cut or torn anywhere.
+A record is an :class:`~otel_goodput.accounting.events.Event` or one of the kinds below, which speak of the records and
+spans themselves. A reader skips what it cannot vouch for, so a segment may be cut or torn anywhere.
 """
 
 from __future__ import annotations

@@ -191,7 +191,8 @@ class Timeline:
             begin = Event(
                 start, ev.START, phase, key, interval.step, interval.flags, interval.device_end, interval.name
             )
-            # Ties: what ends later is the outer phase, a job is around all; a phase without length ends after its start.
+            # Ties: what ends later is the outer phase, a job is around all; a phase without length ends after its
+            # start.
             boundaries.append((attempt, start, _JOB_START if phase == rules.JOB else _START, -end, key, begin))
             if end != _OPEN:
                 order = (_JOB_END if phase == rules.JOB else _END) if end > start else _EMPTY_END

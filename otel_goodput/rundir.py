@@ -114,7 +114,9 @@ class RunDirectory:
             return []
 
     def segments(self, process: int = 0, attempt: int | None = None) -> list[SegmentFile]:
-        """Segments in use, in the order of attempt and number; what is foreign, torn in its head or unused is left out."""
+        """Segments in use, in the order of attempt and number; what is foreign, torn in its head or unused is left
+        out.
+        """
         found: dict[tuple[int, int], SegmentFile] = {}
         for path in self._files():
             match = _SEGMENT.search(path.name)

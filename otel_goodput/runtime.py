@@ -60,7 +60,8 @@ class Recorder(Phases[Any]):
 
     Args:
         job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
-        run_id: identity of the run over its restarts; by default ``OTEL_GOODPUT_RUN_ID``, else the scheduler's id of the
+        run_id: identity of the run over its restarts; by default ``OTEL_GOODPUT_RUN_ID``, else the scheduler's id of
+        the
             job, else the job name.
         directory: where the journal lives: a local directory or an fsspec URL; by default ``OTEL_GOODPUT_DIR``, else
             ``./goodput``.

@@ -1,7 +1,7 @@
 """Spans that cost little: steps and data loads come by the million and take a short way past the SDK.
 
-A :class:`FastSpan` is the context manager, the current span and the record of one phase at once. What is dear, identity,
-parent, attributes, the span to export, is made when somebody asks for it; most steps are never asked.
+A :class:`FastSpan` is the context manager, the current span and the record of one phase at once. What is dear,
+identity, parent, attributes, the span to export, is made when somebody asks for it; most steps are never asked.
 """
 
 from __future__ import annotations

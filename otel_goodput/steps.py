@@ -37,9 +37,9 @@ class Step(int):
 class Steps(Generic[T]):
     """Iterator of (step, batch).
 
-    A class and not a generator: a generator never sees the exception of the loop's body and would close the fatal step as
-    a healthy one. Here a step has completed when the next item is asked for; a step left by ``break`` or by an exception
-    has not.
+    A class and not a generator: a generator never sees the exception of the loop's body and would close the fatal step
+    as a healthy one. Here a step has completed when the next item is asked for; a step left by ``break`` or by an
+    exception has not.
     """
 
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int) -> None:

@@ -1,4 +1,6 @@
-"""The course of a run: which executions of steps are kept, which are lost, and what interrupted them (rules R4 to R6)."""
+"""The course of a run: which executions of steps are kept, which are lost, and what interrupted them (rules R4 to
+R6).
+"""
 
 from __future__ import annotations
 

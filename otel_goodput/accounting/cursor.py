@@ -1,7 +1,8 @@
 """The heart: a cursor that moves over the timeline and gives every nanosecond to its owner (rules R1 to R3).
 
 :class:`Cursor` takes events in the order of time and does constant work for each. It knows nothing of late events; the
-:class:`~otel_goodput.accounting.ledger.Ledger` puts them in order and asks clones of the cursor for provisional answers.
+:class:`~otel_goodput.accounting.ledger.Ledger` puts them in order and asks clones of the cursor for provisional
+answers.
 """
 
 from __future__ import annotations

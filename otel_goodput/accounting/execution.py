@@ -22,7 +22,8 @@ class Execution:
         failed: left early.
         doomed: the run has gone back before it since (rule R4): it is lost even if it completes.
         shares: own time by lens bit, ns; None while no lens has been open.
-        pieces: of what may be the first step of its stretch to complete: own time in order with the mask of open lenses.
+        pieces: of what may be the first step of its stretch to complete: own time in order with the mask of open
+        lenses.
         marked, parts: how much of it rolling windows have in closed buckets, and where.
     """
 

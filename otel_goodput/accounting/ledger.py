@@ -1,7 +1,7 @@
 """The ledger of one run: takes events as they come, late ones too, and answers at any moment.
 
-Events mostly arrive in the order of time. Two kinds do not: the end of a step on the device is learnt after the fact, and
-phases may be told with times of their own (backfill). So
+Events mostly arrive in the order of time. Two kinds do not: the end of a step on the device is learnt after the fact,
+and phases may be told with times of their own (backfill). So
 
 * what lies behind the *watermark*, the earliest dispatch of a step whose end is still open, is settled; the rest waits,
   and a question is answered by a clone of the settled cursor that runs through it;

@@ -1,7 +1,7 @@
 """Lenses: parts of the time line that are accounted on their own, exactly, beside the whole.
 
-An exclusion (rule R7) is a lens whose share is taken away; an exact window (rule R8) is a lens whose share is the answer.
-A lens is open or shut at any moment; what happens while it is open is counted in it as well.
+An exclusion (rule R7) is a lens whose share is taken away; an exact window (rule R8) is a lens whose share is the
+answer. A lens is open or shut at any moment; what happens while it is open is counted in it as well.
 """
 
 from __future__ import annotations

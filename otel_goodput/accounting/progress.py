@@ -1,8 +1,8 @@
 """Kept executions of steps, as a stack of increasing step numbers, in at most 16 bytes a step.
 
 Going back to step *n* pops every kept execution numbered *n* or higher (rule R4). The stack is persistent: sealed
-chunks are never written again, so :meth:`Progress.clone` costs a list copy and the ledger may answer "what if" questions
-on a clone.
+chunks are never written again, so :meth:`Progress.clone` costs a list copy and the ledger may answer "what if"
+questions on a clone.
 """
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ class Rolling:
         return self._begin + (self._open_id + 1) * self.resolution
 
     def last_boundary_before(self, time: int) -> int:
-        """The latest bucket edge before `time` if everything held would have rolled out of every window by then, else 0."""
+        """The latest bucket edge before `time` if everything held would have rolled out of every window by then, else
+        0.
+        """
         if time - self.boundary <= max(self.spans) + 2 * self.resolution:
             return 0
         return self._begin + (time - 1 - self._begin) // self.resolution * self.resolution
@@ -121,7 +123,9 @@ class Rolling:
         self._lows = [low + (low > index) for low in self._lows]
 
     def close(self, totals: Sequence[int], running: Iterable[Execution], length: int) -> None:
-        """The open bucket ends; `totals` are the ledger's so far, `running` the open executions, `length` the stack's."""
+        """The open bucket ends; `totals` are the ledger's so far, `running` the open executions, `length` the
+        stack's.
+        """
         bucket = self._since(totals, running)
         identity = self._open_id
         for execution in running:

@@ -100,7 +100,7 @@ class Execution:
     @property
     def completion(self) -> tuple[Any, ...]:
         """Sorts by completion; at the same instant the device's come before the host's, those of no length last."""
-        by_host = self.row.device_end is None or self.device_end < self.row.end
+        by_host = self.row.device_end is None or self.device_end <= self.row.end
         return (self.completed_at, self.completed_at == self.row.start, by_host, self.row.rank)
 
     @property
@@ -207,6 +207,7 @@ def split_lives(rows: list[Row], now: int) -> tuple[list[Life], bool]:
     for before, life in zip([None, *lives], lives, strict=False):
         life.last = life is lives[-1]
         life.begin = life.job_start
+        life.gap = (life.begin, life.begin)
         if before is not None:
             life.begin = max(life.job_start, before.end)
             life.gap = (before.end, life.begin)
@@ -344,9 +345,9 @@ def blocks(row: Row, attempt_rows: list[Row]) -> bool:
 
 def paint(life: Life, executions: list[Execution], attempt_rows: list[Row]) -> list[Piece]:
     """Cuts the life at every boundary and gives each piece to its owner."""
-    phases = [row for row in life.rows if row.kind != "step" and blocks(row, attempt_rows)]
+    phases = [row for row in attempt_rows if row.kind not in ("job", "step") and blocks(row, attempt_rows)]
     cuts = {life.begin, life.end}
-    for row in life.rows:
+    for row in attempt_rows:
         cuts.update(t for t in (row.start, row.end) if life.begin < t < life.end)  # type: ignore[misc]
     for e in executions:
         cuts.update(t for t in (e.device_begin, e.device_end) if life.begin < t < life.end)  # type: ignore[misc]
@@ -460,7 +461,8 @@ def slice_efficiency(lives: list[Life], spans: list[Span]) -> dict[str, float] |
     for life in lives:
         for row in life.rows:
             if row.kind == "slice_counts":
-                records.append((max(row.start, life.begin, records[-1][0] if records else 0), row))
+                # Not before what the lives before have had, whatever the clock says.
+                records.append((max(row.start, life.gap[0], records[-1][0] if records else row.start), row))
     stepping = available = weight = 0.0
     for (t, row), until in zip(records, [*(t for t, _ in records[1:]), OPEN], strict=False):
         ns = length(clip(t, until, spans))  # type: ignore[arg-type]
@@ -527,7 +529,7 @@ def account(
             pieces.append(Piece(*life.gap, "infrastructure_recovery"))
         same_attempt = [row for row in known if row.attempt == life.attempt]
         pieces += paint(life, [e for e in progress.executions if e.life is life], same_attempt)
-        for row in life.rows:
+        for row in same_attempt:
             if row.kind == "data_loading" and not blocks(row, same_attempt):
                 overlapped += max(0, int(min(row.end, life.end)) - max(row.start, life.begin))
     compiles = [row for row in known if row.kind == "compile"]

@@ -227,7 +227,7 @@ def runs(draw: Any, **options: Any) -> Rows:
     """The rows of one run, in no particular order."""
     trainer = Trainer(draw, **options)
     trainer.run()
-    return trainer.rows
+    return without_straddlers(trainer.rows)
 
 
 @st.composite
@@ -269,7 +269,7 @@ def chaos(draw: Any) -> Rows:
                 row["blocking"] = draw(st.booleans())
             rows.append(row)
         offset += draw(st.integers(10, 45))
-    return rows
+    return without_straddlers(rows)
 
 
 def with_jobs(rows: Rows, at: int | None) -> Rows:
@@ -279,6 +279,19 @@ def with_jobs(rows: Rows, at: int | None) -> Rows:
         if row["kind"] == "job" and not row.get("process") and (at is None or row["start_ns"] <= at)
     }
     return [row for row in rows if row["attempt"] in started]
+
+
+def without_straddlers(rows: Rows) -> Rows:
+    """The rows without steps that are open when a job starts: which life they belong to is anybody's guess."""
+    jobs = [row for row in rows if row["kind"] == "job"]
+    return [
+        row for row in rows
+        if row["kind"] != "step" or not any(
+            job["attempt"] == row["attempt"] and row["start_ns"] < job["start_ns"]
+            and (row["end_ns"] is None or max(row["end_ns"], row.get("device_end_ns", 0)) >= job["start_ns"])
+            for job in jobs
+        )
+    ]
 
 
 @st.composite
