@@ -91,7 +91,9 @@ class Account:
             if events:
                 self.ledger.feed(events)
             finished = self.ledger.take_finished()
-            phases = [self.phases.popleft() for _ in range(len(self.phases))]
+            phases = list(self.phases) if self.on_phases is not None else []
+            for _ in range(len(phases) or len(self.phases)):
+                self.phases.popleft()
         if finished and self.on_steps is not None:
             self.on_steps(finished)
         if phases and self.on_phases is not None:

@@ -1,4 +1,4 @@
-"""Configuration: what ``configure()`` was told, else the environment, else the default; and where each value is from."""
+"""Configuration: what ``configure()`` was told, else the environment, else the default; and where each is from."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ NAME_BYTES: Final = 192
 HOLE_NS: Final = 1_000_000_000
 
 _pack = BODY.pack
+_event = tuple.__new__  # an Event without the call of its constructor: this is done for every record
 
 
 class Segment:
@@ -197,7 +198,7 @@ class Journal:
                     if kind == ev.SLICES:
                         found.append(Event(moment, kind, 0, key, step, 0, flags))
                     else:
-                        found.append(Event(moment, kind, phase, key, step, flags & 0xFF, 0, names[name]))
+                        found.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
             segment.read += read
             if read:
                 segment.hole_since = 0

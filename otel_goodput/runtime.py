@@ -183,7 +183,8 @@ class Recorder(Phases[Any]):
         if config.leads:
             meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
             record = instruments.register(meter, self.totals, lambda: tracer.overhead, self._dropped)
-            account.on_steps, account.on_phases = record.steps, record.phases
+            if meter_provider is not None or self._readers or metric_readers:
+                account.on_steps, account.on_phases = record.steps, record.phases
         book = opened.restored.book.successor(self.attempt)
         self._owed: list[ReadableSpan] = []
         if opened.run is not None and exporting:

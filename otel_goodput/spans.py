@@ -92,27 +92,21 @@ class FastSpan(trace_api.Span):
     Setters follow OpenTelemetry's contract: they never raise and do nothing after the end.
     """
 
-    __slots__ = (
-        "_attributes",
-        "_blocking",
-        "_context",
-        "_end_at",
-        "_ended",
-        "_events",
-        "_keep",
-        "_key",
-        "_links",
-        "_name",
-        "_phase",
-        "_sampled",
-        "_start",
-        "_status",
-        "_token",
-        "_trace",
-        "_tracer",
-        "_within",
-        "step",
-    )
+    # What most spans never have stays with the class: an instance stores only what is its own.
+    _start = 0
+    _end_at: int | None = None
+    _ended = True  # until it is entered
+    _sampled = False
+    _keep = False
+    _key = 0
+    _name: str | None = None
+    _attributes: BoundedAttributes | None = None
+    _events: list[SpanEvent] | None = None
+    _links: list[Link] | None = None
+    _status = _UNSET
+    _context: SpanContext | None = None
+    _within: context_api.Context = _NO_CONTEXT
+    _token: Any = None
 
     def __init__(
         self, tracer: PhaseTracer, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
@@ -120,22 +114,11 @@ class FastSpan(trace_api.Span):
         self._tracer = tracer
         self._phase = phase
         self.step = step
-        self._sampled = False
         self._blocking = blocking
-        self._start = start or 0
-        self._end_at = end
-        self._ended = True  # until it is entered
-        self._keep = False
-        self._key = 0
-        self._name: str | None = None
-        self._attributes: BoundedAttributes | None = None
-        self._events: list[SpanEvent] | None = None
-        self._links: list[Link] | None = None
-        self._status = _UNSET
-        self._context: SpanContext | None = None
-        self._within: context_api.Context = _NO_CONTEXT
-        self._token: Any = None
-        self._trace = 0
+        if start is not None:
+            self._start = start
+        if end is not None:
+            self._end_at = end
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

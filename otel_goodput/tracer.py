@@ -90,6 +90,7 @@ class PhaseTracer:
         self.blocks = thread.blocks
         self.job_context: SpanContext = ids.job_span_context(run_id, attempt, process)
         self.open_spans: dict[int, FastSpan] = {}
+        self.open_step: FastSpan | None = None  # the latest, whatever the thread
         self.find: Callable[[], PhaseTracer | None] = lambda: None if self.closed else self
         self.closed = False
         self.thinner = Thinner()
@@ -109,10 +110,11 @@ class PhaseTracer:
         return FastSpan(self, rules.STEP, number, blocking, start, end)
 
     def load(self, start: int | None = None, end: int | None = None, blocking: bool | None = None) -> FastSpan:
-        """The span of a data load, not begun yet: for the step that it stands in or else for the next one."""
-        around = trace_api.get_current_span()
-        step = around.step if isinstance(around, FastSpan) else self._last_step + 1
-        return FastSpan(self, rules.DATA_LOADING, step, blocking, start, end)
+        """The span of a data load, not begun yet: for the step that is open or else for the next one."""
+        around = self.open_step
+        return FastSpan(
+            self, rules.DATA_LOADING, self._last_step + 1 if around is None else around.step, blocking, start, end
+        )
 
     def again(self, span: FastSpan) -> AbstractContextManager[trace_api.Span]:
         """A new span like one that was used as a decorator, of whoever records by now."""
@@ -134,14 +136,17 @@ class PhaseTracer:
         """A fast span begins: is it exported whatever happens in it? A load is along with its step."""
         if span.phase == rules.STEP:
             self._last_step = span.step
+            self.open_step = span
             return self.sampler.take(span.step)
-        around = trace_api.get_current_span()
-        return around.sampled if isinstance(around, FastSpan) else self.sampler.would_take(span.step)
+        around = self.open_step
+        return self.sampler.would_take(span.step) if around is None else around.sampled
 
     def exports(self, span: FastSpan, duration: int, failed: bool) -> tuple[bool, bool]:
         """Whether a fast span that took `duration` ns is exported, and whether because it was slow."""
         if span.phase != rules.STEP:
             return span.sampled or failed, False
+        if self.open_step is span:
+            self.open_step = None
         slow = self.sampler.slow(duration)
         if span.sampled or failed:
             return True, slow and not failed

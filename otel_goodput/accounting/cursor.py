@@ -118,7 +118,7 @@ class Cursor:
             self._spend_beside(spent)
 
     def _spend_beside(self, spent: int) -> None:
-        """What moves with time beside the owner's account: lenses, slices, overlapped loading, a first step's pieces."""
+        """What moves with time beside the owner's account: lenses, slices, overlapped loading, pieces."""
         owner = self._owner
         self.overlapped += len(self.loads) * spent
         mask = EXCLUDED if self.excluded else self.opened

@@ -36,7 +36,7 @@ class Life:
         return twin
 
     def compile(self, function: str) -> bool:
-        """A compilation is seen; returns whether it repeats one of the attempt (only functions with a name can tell)."""
+        """A compilation is seen; returns whether it repeats one of the attempt (if it has a name)."""
         self.compiles_seen = True
         again = function in self.compiled
         if function and not again:
