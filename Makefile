@@ -23,7 +23,7 @@ types: $(VENV)/.test
 	$(PY) -m mypy
 
 bench: $(VENV)/.bench  ## what it costs
-	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "$(PY) $$benchmark"; $(PY) $$benchmark; done
+	$(PY) -m benchmarks $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) demo-run goodput build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -142,7 +142,7 @@ def checks(report: dict[str, Any], first: Attempt, second: Attempt, losses: list
     apart = [abs(values[0] - values[1]) for values in by_step.values() if len(values) == 2]
     yield Check(
         len(by_step) == count and max(apart, default=0.0) < 1e-3,
-        f"{len(apart)} steps were done twice, with losses at most {max(apart, default=0.0):.1e} apart",
+        f"steps done twice: {len(apart)}, their losses at most {max(apart, default=0.0):.1e} apart",
     )
     final = [by_step[step][-1] for step in sorted(by_step)]
     few = max(1, min(10, count // 5))

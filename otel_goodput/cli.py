@@ -13,6 +13,7 @@ from typing import Any
 
 from otel_goodput.accounting.totals import NS
 from otel_goodput.errors import GoodputError
+from otel_goodput.printable import printable, without_credentials
 from otel_goodput.version import __version__
 
 
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (GoodputError, OSError, ValueError) as error:
-        print(f"otel-goodput: {error}", file=sys.stderr)
+        print(f"otel-goodput: {printable(without_credentials(str(error)))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -49,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(run=_report)
 
     replay = commands.add_parser("replay", help="account for a timeline: JSON lines, or a run's journal")
-    replay.add_argument("file", type=Path, help="a JSON-lines file (- for standard input), or a run's directory")
+    replay.add_argument(
+        "file", type=Path, help="a JSON-lines file (- for standard input), or a run's directory (unix seconds)"
+    )
     _add_questions(replay, "the timeline's seconds")
     replay.set_defaults(run=_replay)
 
@@ -95,11 +98,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_questions(parser: argparse.ArgumentParser, unit: str) -> None:
-    parser.add_argument("--at", type=float, default=None, metavar="T", help=f"the account as of T ({unit})")
+    parser.add_argument("--at", type=_moment, default=None, metavar="T", help=f"the account as of T ({unit})")
     parser.add_argument(
         "--window",
         nargs=2,
-        type=float,
+        type=_moment,
         action="append",
         default=[],
         metavar=("A", "B"),
@@ -108,7 +111,7 @@ def _add_questions(parser: argparse.ArgumentParser, unit: str) -> None:
     parser.add_argument(
         "--exclude",
         nargs=2,
-        type=float,
+        type=_moment,
         action="append",
         default=[],
         metavar=("A", "B"),
@@ -116,12 +119,30 @@ def _add_questions(parser: argparse.ArgumentParser, unit: str) -> None:
     )
     parser.add_argument(
         "--ideal-step-time",
-        type=float,
+        type=_positive,
         default=None,
         metavar="S",
         help="seconds of an ideal step, instead of the estimate",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _moment(text: str) -> float:
+    """A time in seconds that fits into 64 bits of ns."""
+    seconds = float(text)
+    if not abs(seconds) < 9e9:
+        raise ValueError(text)
+    return seconds
+
+
+def _positive(text: str) -> float:
+    seconds = _moment(text)
+    if seconds <= 0:
+        raise ValueError(text)
+    return seconds
+
+
+_moment.__name__, _positive.__name__ = "time in seconds", "positive number of seconds"  # as argparse names them
 
 
 def _ns(seconds: float) -> int:
@@ -161,9 +182,8 @@ def _replay(options: argparse.Namespace) -> int:
     if options.file.is_dir():
         options.directory, options.run_id, options.process = str(options.file), None, 0
         return _report(options)
-    path = Path("/dev/stdin") if str(options.file) == "-" else options.file
     totals = timeline_totals(
-        read_timeline(path),
+        read_timeline(None if str(options.file) == "-" else options.file),
         at=options.at,
         windows=options.window,
         exclusions=options.exclude,

@@ -117,7 +117,10 @@ def boolean(text: str) -> bool:
 
 
 def _windows(text: str) -> tuple[int, ...]:
-    return tuple(duration(part) for part in text.split(",") if part.strip())
+    spans = tuple(duration(part) for part in text.split(",") if part.strip())
+    if spans and min(spans) < NS:
+        raise ValueError(f"a rolling window is at least one second: {text!r}")
+    return spans
 
 
 def _sampling(text: str) -> int:
@@ -189,7 +192,7 @@ class _Reader:
 def _first_int(environ: Mapping[str, str], names: Sequence[str], default: int) -> int:
     for name in names:
         text = environ.get(name, "").strip()
-        if text.isdigit():
+        if text.isascii() and text.isdecimal():
             return int(text)
     return default
 
@@ -227,6 +230,11 @@ def read(
     count = (
         process_count if process_count is not None else _first_int(environ, PROCESS_COUNT_SOURCES, max(1, index + 1))
     )
+    if process_index is None and process_count is None and index >= count:
+        report_once(
+            "environment process", "process %d of %d cannot be; %d processes are assumed", index, count, index + 1
+        )
+        count = index + 1
     if index < 0 or count < 1 or index >= count or leader < 0:
         raise ConfigurationError(f"configure(): process {index} of {count} with leader {leader} cannot be")
     if ideal_step_time is not None and not 0 < ideal_step_time < 1e9:

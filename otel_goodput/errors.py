@@ -16,4 +16,12 @@ class JournalError(GoodputError):
 
 
 class PhaseError(GoodputError, ValueError):
-    """A phase is used wrongly: a step without a number, a negative number, an end before its start."""
+    """A phase is used wrongly: a step without a number, a negative number, a time that is no integer of ns.
+
+    Attributes:
+        phase: its name.
+    """
+
+    def __init__(self, phase: str, message: str) -> None:
+        super().__init__(message)
+        self.phase = phase

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from otel_goodput.errors import JournalError
 from otel_goodput.mirror import Mirror, open_filesystem
+from otel_goodput.printable import without_credentials
 from otel_goodput.rundir import RunDirectory, folder_name, runs
 
 
@@ -24,15 +25,16 @@ def found_runs(place: str, run_id: str | None = None) -> Iterator[list[RunDirect
         return
     with tempfile.TemporaryDirectory(prefix="otel-goodput-") as copy:
         filesystem, base = open_filesystem(place)
+        shown = without_credentials(place)
         try:
             names = [str(name).rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(base, detail=False)]
         except OSError as error:
-            raise JournalError(f"{place} cannot be read: {error}") from error
+            raise JournalError(f"{shown} cannot be read: {without_credentials(str(error))}") from error
         if run_id is not None:
             names = [name for name in names if name == folder_name(run_id)]
         for name in names:
             Mirror(place, RunDirectory(Path(copy) / name)).fetch()
-        yield _chosen([run for run in map(RunDirectory, sorted(Path(copy).iterdir())) if run.attempts()], run_id, place)
+        yield _chosen([run for run in map(RunDirectory, sorted(Path(copy).iterdir())) if run.attempts()], run_id, shown)
 
 
 def _chosen(found: list[RunDirectory], run_id: str | None, place: str) -> list[RunDirectory]:

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from otel_goodput.envvars import OTEL_GOODPUT_STRICT
+from otel_goodput.errors import PhaseError
 
 logger = logging.getLogger("otel_goodput")
 
@@ -36,6 +37,13 @@ def contain(site: str, error: BaseException) -> None:
         raise error
     if contained[site] == 1:
         logger.warning("%s failed; training goes on: %s", site, error, exc_info=error)
+
+
+def refuse(error: PhaseError) -> None:
+    """Wrong use of a phase: reported once for each phase, never fatal; raised if strict."""
+    if strict():
+        raise error
+    report_once(f"phase {error.phase}", "%s; this phase is not recorded", error)
 
 
 def report_once(site: str, message: str, *arguments: object) -> None:

@@ -121,12 +121,12 @@ class Journal:
 
     def append(self, kind: int, phase: int, flags: int, name: int, key: int, step: int, moment: int) -> None:
         """Record one happening at `moment` (ns). Neither waits nor enters the kernel."""
+        body = _pack(kind, phase, flags, name, key, step, moment)  # what cannot be packed must not take a place
         segment = self._segment
         place = next(segment.places)
         while place >= CAPACITY:
             segment = self.roll(segment)
             place = next(segment.places)
-        body = _pack(kind, phase, flags, name, key, step, moment)
         at = HEADER_SIZE + place * SIZE
         segment.buffer[at : at + SIZE] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from otel_goodput.errors import JournalError
 from otel_goodput.guard import report_once
 from otel_goodput.journal import Journal
+from otel_goodput.printable import without_credentials
 from otel_goodput.records import HEADER_SIZE, SIZE
 from otel_goodput.rundir import RunDirectory, write_privately
 
@@ -31,14 +32,15 @@ def open_filesystem(url: str) -> tuple[Any, str]:
     Raises:
         JournalError: fsspec or the scheme's package is missing, or the URL makes no sense.
     """
+    shown = without_credentials(url)
     try:
         import fsspec
     except ImportError as error:
-        raise JournalError(f"a journal at {url} needs fsspec: pip install 'otel-goodput[remote]'") from error
+        raise JournalError(f"a journal at {shown} needs fsspec: pip install 'otel-goodput[remote]'") from error
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise JournalError(f"the journal's URL {url} cannot be used: {error}") from error
+        raise JournalError(without_credentials(f"the journal's URL {url} cannot be used: {error}")) from None
     return filesystem, str(path)
 
 
@@ -66,7 +68,7 @@ class Mirror:
         self._sent: dict[str, tuple[int, int]] = {}
         self._live = ("", -1)
         self._due = 0.0
-        self.url = url
+        self.shown = without_credentials(url)
 
     def fetch(self) -> None:
         """Bring down what the spool does not have, such as the attempts of another machine.
@@ -101,11 +103,11 @@ class Mirror:
             self._send(journal)
         except Exception as error:  # every filesystem has errors of its own
             report_once(
-                f"journal upload {self.url}",
+                f"journal upload {self.shown}",
                 "the journal cannot be copied to %s: %s: %s. It stays in %s and is tried again",
-                self.url,
+                self.shown,
                 type(error).__name__,
-                error,
+                without_credentials(str(error)),
                 self._run.path,
             )
 

@@ -13,6 +13,7 @@ from otel_goodput.config import Config
 from otel_goodput.errors import JournalError
 from otel_goodput.journal import Journal, Segment
 from otel_goodput.mirror import Mirror, spool
+from otel_goodput.printable import without_credentials
 from otel_goodput.recovery import Restored, restore
 from otel_goodput.rundir import Lock, RunDirectory, folder_name
 
@@ -103,9 +104,9 @@ def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
     except Exception as error:  # every filesystem has errors of its own
         logger.warning(
             "the journal at %s cannot be read (%s: %s); what it holds is missing from the account",
-            config.directory,
+            without_credentials(config.directory),
             type(error).__name__,
-            error,
+            without_credentials(str(error)),
         )
         return None
     return mirror

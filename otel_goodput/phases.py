@@ -13,7 +13,7 @@ from opentelemetry.trace import INVALID_SPAN, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import contain, report_once, strict
+from otel_goodput.guard import contain, refuse
 from otel_goodput.semconv import (
     ELASTIC_WAITS,
     ERROR_TYPE,
@@ -45,17 +45,19 @@ def checked_step(step: SupportsIndex | None, phase: str) -> int:
     try:
         number = operator.index(step)  # type: ignore[arg-type]
     except TypeError:
-        raise PhaseError(f"{phase}() needs a step number, an int from 0, not {step!r}") from None
+        raise PhaseError(phase, f"{phase}() needs a step number, an int from 0, not {step!r}") from None
     if number < 0:
-        raise PhaseError(f"{phase}() needs a step number from 0, not {number}")
+        raise PhaseError(phase, f"{phase}() needs a step number from 0, not {number}")
     return number
 
 
-def refuse(error: PhaseError) -> None:
-    """Wrong use of a phase: reported, never fatal (raised where errors are strict)."""
-    if strict():
-        raise error
-    report_once(f"phase: {error}", "%s; this phase is not recorded", error)
+def checked_times(phase: str, *times: object) -> None:
+    """Raises:
+    PhaseError: one of `times` is neither None nor an integer of ns.
+    """
+    for time in times:
+        if time is not None and not isinstance(time, int):
+            raise PhaseError(phase, f"{phase}() takes times as integers of ns since the epoch, not {time!r}")
 
 
 class PhaseContext:
@@ -78,6 +80,7 @@ class PhaseContext:
             tracer = self._find()
             if tracer is None:
                 return self._yielded(None, INVALID_SPAN)
+            checked_times(self._phase, self._arguments.get("start_time"), self._arguments.get("end_time"))
             self._span = span = self._begin(tracer)
             self._token = context_api.attach(trace_api.set_span_in_context(span))
             return self._yielded(tracer, span)
@@ -120,11 +123,13 @@ class PhaseContext:
         if phase == Phase.CUSTOM:
             name = str(arguments["name"]).strip()
             if not name:
-                raise PhaseError("custom(name) needs a name")
+                raise PhaseError(phase, "custom(name) needs a name")
             attributes[GOODPUT_CUSTOM_NAME] = name
         elif phase == Phase.ELASTIC_WAIT:
             if arguments["name"] not in ELASTIC_WAITS:
-                raise PhaseError(f"elastic_wait() takes one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}")
+                raise PhaseError(
+                    phase, f"elastic_wait() takes one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}"
+                )
             attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
         if arguments.get("step") is not None:
             attributes[GOODPUT_STEP] = checked_step(arguments["step"], phase)
@@ -194,6 +199,7 @@ class FastContext(PhaseContext):
         arguments = self._arguments
         times = (arguments.get("start_time"), arguments.get("end_time"), arguments.get("blocking"))
         try:
+            checked_times(self._phase, *times[:2])
             if self._phase == Phase.STEP:
                 span = tracer.step(checked_step(arguments["step"], self._phase), *times)
             else:
@@ -300,11 +306,11 @@ class Phases(Generic[T]):
     ) -> FastSpan | PhaseContext:
         """A batch is fetched."""
         tracer = self._find()
-        if tracer is None:
+        if tracer is None or start_time is not None or end_time is not None:
             return FastContext(
                 self._find, Phase.DATA_LOADING, start_time=start_time, end_time=end_time, blocking=blocking
             )
-        return tracer.load(start_time, end_time, blocking)
+        return tracer.load(None, None, blocking)
 
     def step(
         self,
@@ -316,11 +322,11 @@ class Phases(Generic[T]):
     ) -> FastSpan | PhaseContext:
         """The training step numbered `step`, an int from 0."""
         tracer = self._find()
-        if tracer is None or step.__class__ is not int or step < 0:
+        if tracer is None or step.__class__ is not int or step < 0 or start_time is not None or end_time is not None:
             return FastContext(
                 self._find, Phase.STEP, step=step, start_time=start_time, end_time=end_time, blocking=blocking
             )
-        return tracer.step(step, start_time, end_time, blocking)
+        return tracer.step(step, None, None, blocking)
 
     def steps(self, batches: Iterable[T], *, start: int = 0) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 _HEARTBEAT: Final = "heartbeat"
 _SLICE_COUNTS: Final = "slice_counts"
 _OPEN: Final = NEVER
+_LATEST: Final = 4.6e9  # seconds; NEVER in ns is beyond
 
 Row = Mapping[str, Any]
 Window = tuple[float, float]
@@ -245,6 +248,11 @@ _UNSAID: Final = 1 << 8  # a data load of which nobody said whether it blocks
 
 
 def _ns(seconds: float) -> int:
+    """Raises:
+    ValueError: it is no time that fits into 64 bits of ns.
+    """
+    if not abs(seconds) < _LATEST:
+        raise ValueError(f"not a time: {seconds} s")
     return round(seconds * NS)
 
 
@@ -257,23 +265,24 @@ def _time_of(row: Row, name: str) -> int | None:
     return None if seconds is None else _ns(seconds)
 
 
-def read_timeline(path: Path) -> Iterator[Row]:
-    """Rows of a JSON-lines file.
+def read_timeline(path: Path | None) -> Iterator[Row]:
+    """Rows of a JSON-lines file; of standard input where there is no path.
 
     Raises:
         ValueError: a line is not a JSON object.
         OSError: the file cannot be read.
     """
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") if path is not None else nullcontext(sys.stdin.buffer) as lines:
+        source = path or "standard input"
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise ValueError(f"{path}: line {number} is not JSON: {error}") from error
+                raise ValueError(f"{source}: line {number} is not JSON: {error}") from error
             if not isinstance(row, dict):
-                raise ValueError(f"{path}: line {number} is not an object")
+                raise ValueError(f"{source}: line {number} is not an object")
             yield row
 
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.sdk.metrics import Histogram, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.util import types
 
 from otel_goodput import config as configuration
@@ -28,7 +28,7 @@ from otel_goodput.clock import anchored
 from otel_goodput.config import Config
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
-from otel_goodput.guard import contain
+from otel_goodput.guard import contain, report_once
 from otel_goodput.keeper import Keeper
 from otel_goodput.opening import Opened, open_journal
 from otel_goodput.phases import Phases
@@ -127,8 +127,7 @@ class Recorder(Phases[Any]):
         self._closing = threading.Lock()
         self._closed = False
         config = self.config
-        if config.windows and min(config.windows) < 1_000_000_000:
-            raise ConfigurationError("configure(): a rolling window is at least one second")
+        self._names: Sequence[str] = self._outlet_names()
         clock = anchored()
         opened: Opened = open_journal(config, clock)
         self.run_id = opened.run_id
@@ -146,7 +145,7 @@ class Recorder(Phases[Any]):
         job = ids.job_span_context(self.run_id, self.attempt, config.process_index)
         self._processor = PhaseSpanProcessor(account, thread, job.trace_id, job.span_id)
         exporting = [
-            BatchSpanProcessor(ReceiptExporter(outlet.span_exporter, account, number))
+            _batching(ReceiptExporter(outlet.span_exporter, account, number))
             for number, outlet in enumerate(self._outlets)
             if outlet.span_exporter is not None
         ]
@@ -212,7 +211,7 @@ class Recorder(Phases[Any]):
             grace_period_s=config.grace_period_s,
         )
         outlets = []
-        for name in self._names(directory):
+        for name in self._names:
             try:
                 outlet = open_outlet(name, surroundings)
             except OutletUnavailable as error:
@@ -225,7 +224,9 @@ class Recorder(Phases[Any]):
             outlets.append(outlet)
         return outlets
 
-    def _names(self, directory: Path | None) -> tuple[str, ...]:
+    def _outlet_names(self) -> tuple[str, ...]:
+        # Before anything is opened: a wrong name leaves nothing behind.
+        directory = Path(self.config.directory)
         setting = self.config.settings["OTEL_GOODPUT_EXPORTERS"]
         try:
             return resolve(self.config.exporters, os.environ, directory=directory)
@@ -238,9 +239,7 @@ class Recorder(Phases[Any]):
     def _provide_metrics(self, resource: Resource, more: Sequence[MetricReader]) -> MeterProvider:
         for outlet in self._outlets:
             if outlet.metric_exporter is not None:
-                self._readers.append(
-                    PeriodicExportingMetricReader(outlet.metric_exporter, export_interval_millis=outlet.interval_ms)
-                )
+                self._readers.append(_reading(outlet.metric_exporter, outlet.interval_ms))
         views = []
         if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
             views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
@@ -366,6 +365,22 @@ class Recorder(Phases[Any]):
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+
+def _batching(exporter: SpanExporter) -> BatchSpanProcessor:
+    try:
+        return BatchSpanProcessor(exporter)
+    except ValueError as error:
+        report_once("environment OTEL_BSP", "an OTEL_BSP_* variable is wrong, the defaults are used: %s", error)
+        return BatchSpanProcessor(exporter, 2048, 5_000, 512, 30_000)
+
+
+def _reading(exporter: MetricExporter, interval_ms: float | None) -> PeriodicExportingMetricReader:
+    try:
+        return PeriodicExportingMetricReader(exporter, export_interval_millis=interval_ms)
+    except ValueError as error:
+        report_once("environment OTEL_METRIC_EXPORT", "an OTEL_METRIC_EXPORT_* variable is wrong: %s", error)
+        return PeriodicExportingMetricReader(exporter, interval_ms or 60_000, 30_000)
 
 
 def _closer(each: SpanProcessor) -> Callable[[int], None]:

@@ -21,6 +21,10 @@ class Step(int):
 
     span: Span = INVALID_SPAN
 
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        # A copy is a number: checkpoint libraries copy and pickle what they are given.
+        return int, (int(self),)
+
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
         self.span.set_attribute(key, value)
 

@@ -48,6 +48,8 @@ def draw(
         step_time=_step_time(nets[-IDEAL_SAMPLE:]),
         at_risk=_at_risk(cursor, startups),
         recompilations=cursor.recompilations,
+        step_cadence=_cadence(cursor),
+        observed=cursor.course.observed,
         skewed_clocks=cursor.skewed,
         windows=[
             (start, end, _window(cursor, lens, startups))
@@ -122,6 +124,14 @@ def _at_risk(cursor: Cursor, startups: Startups) -> int:
         if stretch.first_index is not None and stretch.first_index >= cursor.course.safe:
             exposed -= excess - leading(stretch.pieces, excess, EXCLUDED)
     return exposed
+
+
+def _cadence(cursor: Cursor) -> float | None:
+    """Wall time from one step to the next in the latest stretch, ns; None where it has too few steps to tell."""
+    stretch = cursor.course.stretches[-1] if cursor.course.stretches else None
+    if stretch is None or stretch.high - stretch.low < 2:
+        return None
+    return (cursor.now - stretch.begin) / (stretch.high - stretch.low)
 
 
 def _step_time(nets: list[int]) -> StepTime | None:

@@ -22,6 +22,7 @@ class Course:
         executed, lost: completed executions; completed or interrupted ones that are lost.
         lost_time: own time of the lost ones, ns.
         interrupted: of that, what was in flight when the last life ended, ns.
+        observed: the device end of some step is known.
         last_step: number of the latest started step.
         safe: kept entries that the last durable checkpoint covers.
         saves: entries that a checkpoint not durable yet will cover, by the key of its phase.
@@ -42,6 +43,7 @@ class Course:
         self.lost_time = 0
         self.interrupted = 0
         self.last_step: int | None = None
+        self.observed = False
         self.safe = 0
         self.saves: dict[int, int] = {}
         self.attempts = 0
@@ -120,10 +122,11 @@ class Course:
             if self.attempts > 1 and self.history and self.history[-1].to_step is None:
                 self.history[-1].to_step = number
         if first or popped:
-            self.stretches.append(Stretch(life, len(self.progress)))
+            self.stretches.append(Stretch(life, len(self.progress), time))
         if self.running:
             for other in self.running.values():
                 other.doomed |= other.number >= number
+        self.observed |= device_end is not None
         execution = self.running[key] = Execution(number, key, time, self.stretches[-1], device_end)
         self.last_step = number
         return execution

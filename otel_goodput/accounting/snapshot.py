@@ -47,6 +47,7 @@ _COURSE: Final = (
     "lost_time",
     "interrupted",
     "last_step",
+    "observed",
     "safe",
     "attempts",
     "disruptions",

@@ -58,6 +58,7 @@ class Stretch:
     """Steps executed one after the other, from a start or a rollback to the next.
 
     Attributes:
+        begin: start of its first step, ns.
         low, high: the stretch's region of the kept stack.
         first_index: where its first completed step is kept, or None once it is lost.
         first_net: net time of its first completed step in ns, or None as long as none has completed.
@@ -66,10 +67,11 @@ class Stretch:
         lost: net times of the first lost steps other than the first completed one.
     """
 
-    __slots__ = ("_known", "first_index", "first_net", "first_start", "high", "life", "lost", "low", "pieces")
+    __slots__ = ("_known", "begin", "first_index", "first_net", "first_start", "high", "life", "lost", "low", "pieces")
 
-    def __init__(self, life: Life, low: int) -> None:
+    def __init__(self, life: Life, low: int, begin: int) -> None:
         self.life = life
+        self.begin = begin
         self.low = self.high = low
         self.first_net: int | None = None
         self.first_index: int | None = None
@@ -80,7 +82,7 @@ class Stretch:
 
     def clone(self, life: Life) -> Stretch:
         twin = Stretch.__new__(Stretch)
-        for name in ("low", "high", "first_net", "first_index", "first_start", "pieces", "_known"):
+        for name in ("begin", "low", "high", "first_net", "first_index", "first_start", "pieces", "_known"):
             setattr(twin, name, getattr(self, name))
         twin.life = life
         twin.lost = self.lost.copy()
@@ -144,11 +146,20 @@ class Stretch:
         return nets[:STARTUP_SAMPLE]
 
     def to_state(self) -> list[Any]:
-        return [self.low, self.high, self.first_net, self.first_index, self.first_start, self.pieces, self.lost]
+        return [
+            self.begin,
+            self.low,
+            self.high,
+            self.first_net,
+            self.first_index,
+            self.first_start,
+            self.pieces,
+            self.lost,
+        ]
 
     @classmethod
     def from_state(cls, state: list[Any], life: Life) -> Stretch:
-        stretch = cls(life, state[0])
-        _, stretch.high, stretch.first_net, stretch.first_index, stretch.first_start, pieces, stretch.lost = state
+        stretch = cls(life, state[1], state[0])
+        _, _, stretch.high, stretch.first_net, stretch.first_index, stretch.first_start, pieces, stretch.lost = state
         stretch.pieces = [(duration, mask) for duration, mask in pieces]
         return stretch

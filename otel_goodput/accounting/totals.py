@@ -96,6 +96,8 @@ class Totals:
     step_time: StepTime | None
     at_risk: int
     recompilations: int
+    step_cadence: float | None
+    observed: bool
     skewed_clocks: bool
     windows: Sequence[tuple[int, int, Partition]] = ()
     rolling: Sequence[tuple[int, Partition]] = ()
@@ -132,6 +134,8 @@ class Totals:
             "at_risk_s": self.at_risk / NS,
             "overlapped_data_loading_s": self.overlapped_data_loading / NS,
             "recompilations": self.recompilations,
+            "step_cadence_s": _seconds(self.step_cadence),
+            "observed_steps": self.observed,
             "skewed_clocks": self.skewed_clocks,
             "windows": [
                 {"start": start / NS, "end": end / NS, **partition.to_json()} for start, end, partition in self.windows

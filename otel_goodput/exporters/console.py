@@ -23,6 +23,7 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
 )
 
+from otel_goodput.printable import printable
 from otel_goodput.semconv import (
     AT_RISK,
     DISRUPTIONS,
@@ -228,7 +229,7 @@ def render(summary: Summary, columns: int | None = None) -> str:
     if summary.disruptions:
         tail.append(f"{summary.disruptions} disruption{'s' if summary.disruptions > 1 else ''}")
 
-    sources = [f"{_printable(source)} {_percent(share)}" for source, share in summary.badput[:SOURCES_SHOWN]]
+    sources = [f"{printable(source)} {_percent(share)}" for source, share in summary.badput[:SOURCES_SHOWN]]
     line = _line(head, sources, tail)
     if columns is None:
         return line
@@ -266,11 +267,6 @@ def duration(seconds: float) -> str:
     if seconds < 5970:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def _printable(text: str) -> str:
-    """A user's name must not move the cursor."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def width(text: str) -> int:

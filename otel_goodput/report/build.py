@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_goodput.accounting import Totals
 from otel_goodput.accounting.totals import NS
+from otel_goodput.errors import JournalError
 from otel_goodput.recovery import all_events, restore
 from otel_goodput.replay import account
 from otel_goodput.report import text
@@ -57,10 +58,15 @@ def of_run(
         windows, exclusions: (start, end) in ns; with these the whole journal is read.
         ideal_step_time: ns, instead of the estimate.
         process: whose journal.
+
+    Raises:
+        JournalError: that process left none.
     """
     identity = run.identity()
     whose = about(str(identity.get("run_id", run.path.name)), str(identity.get("job_name", "")))
     restored = restore(run, process)
+    if restored.attempt < 0:
+        raise JournalError(f"run {whose['run_id']!r}: process {process} left no journal")
     asked = at
     if asked is None:
         alive = restored.attempt >= 0 and run.alive(restored.attempt, process)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from otel_goodput.printable import printable
 from otel_goodput.semconv import Category
 
 # What to say of each source of badput: what it is, and what usually helps.
@@ -26,6 +27,9 @@ EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     Category.OTHER: ("in no phase at all", "open phases around what happens between the steps"),
 }
 _WIDTH: Final = 24
+# With fewer steps, or with steps that take more than this share of the time, nothing is suspected.
+DISPATCH_STEPS: Final = 20
+DISPATCH_SHARE: Final = 0.05
 
 
 def duration(seconds: float) -> str:
@@ -45,7 +49,7 @@ def duration(seconds: float) -> str:
 
 def render(report: Mapping[str, Any]) -> str:
     """The text of a report, from its JSON."""
-    return "\n".join(_lines(report)) + "\n"
+    return printable("\n".join(_lines(report)) + "\n")
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
@@ -131,12 +135,26 @@ def _steps(report: Mapping[str, Any]) -> Iterator[str]:
             f"max {duration(times['max_s'])}; ideal {duration(report['ideal_step_time_s'])}, "
             f"deviation {report['step_time_deviation_s'] * 1000:+.3g} ms"
         )
+    if dispatch_only(report):
+        yield (
+            "           steps are far shorter than the time from one to the next: if the loop does not wait for the "
+            "device,\n           this is the time of dispatching, and what waits is charged elsewhere; block on the step's "
+            "result in it"
+        )
     if report["recompilations"]:
         yield f"           {report['recompilations']} recompilations"
     yield f"  at risk  {duration(report['at_risk_s'])} of progress is newer than the last durable checkpoint"
     slices = report.get("slice_efficiency")
     if slices:
         yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
+
+
+def dispatch_only(report: Mapping[str, Any]) -> bool:
+    """Whether the steps' times look like those of asynchronous dispatch (see ACCOUNTING, "Device clock")."""
+    times, cadence = report.get("step_time"), report.get("step_cadence_s")
+    if not times or not cadence or report.get("observed_steps") or times["count"] < DISPATCH_STEPS:
+        return False
+    return bool(times["median_s"] < DISPATCH_SHARE * cadence)
 
 
 def _disruptions(report: Mapping[str, Any]) -> Iterator[str]:

@@ -38,7 +38,6 @@ class Row:
     kind: str
     start: int
     end: float
-    told_end: float  # the end that the timeline tells of, known at the query or not
     step: int | None
     name: str | None
     attempt: int
@@ -52,7 +51,7 @@ class Row:
     @property
     def rank(self) -> tuple[int, float, int]:
         """Sorts by start; of two that start together the one that ends later is the outer one and comes first."""
-        return (self.start, -self.told_end, self.order)
+        return (self.start, -self.end, self.order)
 
 
 @dataclass(eq=False)
@@ -99,9 +98,10 @@ class Execution:
 
     @property
     def completion(self) -> tuple[Any, ...]:
-        """Sorts by completion; at the same instant the device's come before the host's, those of no length last."""
+        """Sorts by completion; at the same instant the device's come before the host's, the inner before the outer."""
         by_host = self.row.device_end is None or self.device_end <= self.row.end
-        return (self.completed_at, self.completed_at == self.row.start, by_host, self.row.rank)
+        start, end, order = self.row.rank
+        return (self.completed_at, self.completed_at == start, by_host, -start, -end, -order)
 
     @property
     def completed(self) -> bool:
@@ -162,13 +162,13 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
         if row["kind"] in ("slice_counts", "heartbeat"):
             end = start
         read = Row(
-            kind=row["kind"], start=start, end=OPEN if end is None else end,
-            told_end=OPEN if end is None else end, step=step,
+            kind=row["kind"], start=start, end=OPEN if end is None else end, step=step,
             name=row.get("name"), attempt=row.get("attempt", 1), blocking=row.get("blocking"), device_end=device_end,
             active=row.get("active", 0), available=row.get("available", 0), total=row.get("total", 0), order=order,
         )
+        blocking = read.blocking if read.kind == "data_loading" else read.blocking is not False
         identity = (
-            read.kind, start, end, step, read.name, read.attempt, device_end, read.blocking,
+            read.kind, start, end, step, read.name, read.attempt, device_end, blocking,
             read.active, read.available, read.total,
         )
         found.setdefault(identity, read)
@@ -229,7 +229,8 @@ def find_executions(life: Life, device_free: float) -> list[Execution]:
     executions = []
     for row in life.rows:
         if row.kind == "step" and row.blocking is not False:
-            begin = end = row.start
+            begin: float = row.start
+            end: float = row.start
             if row.device_end is not None:
                 begin = max(device_free, row.start)
                 end = device_free = max(device_free, row.device_end)
@@ -421,7 +422,7 @@ def settle(execution: Execution) -> list[Piece]:
     return pieces
 
 
-# --- cuts and figures (R7, R8) ----------------------------------------------------------------------------------------
+# --- cuts and figures (R7, R8) --------------------------------------------------------------------------------------
 
 def subtract(spans: list[Span], holes: list[Span]) -> list[Span]:
     for low, high in holes:
@@ -570,7 +571,7 @@ def account(
         life = disruption.life
         wasted = [e for e in progress.executions if e.fate == "wasted_progress" and e.cause is disruption]
         return {
-            "attempt": lives.index(life) + 1 if life else None, "reason": disruption.reason,
+            "attempt": life.attempt if life else None, "reason": disruption.reason,
             "recovery_s": (life.gap[1] - life.gap[0]) / 1e9 if life else 0.0,
             "wasted_s": sum(length(clip(a, b, counted)) for e in wasted for a, b in e.own) / 1e9,
             "from_step": disruption.from_step, "to_step": disruption.to_step,

@@ -5,6 +5,7 @@ Times are small integers of ns, so that instants coincide often and every figure
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -227,7 +228,7 @@ def runs(draw: Any, **options: Any) -> Rows:
     """The rows of one run, in no particular order."""
     trainer = Trainer(draw, **options)
     trainer.run()
-    return without_straddlers(trainer.rows)
+    return without_strays(trainer.rows)
 
 
 @st.composite
@@ -269,7 +270,7 @@ def chaos(draw: Any) -> Rows:
                 row["blocking"] = draw(st.booleans())
             rows.append(row)
         offset += draw(st.integers(10, 45))
-    return without_straddlers(rows)
+    return without_strays(rows)
 
 
 def with_jobs(rows: Rows, at: int | None) -> Rows:
@@ -281,17 +282,20 @@ def with_jobs(rows: Rows, at: int | None) -> Rows:
     return [row for row in rows if row["attempt"] in started]
 
 
-def without_straddlers(rows: Rows) -> Rows:
-    """The rows without steps that are open when a job starts: which life they belong to is anybody's guess."""
+def without_strays(rows: Rows) -> Rows:
+    """The rows without steps outside the jobs of their attempt: which life those belong to is anybody's guess."""
     jobs = [row for row in rows if row["kind"] == "job"]
-    return [
-        row for row in rows
-        if row["kind"] != "step" or not any(
-            job["attempt"] == row["attempt"] and row["start_ns"] < job["start_ns"]
-            and (row["end_ns"] is None or max(row["end_ns"], row.get("device_end_ns", 0)) >= job["start_ns"])
-            for job in jobs
+
+    def strays(step: dict[str, Any]) -> bool:
+        end = math.inf if step["end_ns"] is None else max(step["end_ns"], step.get("device_end_ns", 0))
+        mine = [job for job in jobs if job["attempt"] == step["attempt"]]
+        before = [job for job in mine if job["start_ns"] <= step["start_ns"]]
+        return not before or any(job["start_ns"] > step["start_ns"] for job in mine) and (
+            any(job["start_ns"] > step["start_ns"] and job["start_ns"] <= end for job in mine)
+            or not any(job["end_ns"] is None or step["start_ns"] < job["end_ns"] for job in before)
         )
-    ]
+
+    return [row for row in rows if row["kind"] != "step" or not strays(row)]
 
 
 @st.composite

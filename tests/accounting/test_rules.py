@@ -29,7 +29,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
     return answer
 
 
-# --- R1 life ----------------------------------------------------------------------------------------------------------
+# --- R1 life --------------------------------------------------------------------------------------------------------
 
 def test_life_lasts_from_the_first_job_start_to_the_last_job_end(ask: Ask) -> None:
     answer = ask("job 10-40 / step 1 @12-20 / heartbeat @90")
@@ -55,6 +55,9 @@ def test_nothing_is_known_before_the_first_job_start(ask: Ask) -> None:
 
 def test_a_phase_opened_before_the_job_owns_from_the_job_start_on(ask: Ask) -> None:
     assert ask("init 0-14 / job 10-20")["seconds"] == {"accelerator_init": 4, "other": 6}
+    # So does a step, in later attempts as in the first.
+    text = "step 0 @0-12 / job 10-20\nattempt 2\nstep 1 @25-40 / job 30-40"
+    assert ask(text + SEEN)["seconds"] == {"productive": 12, "other": 8, "infrastructure_recovery": 10}
 
 
 def test_a_phase_that_outlasts_the_job_owns_to_the_job_end(ask: Ask) -> None:
@@ -63,7 +66,7 @@ def test_a_phase_that_outlasts_the_job_owns_to_the_job_end(ask: Ask) -> None:
     assert answer["steps"] == {"executed": 2, "kept": 2, "lost": 0}
 
 
-# --- R2 death ---------------------------------------------------------------------------------------------------------
+# --- R2 death -------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(
     "sign", ["heartbeat @26", "custom eval 26-", "load 3-26 async", "slices 4/4/4 @26", "save 21-26 async"]
@@ -100,7 +103,8 @@ def test_a_job_inside_the_job_is_ignored(ask: Ask) -> None:
 
 
 def test_a_start_before_the_last_sign_of_life_is_skew(ask: Ask) -> None:
-    answer = ask("job 0- / step 1 @10-40\nattempt 2\njob 35-80 / init 36-45 / step 2 @45-75 / step 3 @75-80" + SEEN)
+    second = "job 35-80 / init 36-45 / step 2 @45-75 / step 3 @75-80"
+    answer = ask(f"job 0- / step 1 @10-40 {SEEN}\nattempt 2\n{second} {SEEN}")
     assert answer["skewed_clocks"] is True
     assert answer["elapsed_s"] == 80
     # The second attempt counts from 40 on: what the first has had stays with it.
@@ -108,7 +112,7 @@ def test_a_start_before_the_last_sign_of_life_is_skew(ask: Ask) -> None:
     assert ask("job 0- / step 1 @10-40\nattempt 2\njob 40-60")["skewed_clocks"] is False
 
 
-# --- R3 owner ---------------------------------------------------------------------------------------------------------
+# --- R3 owner -------------------------------------------------------------------------------------------------------
 
 def test_elastic_reinit_comes_before_elastic_wait_and_both_before_all(ask: Ask) -> None:
     answer = ask("""
@@ -171,7 +175,7 @@ def test_a_reversed_end_counts_as_no_time(ask: Ask) -> None:
     assert answer["steps"] == {"executed": 2, "kept": 2, "lost": 0}
 
 
-# --- R4 fate ----------------------------------------------------------------------------------------------------------
+# --- R4 fate --------------------------------------------------------------------------------------------------------
 
 def test_a_restart_further_back_wastes_what_is_repeated(ask: Ask) -> None:
     answer = ask("""
@@ -228,7 +232,7 @@ def test_step_numbers_may_skip_and_start_anywhere(ask: Ask) -> None:
     assert (answer["max_productive_step"], answer["last_step"]) == (130, 130)
 
 
-# --- R5 start-up ------------------------------------------------------------------------------------------------------
+# --- R5 start-up ----------------------------------------------------------------------------------------------------
 
 def test_compilations_own_their_time_exactly(ask: Ask) -> None:
     answer = ask("""
@@ -309,7 +313,7 @@ def test_startup_is_taken_from_the_front_of_the_step(ask: Ask) -> None:
     assert windows[1]["seconds"] == {"program_startup": 15, "productive": 5}
 
 
-# --- R6 disruptions ---------------------------------------------------------------------------------------------------
+# --- R6 disruptions -------------------------------------------------------------------------------------------------
 
 def test_each_attempt_and_each_rollback_is_a_disruption(ask: Ask) -> None:
     answer = ask("""
@@ -334,7 +338,7 @@ def test_resuming_exactly_where_it_died_is_a_disruption(ask: Ask) -> None:
     assert answer["disruption_reasons"] == {"crash": 1}
 
 
-# --- R7 exclusions ----------------------------------------------------------------------------------------------------
+# --- R7 exclusions --------------------------------------------------------------------------------------------------
 
 def test_an_exclusion_is_cut_out_of_everything(ask: Ask) -> None:
     text = "job 0-40 / prep 0-10 / steps 0..5 @10 every 5"
@@ -359,7 +363,7 @@ def test_startup_is_measured_before_it_is_excluded(ask: Ask) -> None:
     assert answer["seconds"] == {"program_startup": 5, "productive": 25}
 
 
-# --- R8 windows -------------------------------------------------------------------------------------------------------
+# --- R8 windows -----------------------------------------------------------------------------------------------------
 
 def test_a_window_cuts_the_partition_to_its_part_of_the_life(ask: Ask) -> None:
     text = "job 10-60 / prep 10-20 / steps 0..3 @20 every 5 / step 4 @50-60"
@@ -389,7 +393,7 @@ def test_a_reversed_window_is_a_mistake(ask: Ask) -> None:
         ask("job 0-10", windows=[(5, 4)])
 
 
-# --- R9 duplicates and strangers --------------------------------------------------------------------------------------
+# --- R9 duplicates and strangers ------------------------------------------------------------------------------------
 
 def test_an_event_delivered_twice_counts_once(ask: Ask) -> None:
     text = "job 0-30 / steps 0..2 @0 every 10 / load 3-5 async / compile train 6-7 / step 3 @30-30"
@@ -402,7 +406,7 @@ def test_other_processes_never_enter(ask: Ask) -> None:
     assert ask(f"{strangers} / {text}") == ask(text)
 
 
-# --- the device clock -------------------------------------------------------------------------------------------------
+# --- the device clock -----------------------------------------------------------------------------------------------
 
 def test_the_device_works_off_what_the_host_dispatched(ask: Ask) -> None:
     # The host runs three steps ahead; the device needs 10 s for each and idles 4 s for the load before the last.
@@ -433,7 +437,7 @@ def test_device_time_is_cut_at_the_job_end(ask: Ask) -> None:
     assert answer["steps"]["kept"] == 2
 
 
-# --- derived figures --------------------------------------------------------------------------------------------------
+# --- derived figures ------------------------------------------------------------------------------------------------
 
 def test_at_risk_is_what_no_checkpoint_holds(ask: Ask) -> None:
     text = "job 0-40 / steps 0..3 @0 every 5 / save 20-22 / steps 4..5 @22 every 5 / step 6 @32-"

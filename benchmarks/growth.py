@@ -1,0 +1,201 @@
+"""What must not grow with the number of steps: the time of a metrics refresh, and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from benchmarks import rival, table
+from benchmarks.rounds import Samples, Worker, serve
+from benchmarks.table import Row
+
+STEP = 1_000_000_000  # ns from one step to the next
+WARM = 10_000  # steps before memory is looked at
+MEMORY_TARGET = 16 << 20
+RATIO_TARGET = 1.5
+TIME_TARGET = 1e-3
+RIVAL_MOST = 100_000  # steps; its refresh takes seconds beyond
+REFRESHED = {"totals": "`totals()`", "collect": "`get_metrics_data()` of a metric reader"}
+
+
+def resident() -> int | None:
+    """Bytes of memory that the process holds, what its allocator could give back aside; None where nobody tells."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, AttributeError, TypeError):
+        return None
+    import resource
+
+    return pages * resource.getpagesize()
+
+
+class Ours:
+    """A job of `steps` steps told with times of their own, a second each: rolling windows are as full as they get."""
+
+    def __init__(self, stack: ExitStack, steps: int) -> None:
+        import otel_goodput as goodput
+
+        self.reader = InMemoryMetricReader()
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="otel-goodput-bench-"))
+        recorder = stack.enter_context(
+            goodput.Recorder("benchmark", directory=directory, exporters="none", metric_readers=[self.reader])
+        )
+        self.recorder = recorder
+        self.growth: int | None = None
+        start = time.time_ns() - steps * STEP
+        stack.enter_context(recorder.job(start_time=start))
+        before = None
+        noise = 1
+        for number in range(steps):
+            if number == WARM:
+                self.collect()
+                before = resident()
+            at = start + number * STEP
+            noise = noise * 48271 % 2147483647
+            with recorder.data_loading(start_time=at + 10_000_000, end_time=at + 50_000_000 + noise % 10_000_000):
+                pass
+            with recorder.step(number, start_time=at + 60_000_000, end_time=at + 900_000_000 + noise % 90_000_000):
+                pass
+            if number % 1_000 == 999:
+                with recorder.checkpoint_save(number, start_time=at + 995_000_000, end_time=at + 999_000_000):
+                    pass
+        self.collect()
+        after = resident()
+        if before is not None and after is not None:
+            self.growth = after - before
+
+    def totals(self) -> None:
+        self.recorder.totals()
+
+    def collect(self) -> None:
+        self.reader.get_metrics_data()
+
+
+def _mean(act: Callable[[], None], times: int) -> float:
+    began = time.perf_counter()
+    for _ in range(times):
+        act()
+    return (time.perf_counter() - began) / times
+
+
+def main() -> None:
+    """Serves measurements of the job named on the command line: ours or the rival's, of so many steps."""
+    whose, steps = sys.argv[1], int(sys.argv[2])
+    with ExitStack() as stack:
+        if whose == "ours":
+            job = Ours(stack, steps)
+
+            def answer(times: int) -> dict[str, float]:
+                found = {"totals": _mean(job.totals, times), "collect": _mean(job.collect, times)}
+                return found if job.growth is None else {**found, "growth": job.growth}
+
+        else:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="otel-goodput-bench-"))
+            theirs = rival.Monitored(steps, directory, time.time())
+            theirs.refresh()
+
+            def answer(times: int) -> dict[str, float]:
+                spent = 0.0
+                for _ in range(times):
+                    theirs.record()
+                    spent += _mean(theirs.refresh, 1)
+                return {"rival": spent / times}
+
+        serve(answer)
+
+
+def measure(samples: Samples, *, fast: bool) -> list[Row]:
+    """Rounds over jobs of all sizes, each in a process that stays."""
+    sizes = (1_000, 20_000, 100_000) if fast else (1_000, 10_000, 100_000, 1_000_000)
+    rounds = 5 if fast else 15
+    growth: list[float] = []
+    with ExitStack() as stack:
+        ours = {size: stack.enter_context(Worker("growth", "ours", size)) for size in sizes}
+        theirs: dict[int, Worker] = {}
+        if rival.installed():
+            most = 20_000 if fast else RIVAL_MOST
+            theirs = {size: stack.enter_context(Worker("growth", "rival", size)) for size in sizes if size <= most}
+        for worker in (*ours.values(), *theirs.values()):
+            worker.ask(times=1)
+        for at in range(rounds):
+            for size, worker in ours.items():
+                found = worker.ask(times=30)
+                for kind in REFRESHED:
+                    samples.add(f"refresh {kind}: {size}", found[kind], loops=30)
+                if "growth" in found and size == sizes[-1]:
+                    growth.append(found["growth"])
+            for size, worker in theirs.items():
+                if at < 5:
+                    samples.add(f"refresh rival: {size}", worker.ask(times=1)["rival"])
+    rows = [row for kind, what in REFRESHED.items() for row in _refresh(samples, kind, what, sizes)]
+    rows += _rival(samples, [size for size in sizes if size in theirs])
+    return [*rows, _memory(samples, sizes[-1], growth[:1])]
+
+
+_REFRESH = "One metrics refresh after N steps"
+
+
+def _refresh(samples: Samples, kind: str, what: str, sizes: tuple[int, ...]) -> list[Row]:
+    rows: list[Row] = []
+    first, last = sizes[0], sizes[-1]
+    for size in sizes:
+        name = f"refresh {kind}: {size}"
+        ratios = samples.ratios(name, f"refresh {kind}: {first}")
+        middle, taken = sorted(ratios)[len(ratios) // 2], samples.median(name)
+        final = size == last
+        rows.append(
+            Row(
+                _REFRESH,
+                f"otel_goodput, {what}, {size:,} steps",
+                "1×" if size == first else table.compared(ratios),
+                table.seconds(taken),
+                f"< {RATIO_TARGET:g}×, < {table.seconds(TIME_TARGET)}" if final else "",
+                middle < RATIO_TARGET and taken < TIME_TARGET if final else None,
+            )
+        )
+    return rows
+
+
+def _rival(samples: Samples, sizes: list[int]) -> list[Row]:
+    if not sizes:
+        return [Row(_REFRESH, "ml-goodput-measurement", "", rival.MISSING)]
+    return [
+        Row(
+            _REFRESH,
+            f"ml-goodput-measurement, `get_job_goodput()`, {size:,} steps",
+            "1×"
+            if size == sizes[0]
+            else table.compared(samples.ratios(f"refresh rival: {size}", f"refresh rival: {sizes[0]}")),
+            table.seconds(samples.median(f"refresh rival: {size}")),
+        )
+        for size in sizes
+    ]
+
+
+def _memory(samples: Samples, steps: int, growth: list[float]) -> Row:
+    group, what = "Memory", f"growth from {WARM:,} to {steps:,} steps"
+    if not growth:
+        return Row(group, what, "", "this system does not tell")
+    samples.add("memory growth", growth[0], unit="byte")
+    return Row(
+        group,
+        what,
+        "",
+        table.mebibytes(growth[0]),
+        f"≤ {table.mebibytes(MEMORY_TARGET)} in 1,000,000",
+        growth[0] <= MEMORY_TARGET,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Listens to what is logged instead of letting it onto the screen, where it might show a secret."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Overheard(logging.Handler):
+    """Keeps warnings and errors, by the thread that logged them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: list[tuple[int, str]] = []
+        self._changing = threading.Lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._changing:
+            self._said.append((threading.get_ident(), record.getMessage()))
+
+    def take(self) -> list[str]:
+        """What this thread has logged since it asked last."""
+        mine = threading.get_ident()
+        with self._changing:
+            taken = [text for thread, text in self._said if thread == mine]
+            self._said = [one for one in self._said if one[0] != mine]
+        return taken
+
+
+@contextmanager
+def overheard() -> Iterator[Overheard]:
+    """Nothing is logged to anyone else meanwhile."""
+    root = logging.getLogger()
+    handlers, listener = root.handlers[:], Overheard()
+    root.handlers[:] = [listener]
+    try:
+        yield listener
+    finally:
+        root.handlers[:] = handlers

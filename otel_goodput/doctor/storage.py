@@ -1,0 +1,147 @@
+"""Whether the journal can be kept where it is to be, and what is there already."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from otel_goodput.config import Config
+from otel_goodput.deadline import close_all
+from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput.errors import JournalError
+from otel_goodput.mirror import open_filesystem, spool
+from otel_goodput.rundir import RunDirectory, folder_name, runs
+
+MIB: Final = 2**20
+SCARCE: Final = 1024 * MIB
+TOO_LITTLE: Final = 16 * MIB  # the journal takes 1 MiB at a time, and one ahead
+SHOWN: Final = 5  # runs looked at where it is not known which one is meant
+
+
+def local_base(config: Config) -> Path:
+    """The folder on this machine that holds the runs: of a journal at a URL, its spool."""
+    return (spool(config.directory) if config.remote else Path(config.directory).expanduser()).absolute()
+
+
+def check(config: Config, timeout_s: float) -> Iterator[Finding]:
+    """Whether the journal can be written."""
+    base = local_base(config)
+    if config.remote:
+        yield _remote(config.directory, timeout_s)
+    elif (base / "journal").is_dir():
+        yield Finding(
+            WARNING, "journal", f"{base} is the folder of one run: new runs go inside it",
+            "OTEL_GOODPUT_DIR is to be the folder that holds the runs",
+        )  # fmt: skip
+    yield _local(base, "the spool of the journal" if config.remote else "the journal")
+
+
+def _local(base: Path, thing: str) -> Finding:
+    place = base
+    while not _there(place) and place != place.parent:
+        place = place.parent
+    elsewhere = "choose another place with OTEL_GOODPUT_DIR"
+    try:
+        problem = _try(place)
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Finding(
+            PROBLEM, "journal", f"{thing} cannot be written to {base}: {error.strerror or error} ({place})",
+            f"make it writable, or {elsewhere}; without it a restart knows nothing of what came before",
+        )  # fmt: skip
+    room = f"{free / 2**30:.1f} GiB free" if free >= SCARCE else f"{free / MIB:.0f} MiB free"
+    if free < TOO_LITTLE:
+        return Finding(PROBLEM, "journal", f"{thing} has no room in {base}: {room}", f"free some, or {elsewhere}")
+    if free < SCARCE:
+        return Finding(WARNING, "journal", f"there is little room for {thing} in {base}: {room}", "free some")
+    if problem:
+        return Finding(WARNING, "journal", f"{thing} goes to {base}, but {problem}", elsewhere)
+    made = "" if place == base else ", made when a job starts"
+    return Finding(OK, "journal", f"{thing} goes to {base} ({room}{made})")
+
+
+def _there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder above it may not be entered
+        return False
+
+
+def _try(folder: Path) -> str:
+    """Do in `folder` what a journal does, with a file that has no name. Returns what there is to say against it.
+
+    Raises:
+        OSError: it cannot be done there.
+    """
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.truncate(mmap.PAGESIZE)
+        with mmap.mmap(file.fileno(), mmap.PAGESIZE) as page:
+            page[:1] = b"x"
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return "files cannot be locked there: see that one process at a time writes a run"
+    return ""
+
+
+def _remote(url: str, timeout_s: float) -> Finding:
+    try:
+        filesystem, path = open_filesystem(url)
+    except JournalError as error:
+        return Finding(
+            PROBLEM, "journal", f"{error}",
+            "until then the journal stays on this machine, and a restart on another one does not find it",
+        )  # fmt: skip
+    except Exception as error:  # every filesystem has errors of its own
+        return Finding(PROBLEM, "journal", f"{url} cannot be used: {_said(error)}", "see its credentials and options")
+    outcome: list[Exception | None] = []
+
+    def look() -> None:
+        try:
+            filesystem.ls(path, detail=False)
+        except FileNotFoundError:
+            pass  # made when a job starts
+        except Exception as error:
+            outcome.append(error)
+            return
+        outcome.append(None)
+
+    close_all([("journal", lambda _: look())], timeout_s)
+    if not outcome:
+        return Finding(PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "see the network to it")
+    if outcome[0] is not None:
+        return Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(outcome[0])}", "see its credentials")
+    return Finding(OK, "journal", f"{url} can be read (whether it can be written shows when a job starts)")
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def present(config: Config, run_id: str) -> tuple[list[RunDirectory], int]:
+    """The runs on this machine that concern the configuration, and how many more there are.
+
+    Where `run_id` is empty it is not known which run is meant: then these are the latest.
+    """
+    base = local_base(config)
+    if run_id:
+        run = RunDirectory(base / folder_name(run_id))
+        return ([run] if run.attempts() else []), 0
+    try:
+        found = sorted(runs(base), key=_age)
+    except (JournalError, OSError):
+        return [], 0
+    return found[:SHOWN], max(0, len(found) - SHOWN)
+
+
+def _age(run: RunDirectory) -> float:
+    try:
+        return time.time() - run.journal.stat().st_mtime
+    except OSError:
+        return float("inf")

@@ -1,0 +1,37 @@
+"""What every test stands on: strict errors, an environment of its own, no recorder left over from another test."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import context
+
+# Variables that change what we do: OpenTelemetry's, ours, and those that schedulers and launchers set.
+_PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_")
+_NAMES = ("JOBSET_NAME", "JOB_COMPLETION_INDEX", "RANK", "WORLD_SIZE")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing of the surroundings or of another test reaches this one, and errors of ours are raised."""
+    for name in list(os.environ):
+        if name.startswith(_PREFIXES) or name in _NAMES:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("OTEL_GOODPUT_STRICT", "1")
+    # Processes that a test starts find the package where this one has it.
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    token = context.attach(context.Context())
+    yield
+    context.detach(token)
+    default = sys.modules.get("otel_goodput.default")
+    if default is not None:
+        default.shutdown(0)
+        default._recorder = None
+    guard = sys.modules.get("otel_goodput.guard")
+    if guard is not None:
+        guard.contained.clear()

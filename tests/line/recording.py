@@ -1,0 +1,89 @@
+"""A recorder under test and everything that it left: spans, metrics, journal, report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_goodput import Recorder
+from otel_goodput.accounting import Event
+from otel_goodput.recovery import all_events
+from otel_goodput.report import of_run
+from otel_goodput.rundir import RunDirectory
+
+NS = 1_000_000_000
+
+
+@dataclass
+class Recording:
+    recorder: Recorder
+    exporter: InMemorySpanExporter
+    reader: InMemoryMetricReader
+    folder: Path
+
+    def spans(self, name: str | None = None) -> list[ReadableSpan]:
+        """Finished spans, of that name, in the order of their ends."""
+        return [span for span in self.exporter.get_finished_spans() if name is None or span.name == name]
+
+    def span(self, name: str) -> ReadableSpan:
+        (span,) = self.spans(name)
+        return span
+
+    def metrics(self) -> dict[str, Metric]:
+        """One collection."""
+        data = self.reader.get_metrics_data()
+        assert data is not None
+        return {
+            metric.name: metric
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+    def events(self) -> list[Event]:
+        """What the journal holds, read back from the disk."""
+        return list(all_events(RunDirectory(self.folder)))
+
+    def report(self) -> dict[str, Any]:
+        """The live answer."""
+        return self.recorder.report().to_json()
+
+    def report_on_disk(self, **questions: Any) -> dict[str, Any]:
+        """The answer from the journal."""
+        return of_run(RunDirectory(self.folder), **questions).to_json()
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def parent(span: ReadableSpan) -> int | None:
+    return span.parent.span_id if span.parent else None
+
+
+def identity(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.span_id
+
+
+def trace_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.trace_id
+
+
+def orphans(spans: Sequence[ReadableSpan]) -> list[ReadableSpan]:
+    """Spans whose parents were not exported."""
+    known = {(trace_of(span), identity(span)) for span in spans}
+    return [span for span in spans if span.parent and (span.parent.trace_id, span.parent.span_id) not in known]
+
+
+def sum_ns(report: dict[str, Any]) -> int:
+    """The categories' sum in whole ns."""
+    seconds = {name: value for name, value in report["seconds"].items() if name != "custom"}
+    return sum(round(value * NS) for value in (*seconds.values(), *report["seconds"].get("custom", {}).values()))
