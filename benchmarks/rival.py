@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-import datetime
+import datetime as dt
 import importlib.util
 from typing import Any
 
@@ -55,17 +55,17 @@ class Log:
     """The log as the calculator reads it, already in memory; answers like the service's filter on time."""
 
     def __init__(self) -> None:
-        self._times: list[datetime.datetime] = []
+        self._times: list[dt.datetime] = []
         self._entries: list[dict[str, Any]] = []
 
     def write_cloud_logging_entry(self, entry: dict[str, Any]) -> None:
         time = max(value for key, value in entry.items() if key.endswith("_time"))
-        self._times.append(datetime.datetime.fromtimestamp(time, datetime.timezone.utc))
+        self._times.append(dt.datetime.fromtimestamp(time, dt.timezone.utc))
         self._entries.append(entry)
 
     def read_cloud_logging_entries(
-        self, start_time: datetime.datetime | None = None, end_time: object = None, last_entry_info: object = None
-    ) -> tuple[list[dict[str, Any]], tuple[datetime.datetime, str]]:
+        self, start_time: dt.datetime | None = None, end_time: object = None, last_entry_info: object = None
+    ) -> tuple[list[dict[str, Any]], tuple[dt.datetime, str]]:
         first = 0 if start_time is None else bisect.bisect_right(self._times, start_time)
         return self._entries[first:], (self._times[-1], str(len(self._times)))
 
@@ -91,8 +91,8 @@ class Monitored:
             self.record()
         self._calculator = goodput.GoodputCalculator("benchmark", "benchmark", self._log, cache_dir=directory)
 
-    def _time(self, offset: float) -> datetime.datetime:
-        return datetime.datetime.fromtimestamp(self._at + offset, datetime.timezone.utc)
+    def _time(self, offset: float) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self._at + offset, dt.timezone.utc)
 
     def record(self) -> None:
         """One more step."""

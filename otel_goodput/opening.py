@@ -50,7 +50,7 @@ def open_journal(config: Config, clock: Clock) -> Opened:
         run = RunDirectory(base / folder_name(run_id))
         mirror = _mirror(config, run)
         restored = restore(run, process, config.windows)
-        attempt = max([restored.attempt, *run.attempts()], default=-1) + 1
+        attempt = max([restored.attempt, *run.attempts(process)], default=-1) + 1
         try:
             run.create({"run_id": run_id, "job_name": config.job_name, "created_at": clock() / 1e9})
             taken = _taken(run, attempt, process)

@@ -133,8 +133,10 @@ class PhaseContext:
             attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
         if arguments.get("step") is not None:
             attributes[GOODPUT_STEP] = checked_step(arguments["step"], phase)
-        if arguments.get("blocking") is not None:
-            attributes[GOODPUT_BLOCKING] = bool(arguments["blocking"])
+        blocking = arguments.get("blocking")
+        if blocking is not None or not tracer.blocks(None):
+            # Which thread it was does not show in a trace.
+            attributes[GOODPUT_BLOCKING] = bool(blocking)
         return tracer.start_span(name, attributes, arguments.get("start_time"))
 
     def _yielded(self, tracer: PhaseTracer | None, span: trace_api.Span) -> Any:
@@ -156,7 +158,8 @@ class PhaseContext:
 
 
 def _clean_exit(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code in (None, 0)
+    """Leaving by ``sys.exit(0)``, or because a generator was closed, is no failure."""
+    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 class JobContext(PhaseContext):

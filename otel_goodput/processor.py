@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from opentelemetry.context import Context
@@ -69,6 +70,7 @@ class PhaseSpanProcessor(SpanProcessor):
         self._open: dict[int, Span] = {}
         self._aside: set[int] = set()  # span ids of open phases that hold up nothing
         self._live = True
+        self.hold: Callable[[], object] = lambda: None  # told of every phase that begins, before it does
 
     @guarded(None)
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -86,6 +88,7 @@ class PhaseSpanProcessor(SpanProcessor):
                 "step number", "a %s span needs goodput.step, an int from 0, but has %r; it does not count", named, step
             )
             return
+        self.hold()
         if phase == rules.JOB:
             self._thread.identity = threading.get_ident()
         blocking = attributes.get(GOODPUT_BLOCKING)

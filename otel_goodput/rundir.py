@@ -99,11 +99,11 @@ class RunDirectory:
         """A mark that what an attempt owed has been exported by the command."""
         return self.journal / f"a{attempt:04d}-p{process:04d}.recovered"
 
-    def attempts(self) -> list[int]:
-        """Numbers of the attempts that left files, rising."""
+    def attempts(self, process: int) -> list[int]:
+        """Numbers of the attempts in which this process left files, rising."""
         found = set()
         for path in self._files():
-            if match := _SEGMENT.search(path.name):
+            if (match := _SEGMENT.search(path.name)) and int(match[2]) == process:
                 found.add(int(match[1]))
         return sorted(found)
 

@@ -177,6 +177,7 @@ class Recorder(Phases[Any]):
             StepSampler(config.step_sampling),
             config.own_traces,
         )
+        self._processor.hold = tracer.hold
         self._readers: list[MetricReader] = []
         self.meter_provider = meter_provider or self._provide_metrics(resource, metric_readers)
         if config.leads:

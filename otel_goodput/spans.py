@@ -65,6 +65,14 @@ def decorate(again: Callable[[], Any], function: F) -> F:
             with again():
                 return await function(*args, **kwargs)
 
+    elif inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                async for item in function(*args, **kwargs):
+                    yield item
+
     elif inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
@@ -94,6 +102,7 @@ class FastSpan(trace_api.Span):
 
     # What most spans never have stays with the class: an instance stores only what is its own.
     _start = 0
+    _start_at: int | None = None
     _end_at: int | None = None
     _ended = True  # until it is entered
     _sampled = False
@@ -116,7 +125,7 @@ class FastSpan(trace_api.Span):
         self.step = step
         self._blocking = blocking
         if start is not None:
-            self._start = start
+            self._start_at = start
         if end is not None:
             self._end_at = end
 
@@ -124,7 +133,7 @@ class FastSpan(trace_api.Span):
 
     def __enter__(self) -> FastSpan:
         try:
-            self.open(self._start or self._tracer.clock())
+            self.open(self._tracer.clock() if self._start_at is None else self._start_at)
         except Exception as error:
             contain("phase start", error)
         return self
@@ -132,6 +141,10 @@ class FastSpan(trace_api.Span):
     def open(self, start: int) -> None:
         """Begin at `start` (ns) and become the current span."""
         tracer = self._tracer
+        if self._key:
+            # Used again: what the first use has left behind is not the second's.
+            self._keep, self._status, self._context = False, _UNSET, None
+            self._attributes = self._events = self._links = None
         self._start = start
         self._key = key = tracer.new_key()
         self._sampled = sampled = tracer.takes(self)
@@ -152,10 +165,11 @@ class FastSpan(trace_api.Span):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if error is not None and kind is not None:
+            failed = kind is not None and not issubclass(kind, GeneratorExit)
+            if failed and error is not None and kind is not None:
                 self._fail(kind, error)
             end = self._end_at
-            self.close(self._tracer.clock() if end is None else end, kind is not None)
+            self.close(self._tracer.clock() if end is None else end, failed)
         except Exception as trouble:
             contain("phase end", trouble)
 
@@ -224,7 +238,7 @@ class FastSpan(trace_api.Span):
     @property
     def said(self) -> tuple[bool | None, int | None, int | None]:
         """What its user said: blocking, start and end (ns)."""
-        return self._blocking, self._start or None, self._end_at
+        return self._blocking, self._start_at, self._end_at
 
     @property
     def sampled(self) -> bool:

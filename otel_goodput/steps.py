@@ -48,9 +48,9 @@ class Steps(Generic[T]):
 
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int) -> None:
         self._tracer = tracer
-        self._batches: Iterator[T] = iter(batches)
         self._number = start
         self._step: FastSpan | None = None
+        self._batches: Iterator[T] = iter(batches)
 
     def __iter__(self) -> Steps[T]:
         return self
@@ -69,7 +69,7 @@ class Steps(Generic[T]):
             if self._step is not None:
                 self._step.close(now)
                 self._step = None
-            load = tracer.load()
+            load = tracer.load(step=number)
             load.open(now)
         except Exception as error:
             contain("steps", error)

@@ -109,12 +109,17 @@ class PhaseTracer:
         """The span of a step, not begun yet; times in ns."""
         return FastSpan(self, rules.STEP, number, blocking, start, end)
 
-    def load(self, start: int | None = None, end: int | None = None, blocking: bool | None = None) -> FastSpan:
-        """The span of a data load, not begun yet: for the step that is open or else for the next one."""
-        around = self.open_step
-        return FastSpan(
-            self, rules.DATA_LOADING, self._last_step + 1 if around is None else around.step, blocking, start, end
-        )
+    def load(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        blocking: bool | None = None,
+        step: int | None = None,
+    ) -> FastSpan:
+        """The span of a data load, not begun yet: for `step`, else for the one that is open, else for the next one."""
+        if step is None:
+            step = self._last_step + 1 if self.open_step is None else self.open_step.step
+        return FastSpan(self, rules.DATA_LOADING, step, blocking, start, end)
 
     def again(self, span: FastSpan) -> AbstractContextManager[trace_api.Span]:
         """A new span like one that was used as a decorator, of whoever records by now."""
@@ -144,6 +149,8 @@ class PhaseTracer:
     def exports(self, span: FastSpan, duration: int, failed: bool) -> tuple[bool, bool]:
         """Whether a fast span that took `duration` ns is exported, and whether because it was slow."""
         if span.phase != rules.STEP:
+            if failed:
+                self.hold()
             return span.sampled or failed, False
         if self.open_step is span:
             self.open_step = None
@@ -207,13 +214,27 @@ class PhaseTracer:
         """A span of the SDK, under the current one or else under the job."""
         around = trace_api.get_current_span()
         context = None
+        step = self.hold()
+        if step is not None and step.step >= 0:
+            attributes.setdefault(GOODPUT_STEP, step.step)
         if isinstance(around, FastSpan):
             around.keep()
-            if GOODPUT_STEP not in attributes and around.step >= 0:
-                attributes[GOODPUT_STEP] = around.step
-        elif not around.get_span_context().is_valid:
-            context = trace_api.set_span_in_context(trace_api.NonRecordingSpan(self.job_context))
+        else:
+            parent = around.get_span_context()
+            if not parent.is_valid:
+                context = trace_api.set_span_in_context(trace_api.NonRecordingSpan(self.job_context))
+            elif step is not None and not parent.trace_flags.sampled:
+                # The span between was thinned out with its step before that turned out to be worth keeping.
+                context = trace_api.set_span_in_context(step)
         return self.tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
+
+    def hold(self) -> FastSpan | None:
+        """Something worth seeing happens, here and now: the step that holds it, if any, is exported along with it."""
+        step = self.open_step
+        if step is None or not self.blocks(None):
+            return None
+        step.keep()
+        return step
 
     # --- background ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from otel_goodput import records
@@ -111,7 +112,7 @@ def measured_pace(run: RunDirectory, process: int, attempt: int) -> Pace | None:
                 starts.append((record.step, record.time))
             elif record.kind == ev.END and record.key in begun and not record.flags & ev.FAILED:
                 spans.append(record.time - begun.pop(record.key)[1])
-    gaps = [later - earlier for (n, earlier), (m, later) in zip(starts, starts[1:], strict=False) if m == n + 1]
+    gaps = [later - earlier for (n, earlier), (m, later) in pairwise(starts) if m == n + 1]
     if len(spans) < ENOUGH or len(gaps) < ENOUGH:
         return None
     return Pace(statistics.median(spans), statistics.median(gaps))

@@ -26,7 +26,7 @@ PACKAGES: Final = (
 
 
 class InForce(NamedTuple):
-    """The configuration that a process started here would have; `run_id` is empty where only the job's code knows it."""
+    """The configuration that a job started here would have; `run_id` is empty where only its code knows it."""
 
     config: Config
     run_id: str

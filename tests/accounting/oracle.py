@@ -98,10 +98,10 @@ class Execution:
 
     @property
     def completion(self) -> tuple[Any, ...]:
-        """Sorts by completion; at the same instant the device's come before the host's, the inner before the outer."""
+        """Sorts by completion; at the same instant the device's come first, in turn, then the host's from within."""
         by_host = self.row.device_end is None or self.device_end <= self.row.end
-        start, end, order = self.row.rank
-        return (self.completed_at, self.completed_at == start, by_host, -start, -end, -order)
+        turn = tuple(-r for r in self.row.rank) if by_host else self.row.rank
+        return (self.completed_at, self.completed_at == self.row.start, by_host, turn)
 
     @property
     def completed(self) -> bool:

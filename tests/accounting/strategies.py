@@ -48,7 +48,7 @@ class Trainer:
         self.observed = self.chance(3) if observed is None else observed
         self.compiles = self.chance(3)
         self.rows: Rows = []
-        self.now = draw(st.integers(0, 20))
+        self.now = draw(st.integers(1, 20))
         self.attempt = draw(st.sampled_from((1, 1, 1, 3)))
         self.device_free = 0
         self.step = draw(st.sampled_from((0, 0, 0, 1, 7)))
@@ -133,7 +133,7 @@ class Trainer:
         if last is not None and not self.chance(6):
             self.device_free = max(self.device_free, start) + self.pick(0, 8)
             if self.chance(12):
-                self.device_free += self.pick(-12, 12)
+                self.device_free = max(1, self.device_free + self.pick(-12, 12))
             row["device_end_ns"] = self.device_free
             if self.chance(3):
                 self.now = max(self.now, self.device_free)
@@ -197,7 +197,7 @@ class Trainer:
             self.life(last=number == lives - 1)
             self.attempt += self.draw(st.sampled_from((1, 1, 1, 2, 0)))
             if not self.clean and self.chance(10):
-                self.now = max(0, self.now - self.pick(0, 12))  # the other machine's clock is behind
+                self.now = max(1, self.now - self.pick(0, 12))  # the other machine's clock is behind
             else:
                 self.now = max(self.now, self.device_free) + self.pick(0, 12)
             self.device_free = 0
@@ -249,7 +249,7 @@ def disturbed_runs(draw: Any) -> Rows:
 def chaos(draw: Any) -> Rows:
     """Phases at random: concurrent steps, crossing phases, everything open or reversed."""
     rows: Rows = []
-    offset = 0
+    offset = 1
     for attempt in range(1, draw(st.integers(1, 3)) + 1):
         time = st.integers(offset, offset + 30)
         start = draw(st.integers(offset, offset + 8))
@@ -290,10 +290,9 @@ def without_strays(rows: Rows) -> Rows:
         end = math.inf if step["end_ns"] is None else max(step["end_ns"], step.get("device_end_ns", 0))
         mine = [job for job in jobs if job["attempt"] == step["attempt"]]
         before = [job for job in mine if job["start_ns"] <= step["start_ns"]]
-        return not before or any(job["start_ns"] > step["start_ns"] for job in mine) and (
-            any(job["start_ns"] > step["start_ns"] and job["start_ns"] <= end for job in mine)
-            or not any(job["end_ns"] is None or step["start_ns"] < job["end_ns"] for job in before)
-        )
+        after = [job for job in mine if job["start_ns"] > step["start_ns"]]
+        inside = any(job["end_ns"] is None or step["start_ns"] < job["end_ns"] for job in before)
+        return not before or any(job["start_ns"] <= end for job in after) or (bool(after) and not inside)
 
     return [row for row in rows if row["kind"] != "step" or not strays(row)]
 

@@ -38,10 +38,9 @@ class Recording:
     def metrics(self) -> dict[str, Metric]:
         """One collection."""
         data = self.reader.get_metrics_data()
-        assert data is not None
         return {
             metric.name: metric
-            for resource in data.resource_metrics
+            for resource in (data.resource_metrics if data is not None else ())
             for scope in resource.scope_metrics
             for metric in scope.metrics
         }

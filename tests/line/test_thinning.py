@@ -226,13 +226,13 @@ def test_a_compilation_seen_by_a_span_keeps_its_step(recording: Recording, told:
 
 def test_summaries(recording: Recording, told: Told, base: int) -> None:
     with goodput.job(start_time=base, end_time=base + 100 * NS):
-        told.steps(0, FIRST)
-        lengths = [(10 + (number * 37) % 11) * MS for number in range(1, 100)]
-        begin = told.now
-        for number, length in enumerate(lengths, 101):
+        lengths = [(10 + (number * 37) % 11) * MS for number in range(200)]
+        for number, length in enumerate(lengths):
             with goodput.step(number, **told.times(length)):
                 pass
-        end = told.now
+    lengths = lengths[101:]
+    end = told.now
+    begin = end - sum(lengths)
     goodput.shutdown()
     (summary,) = recording.spans("steps")
     rising = sorted(lengths)

@@ -1,0 +1,104 @@
+"""Where OTLP goes, and whether anything is there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from otel_goodput.exporters.otlp import GRPC, HTTP, protocol
+
+_DEFAULTS: Final = {GRPC: "http://localhost:4317", HTTP: "http://localhost:4318"}
+_USUAL: Final = {4317: GRPC, 4318: HTTP}
+
+
+class Endpoint(NamedTuple):
+    """Where one signal goes: over which wire, to which URL as configured."""
+
+    signal: str
+    wire: str
+    url: str
+
+    def __str__(self) -> str:
+        return f"{self.url} ({self.wire})"
+
+    def address(self) -> tuple[str, int] | None:
+        """Host and port to connect to; None where the URL is of another kind (``unix:``, ``dns:``) or behind a proxy.
+
+        Raises:
+            ValueError: it is no URL.
+        """
+        url = self.url if "://" in self.url else f"//{self.url}"
+        parts = urlsplit(url)
+        # "host:4317", which gRPC takes too, reads as the scheme "host" where it has no //.
+        if parts.scheme not in ("", "http", "https") or not parts.netloc or self.url.startswith("unix:"):
+            if self.wire == GRPC:
+                return None
+            raise ValueError("it needs http:// or https://")
+        if not parts.hostname:
+            raise ValueError("it names no host")
+        if self.wire == HTTP and not parts.scheme:
+            raise ValueError("it needs http:// or https://")
+        if self._proxied(parts.scheme, parts.hostname):
+            return None
+        return parts.hostname, parts.port or (80 if self.wire == HTTP and parts.scheme == "http" else 443)
+
+    def _proxied(self, scheme: str, host: str) -> bool:
+        proxies = getproxies()
+        used = ("grpc", "https", "http") if self.wire == GRPC else (scheme, "all")
+        return any(name in proxies for name in used) and not proxy_bypass(host)
+
+    def advice(self, failure: str) -> str:
+        """What may help against `failure`, the exporter's own words."""
+        upper = self.signal.upper()
+        for signs, advice in (
+            (("UNIMPLEMENTED",), f"point OTEL_EXPORTER_OTLP_{upper}_ENDPOINT at a receiver that takes {self.signal}"),
+            (
+                ("UNAUTHENTICATED", "PERMISSION_DENIED", "401", "403"),
+                "give it the credentials that it asks for (OTEL_EXPORTER_OTLP_HEADERS)",
+            ),
+            (("404",), f"OTEL_EXPORTER_OTLP_ENDPOINT is the base URL, to which /v1/{self.signal} is added"),
+        ):
+            if any(sign in failure for sign in signs):
+                return advice
+        usual = _USUAL.get(_port(self.url), self.wire)
+        if usual != self.wire:
+            return f"this port usually takes {usual}: set OTEL_EXPORTER_OTLP_PROTOCOL={usual}"
+        if self.wire == GRPC and "://" not in self.url:
+            return "without http:// the connection is encrypted: write http:// if the receiver does not use TLS"
+        return f"see that an OTLP receiver listens there, for {self.wire}"
+
+
+def _port(url: str) -> int:
+    try:
+        return urlsplit(url if "://" in url else f"//{url}").port or 0
+    except ValueError:
+        return 0
+
+
+def endpoint(environ: Mapping[str, str], signal: str) -> Endpoint:
+    """Where `signal`, ``traces`` or ``metrics``, goes by the standard variables."""
+    wire = protocol(environ, signal)
+    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "").strip()
+    common = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or _DEFAULTS[wire]
+    # Over HTTP the common one is a base, and a signal's own is taken as it is.
+    added = f"{common.rstrip('/')}/v1/{signal}" if wire == HTTP else common
+    return Endpoint(signal, wire, own or added)
+
+
+def connect(address: tuple[str, int], timeout_s: float) -> str:
+    """Open a connection and close it. Returns what is wrong, empty where nothing is."""
+    host, port = address
+    try:
+        socket.create_connection(address, timeout=timeout_s).close()
+    except socket.gaierror as error:
+        return f"the name {host} cannot be resolved ({error.strerror})"
+    except ConnectionRefusedError:
+        return f"nothing listens at {host}:{port}"
+    except TimeoutError:
+        return f"{host}:{port} does not answer within {timeout_s:g} s"
+    except OSError as error:
+        return f"{host}:{port} cannot be reached ({error.strerror or error})"
+    return ""

@@ -1,0 +1,288 @@
+"""Who is who: ids that follow from run and attempt, links between attempts, resources, several recorders in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+
+import otel_goodput as goodput
+from otel_goodput import Recorder
+from otel_goodput.ids import attempt_trace_id, job_span_id
+
+from .recording import Recording, attributes, identity, orphans, parent, trace_of
+
+PROCESS = """
+import json, os, sys
+import otel_goodput as goodput
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+spans = InMemorySpanExporter()
+recorder = goodput.configure("job", run_id="run", exporters="none", span_processors=[SimpleSpanProcessor(spans)],
+                             **json.loads(sys.argv[1]))
+with goodput.job():
+    with goodput.step(0), goodput.custom("eval"):
+        pass
+goodput.shutdown()
+print(json.dumps([
+    dict(name=s.name, trace=s.context.trace_id, key=s.context.span_id, parent=s.parent and s.parent.span_id,
+         links=[[l.context.trace_id, l.context.span_id] for l in s.links], resource=dict(s.resource.attributes))
+    for s in spans.get_finished_spans()
+]))
+"""
+
+
+def spans_of_process(**options: Any) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESS, json.dumps(options)], capture_output=True, text=True, check=True, timeout=60
+    )
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def test_the_processes_of_an_attempt_share_one_trace(tmp_path: Path) -> None:
+    """Without talking to each other: each on a machine of its own, none with a directory that another sees."""
+    found = [
+        spans_of_process(directory=str(tmp_path / f"host {index}"), process_index=index, process_count=3)
+        for index in range(3)
+    ]
+    spans = [span for process in found for span in process]
+    assert {span["trace"] for span in spans} == {attempt_trace_id("run", 0)}
+    assert len({span["key"] for span in spans}) == len(spans) == 9
+    jobs = [next(span for span in process if span["name"] == "job") for process in found]
+    assert [job["key"] for job in jobs] == [job_span_id("run", 0, index) for index in range(3)]
+    assert [job["parent"] for job in jobs] == [None, jobs[0]["key"], jobs[0]["key"]], "the leader's is the root"
+    assert [job["resource"]["goodput.process.index"] for job in jobs] == [0, 1, 2]
+    assert {job["resource"]["goodput.process.count"] for job in jobs} == {3}
+    assert len({job["resource"]["service.instance.id"] for job in jobs}) == 3
+
+
+def test_processes_that_share_a_directory_share_their_attempts(record: Callable[..., Recording]) -> None:
+    """Ranks on one host, or a directory on a network: they start one after the other and live at the same time."""
+    for attempt in range(3):
+        together = [record(make=Recorder, process_index=index, process_count=3) for index in range(3)]
+        assert [recording.recorder.attempt for recording in together] == [attempt] * 3
+        assert {recording.recorder.run_id for recording in together} == {"run"}
+        for recording in together:
+            with recording.recorder.job(), recording.recorder.step(attempt):
+                pass
+        spans = [span for recording in together for span in recording.spans()]
+        assert {trace_of(span) for span in spans} == {attempt_trace_id("run", attempt)}
+        assert not orphans(spans)
+        for recording in together:
+            recording.recorder.shutdown()
+    assert together[0].report_on_disk()["attempts"] == 3
+    assert together[0].report_on_disk()["steps"] == {"executed": 3, "kept": 3, "lost": 0}, "of the leader alone"
+
+
+def test_ids_differ_between_runs_attempts_and_processes() -> None:
+    traces = {attempt_trace_id(run, attempt) for run in ("a", "b", "a1", "") for attempt in range(12)}
+    assert len(traces) == 48 and all(0 < trace_id < 1 << 128 for trace_id in traces)
+    jobs = {job_span_id(run, attempt, index) for run in ("a", "a1") for attempt in range(12) for index in range(12)}
+    assert len(jobs) == 288 and all(0 < job < 1 << 64 for job in jobs)
+
+
+def test_attempts_are_linked(record: Callable[..., Recording]) -> None:
+    jobs = []
+    for attempt in range(3):
+        recording = record()
+        assert recording.recorder.attempt == attempt
+        with goodput.job():
+            pass
+        jobs.append(recording.span("job"))
+        goodput.shutdown()
+    assert len({trace_of(job) for job in jobs}) == 3
+    for before, after in zip(jobs, jobs[1:], strict=False):
+        assert [(link.context.trace_id, link.context.span_id) for link in after.links] == [
+            (trace_of(before), identity(before))
+        ]
+    assert not jobs[0].links
+
+
+def test_seeding_the_global_random_does_not_matter(record: Callable[..., Recording]) -> None:
+    found = []
+    for run in ("a", "b"):
+        random.seed(0)
+        recording = record(run_id=run)
+        with goodput.job():
+            random.seed(0)
+            with goodput.step(0), goodput.custom("eval"):
+                random.seed(0)
+                with goodput.data_loading():
+                    pass
+        found += [identity(span) for span in recording.spans()]
+    assert len(set(found)) == 8
+
+
+def test_resource(record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=llm,service.name=overridden,goodput.run.id=forged")
+    recording = record(resource_attributes={"k8s.pod.name": "trainer-0", "chips": 8})
+    with goodput.job():
+        pass
+    found = dict(recording.span("job").resource.attributes)
+    assert found["service.name"] == "line"
+    assert found["goodput.run.id"] == "run" and found["goodput.attempt"] == 0
+    assert found["goodput.process.index"] == 0 and found["goodput.process.count"] == 1
+    assert found["process.pid"] == os.getpid() and found["host.name"]
+    assert found["k8s.pod.name"] == "trainer-0" and found["chips"] == 8 and found["team"] == "llm"
+    assert found["telemetry.sdk.name"] == "opentelemetry"
+    reader = recording.reader.get_metrics_data()
+    assert reader is not None
+    assert dict(reader.resource_metrics[0].resource.attributes) == found, "of spans and metrics alike"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"OTEL_GOODPUT_RUN_ID": "mine", "JOBSET_NAME": "set"}, "mine"),
+        ({"JOBSET_NAME": "set", "SLURM_JOB_ID": "77"}, "set"),
+        ({"SLURM_JOB_ID": "77"}, "77"),
+        ({}, "line"),
+    ],
+)
+def test_where_the_run_id_is_from(
+    variables: dict[str, str], expected: str, record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert record(run_id=None).recorder.run_id == expected
+
+
+@pytest.mark.parametrize("variable", ["JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK"])
+def test_where_the_process_index_is_from(
+    variable: str, record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "3")
+    recording = record()
+    assert recording.recorder.config.process_index == 3 and recording.recorder.config.process_count == 4
+    with goodput.job(), goodput.step(0):
+        pass
+    job = recording.span("job")
+    assert trace_of(job) == attempt_trace_id("run", 0)
+    assert parent(job) == job_span_id("run", 0, 0)
+    assert not [name for name in recording.metrics() if name.startswith("goodput.")], "only the leader accounts"
+
+
+@pytest.mark.parametrize("run_id", ["a/b:c", "../up", ".hidden", "ünïcode 名", "x" * 400, "a b\tc", "%2E%2E", "con|nul?*"])
+def test_any_run_id_has_a_folder_of_its_own(run_id: str, record: Callable[..., Recording], tmp_path: Path) -> None:
+    first = record(run_id=run_id)
+    with goodput.job(), goodput.step(0):
+        pass
+    goodput.shutdown()
+    second = record(run_id=run_id)
+    assert second.recorder.attempt == 1 and second.folder == first.folder
+    assert first.folder.resolve().parent == (tmp_path / "runs").resolve(), "nowhere else"
+    assert second.report()["run_id"] == run_id.strip()
+    assert json.loads((first.folder / "run.json").read_text())["run_id"] == run_id.strip()
+
+
+# --- own step traces --------------------------------------------------------------------------------------------------
+
+
+def test_own_step_traces(record: Callable[..., Recording]) -> None:
+    recording = record(step_traces="own")
+    with goodput.job():
+        for number in range(3):
+            with goodput.step(number), goodput.data_loading():
+                with goodput.custom("eval"):
+                    pass
+        with goodput.checkpoint_save(2):
+            pass
+    job = recording.span("job")
+    steps = recording.spans("step")
+    traces = [trace_of(step) for step in steps]
+    assert len({*traces, trace_of(job)}) == 4
+    for step, load, evaluation in zip(steps, recording.spans("data_loading"), recording.spans("eval"), strict=True):
+        assert step.parent is None
+        assert [link.context.span_id for link in step.links] == [identity(job)]
+        assert trace_of(load) == trace_of(evaluation) == trace_of(step)
+        assert parent(load) == identity(step) and parent(evaluation) == identity(load)
+    assert trace_of(recording.span("checkpoint_save")) == trace_of(job)
+    assert not orphans(recording.spans())
+
+
+def test_own_step_traces_are_the_same_on_all_ranks(record: Callable[..., Recording]) -> None:
+    traces = []
+    for index in range(2):
+        recording = record(
+            make=Recorder, step_traces="own", process_index=index, process_count=2
+        )
+        with recording.recorder.job(), recording.recorder.step(7):
+            pass
+        traces.append(trace_of(recording.span("step")))
+        recording.recorder.shutdown()
+    assert traces[0] == traces[1]
+
+
+# --- several recorders ------------------------------------------------------------------------------------------------
+
+
+def test_two_recorders_in_one_process(record: Callable[..., Recording]) -> None:
+    one, two = record(make=Recorder, run_id="one"), record(make=Recorder, run_id="two")
+    with one.recorder.job():
+        for number in range(5):
+            with one.recorder.step(number):
+                pass
+    with two.recorder.job():
+        for number, _ in two.recorder.steps(range(10)):
+            if number == 7:
+                break
+    assert len(one.spans("step")) == 5 and len(two.spans("step")) == 8
+    assert {trace_of(span) for span in one.spans()} == {attempt_trace_id("one", 0)}
+    assert {trace_of(span) for span in two.spans()} == {attempt_trace_id("two", 0)}
+    assert two.report()["steps"] == {"executed": 7, "kept": 7, "lost": 1}
+    one.recorder.shutdown()
+    with two.recorder.custom("still there"):
+        pass
+    assert two.spans("still there")
+    two.recorder.shutdown()
+    assert one.report_on_disk()["last_step"] == 4 and two.report_on_disk()["last_step"] == 7
+    assert goodput.report() is None, "neither is the default"
+
+
+def test_two_recorders_nested_in_one_another(record: Callable[..., Recording]) -> None:
+    """Context is shared, the accounts are not: each has its own spans only, whatever is current."""
+    one, two = record(make=Recorder, run_id="one"), record(make=Recorder, run_id="two")
+    with one.recorder.job(), two.recorder.job():
+        with one.recorder.step(3), two.recorder.step(30):
+            with one.recorder.data_loading(), two.recorder.custom("eval"):
+                pass
+        with two.recorder.step(31), one.recorder.step(4):
+            pass
+    assert [attributes(span)["goodput.step"] for span in one.spans("step")] == [3, 4]
+    assert [attributes(span)["goodput.step"] for span in two.spans("step")] == [30, 31]
+    assert attributes(one.span("data_loading"))["goodput.step"] == 3
+    for recording, run in ((one, "one"), (two, "two")):
+        assert recording.report()["steps"]["kept"] == 2
+        assert trace_of(recording.span("job")) == attempt_trace_id(run, 0)
+        recording.recorder.shutdown()
+    assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+def test_two_recorders_of_one_run_do_not_write_into_each_other(
+    record: Callable[..., Recording], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = record(make=Recorder), record(make=Recorder)
+    assert two.recorder.run_id != one.recorder.run_id
+    assert "another" in caplog.text and "OTEL_GOODPUT_RUN_ID" in caplog.text
+    for recording in (one, two):
+        with recording.recorder.job(), recording.recorder.step(0):
+            pass
+        recording.recorder.shutdown()
+        assert recording.report_on_disk()["steps"]["kept"] == 1
+    assert record(make=Recorder).recorder.attempt == 1
+
+
+def test_a_recorder_as_a_context_manager(record: Callable[..., Recording]) -> None:
+    with record(make=Recorder).recorder as recorder, recorder.job(), recorder.step(0):
+        pass
+    assert recorder.closed
+    assert recorder.report().to_json()["ended"]
