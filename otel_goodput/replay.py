@@ -91,7 +91,7 @@ def timeline_totals(
         timeline.events(None if at is None else _ns(at)),
         at=timeline.latest if at is None else _ns(at),
         windows=[(_ns(a), _ns(b)) for a, b in windows],
-        exclusions=[(_ns(a), _ns(b)) for a, b in exclusions],
+        exclusions=[*((_ns(a), _ns(b)) for a, b in exclusions), *timeline.exclusions],
         ideal_step_time=None if ideal_step_time is None else ideal_step_time * NS,
     )
 
@@ -108,10 +108,12 @@ def account(
     for start, end in (*windows, *exclusions):
         if end < start:
             raise ValueError(f"a window must not end before it starts: {start / NS} .. {end / NS}")
-    edges = [(time, 0, opens) for start, end in exclusions for time, opens in ((start, True), (end, False))]
-    for lens, (start, end) in enumerate(windows, 1):
-        if start < end:
-            edges += [(start, lens, True), (end, lens, False)]
+    edges = [
+        edge
+        for lens, (start, end) in (*((0, one) for one in exclusions), *enumerate(windows, 1))
+        if start < end
+        for edge in ((start, lens, True), (end, lens, False))
+    ]
     cursor = Cursor(edges=sorted(edges), lenses=1 + len(windows))
     for event in events:
         cursor.apply(event)
@@ -125,12 +127,14 @@ class Timeline:
 
     Attributes:
         latest: latest time of the leader's rows, ns; None where there is none.
+        exclusions: (start, end) of the windows that the rows themselves exclude, ns.
         dropped: rows that could not be understood.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.dropped = 0
         self.latest: int | None = None
+        self.exclusions: list[tuple[int, int]] = []
         self._intervals: list[Interval] = []
         self._signs: list[tuple[int, int, Event]] = []  # (attempt, time, event) of heartbeats and slice counts
         for row in rows:
@@ -172,6 +176,11 @@ class Timeline:
             if end is not None:
                 end = max(start, end)
             latest = max(start, end or start, device or start)
+            if phase == rules.EXCLUSION:
+                # A window of time, whatever becomes of the attempt.
+                self.exclusions.append((start, _OPEN if end is None else end))
+                self._saw(latest)
+                return
             self._intervals.append(
                 Interval(
                     start,
@@ -184,7 +193,10 @@ class Timeline:
                     0 if device is None or phase != rules.STEP else max(start, device, 1),
                 )
             )
-        self.latest = latest if self.latest is None else max(self.latest, latest)
+        self._saw(latest)
+
+    def _saw(self, time: int) -> None:
+        self.latest = time if self.latest is None else max(self.latest, time)
 
     def events(self, at: int | None = None) -> Iterator[Event]:
         """The rows as events in the order of attempt and time, as they were known at `at` (ns)."""

@@ -21,12 +21,12 @@ class Overheard(logging.Handler):
             self._said.append((threading.get_ident(), record.getMessage()))
 
     def take(self) -> list[str]:
-        """What this thread has logged since it asked last."""
+        """What this thread has logged since it asked last, each text once."""
         mine = threading.get_ident()
         with self._changing:
             taken = [text for thread, text in self._said if thread == mine]
             self._said = [one for one in self._said if one[0] != mine]
-        return taken
+        return list(dict.fromkeys(taken))
 
 
 @contextmanager

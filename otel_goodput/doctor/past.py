@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator
-from itertools import pairwise
-from typing import Final, NamedTuple
 
-from otel_goodput import records
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
+from otel_goodput.accounting.totals import NS
 from otel_goodput.doctor.findings import OK, WARNING, Finding
 from otel_goodput.recovery import Restored, restore
-from otel_goodput.report.text import duration
+from otel_goodput.report.text import dispatch_only, duration
 from otel_goodput.rundir import RunDirectory
-
-NS: Final = 1_000_000_000
-SEGMENTS: Final = 2  # the latest ones tell how steps are measured
-ENOUGH: Final = 20  # steps
-# Spans of steps that take less than this share of the time from one step to the next were hardly the steps themselves.
-SHARE: Final = 0.1
 
 
 def check(run: RunDirectory, process: int) -> Iterator[Finding]:
@@ -42,7 +31,7 @@ def check(run: RunDirectory, process: int) -> Iterator[Finding]:
         )
     else:
         yield _stopped(name, attempt, restored)
-    yield from _measured(name, run, process, restored.attempt)
+    yield from _measured(name, restored)
 
 
 def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
@@ -72,47 +61,16 @@ def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
     )
 
 
-class Pace(NamedTuple):
-    """How steps follow each other, medians in ns: what their spans take, and the time from one to the next."""
-
-    span: float
-    cadence: float
-
-
-def _measured(name: str, run: RunDirectory, process: int, attempt: int) -> Iterator[Finding]:
-    pace = measured_pace(run, process, attempt)
-    if pace is None or pace.span >= SHARE * pace.cadence:
-        return
-    yield Finding(
-        WARNING,
-        "run",
-        f"the steps of run {name!r} take {duration(pace.span / NS)} of the {duration(pace.cadence / NS)} from one to "
-        f"the next, and nothing tells when the device was done: if the step only hands work to it (JAX does), the "
-        f"device's time is counted as whatever the host waits in",
-        "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps are that short, all is "
-        "well",
-    )
-
-
-def measured_pace(run: RunDirectory, process: int, attempt: int) -> Pace | None:
-    """The pace of the latest steps of an attempt; None where there are few, or where their device ends are known."""
-    begun: dict[int, tuple[int, int]] = {}  # span id: step, time
-    spans: list[int] = []
-    starts: list[tuple[int, int]] = []
-    for segment in run.segments(process, attempt)[-SEGMENTS:]:
-        try:
-            found = list(records.decode_segment(segment.data(), records.Names()))
-        except (OSError, EOFError, ValueError):
-            continue
-        for record in found:
-            if record.kind in (ev.OBSERVED, ev.DEVICE_END):
-                return None
-            if record.kind == ev.START and record.phase == rules.STEP:
-                begun[record.key] = (record.step, record.time)
-                starts.append((record.step, record.time))
-            elif record.kind == ev.END and record.key in begun and not record.flags & ev.FAILED:
-                spans.append(record.time - begun.pop(record.key)[1])
-    gaps = [later - earlier for (n, earlier), (m, later) in pairwise(starts) if m == n + 1]
-    if len(spans) < ENOUGH or len(gaps) < ENOUGH:
-        return None
-    return Pace(statistics.median(spans), statistics.median(gaps))
+def _measured(name: str, restored: Restored) -> Iterator[Finding]:
+    """Steps that only hand work to the device measure nothing (ACCOUNTING, "Device clock")."""
+    answer = restored.ledger.totals(restored.last_sign).to_json()
+    if dispatch_only(answer):
+        yield Finding(
+            WARNING,
+            "run",
+            f"the steps of run {name!r} take {duration(answer['step_time']['median_s'])} of the "
+            f"{duration(answer['step_cadence_s'])} from one to the next, and nothing tells when the device was done: "
+            f"if the step only hands work to it (JAX does), the device's time counts as whatever the host waits in",
+            "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps are that short, "
+            "all is well",
+        )

@@ -13,7 +13,6 @@ from otel_goodput.config import PROCESS_COUNT_SOURCES, PROCESS_INDEX_SOURCES, RU
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.doctor.variables import Row, unknown
 from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
-from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE
 
 PACKAGES: Final = (
@@ -44,11 +43,8 @@ def versions() -> dict[str, str]:
 
 
 def in_force(environ: Mapping[str, str]) -> InForce:
-    """The configuration by `environ` alone; a process's place among the others is 0 of 1 where it makes no sense."""
-    try:
-        config = configuration.read(environ=environ)
-    except (ConfigurationError, ValueError):
-        config = configuration.read(environ=environ, process_index=0, process_count=1)
+    """The configuration by `environ` alone."""
+    config = configuration.read(environ=environ)
     named = (OTEL_GOODPUT_RUN_ID.name, *RUN_ID_SOURCES, "OTEL_SERVICE_NAME")
     known = any(environ.get(name, "").strip() for name in named)
     return InForce(config, config.run_id if known else "")
@@ -91,7 +87,8 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             PROBLEM,
             "processes",
-            f"this is process {index[0]} ({index_from[0]}) of {count[0]} ({count_from[0]}), which cannot be",
+            f"this is process {index[0]} ({index_from[0]}) of {count[0]} ({count_from[0]}), which cannot be; "
+            f"{index[0] + 1} processes are assumed",
             "correct these variables, or say process_index= and process_count= to configure()",
         )
     elif count and count[0] > 1 and not index:

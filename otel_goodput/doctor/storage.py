@@ -132,7 +132,7 @@ def present(config: Config, run_id: str) -> tuple[list[RunDirectory], int]:
     base = local_base(config)
     if run_id:
         run = RunDirectory(base / folder_name(run_id))
-        return ([run] if run.attempts() else []), 0
+        return ([run] if run.journal.is_dir() else []), 0
     try:
         found = sorted(runs(base), key=_age)
     except (JournalError, OSError):

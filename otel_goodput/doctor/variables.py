@@ -131,8 +131,6 @@ def refusal(variable: EnvVar, text: str) -> str:
         if variable.name in _ARGUMENTS:
             given: dict[str, Any] = {_ARGUMENTS[variable.name]: text}
             config = configuration.read(_NAMELESS, process_index=0, process_count=1, environ={}, **given)
-            if config.windows and min(config.windows) < 1_000_000_000:
-                return "a rolling window is at least one second"
             if variable is envvars.OTEL_GOODPUT_EXPORTERS:
                 resolve(config.exporters, {})
         elif variable.name in _CHECKS:
@@ -191,5 +189,9 @@ _PARTLY: Final = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
 def unknown(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that look like ours and are none, each with the one that may be meant (empty: none is alike)."""
     names = [variable.name for variable in ENVVARS]
-    strangers = sorted(name for name in environ if name.startswith(PREFIX) and name not in names)
-    return {name: next(iter(difflib.get_close_matches(name, names, 1, 0.8)), "") for name in strangers}
+    ends = {name.removeprefix(PREFIX): name for name in names}
+    found = {}
+    for name in sorted(name for name in environ if name.startswith(PREFIX) and name not in names):
+        alike = difflib.get_close_matches(name.removeprefix(PREFIX), ends, 1)
+        found[name] = ends[alike[0]] if alike else ""
+    return found

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 OPEN = math.inf  # the end of a phase that has not ended
 HOST_CATEGORIES = {
@@ -29,6 +30,7 @@ KINDS = {*HOST_CATEGORIES, "job", "step", "elastic_wait", "elastic_reinit", "sli
 SAMPLE = 1000
 
 Span = tuple[int, int]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,9 @@ class Execution:
 
     @property
     def completion(self) -> tuple[Any, ...]:
-        """Sorts by completion; at the same instant the device's come first, in turn, then the host's from within."""
+        """Sorts by completion; at the same instant the device's come first, in turn, then the host's as they appear."""
         by_host = self.row.device_end is None or self.device_end <= self.row.end
-        turn = tuple(-r for r in self.row.rank) if by_host else self.row.rank
+        turn = (self.row.order,) if by_host else self.row.rank
         return (self.completed_at, self.completed_at == self.row.start, by_host, turn)
 
     @property
@@ -277,12 +279,12 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
     kept = progress.kept
     held: dict[int, int] = {}  # by save, the highest step kept when it started and ever since
     started: list[Execution] = []
-    finished: list[Execution] = []
+    running: set[Execution] = set()
 
     def start_step(execution: Execution) -> None:
         number = execution.number
         popped = [e for e in kept if e.number >= number]
-        doomed = [e for e in started if e not in finished and e.number >= number]
+        doomed = [e for e in running if e.number >= number]
         cause = None
         if not started:
             cause = disruption
@@ -304,9 +306,10 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
         for save in held if popped else ():
             held[save] = min(held[save], number - 1)
         started.append(execution)
+        running.add(execution)
 
     def complete_step(execution: Execution) -> None:
-        finished.append(execution)
+        running.discard(execution)
         if not execution.lost:
             kept.append(execution)
             kept.sort(key=lambda e: e.number)
@@ -321,9 +324,9 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
     happenings: list[tuple[tuple[Any, ...], Callable[[], None]]] = []
 
     def happen(row: Row, end: float, starts: Callable[[], None], ends: Callable[[], None]) -> None:
-        happenings.append(((row.start, 1, row.rank), starts))
+        happenings.append(((row.start, 1, *row.rank), starts))
         if end != OPEN:
-            happenings.append(((end, 0 if end > row.start else 2, row.rank), ends))
+            happenings.append(((end, 0 if end > row.start else 2, row.order), ends))
 
     for e in executions:
         happen(e.row, e.completed_at, lambda e=e: start_step(e), lambda e=e: complete_step(e))  # type: ignore[misc]
@@ -344,6 +347,15 @@ def blocks(row: Row, attempt_rows: list[Row]) -> bool:
     return row.blocking is not False
 
 
+def open_over(borders: list[int], intervals: list[tuple[float, float, T]]) -> list[list[T]]:
+    """For each piece between two borders, whose interval covers it."""
+    covering: list[list[T]] = [[] for _ in borders[1:]]
+    for start, end, item in intervals:
+        for piece in range(bisect_left(borders, start), bisect_right(borders, end) - 1):
+            covering[piece].append(item)
+    return covering
+
+
 def paint(life: Life, executions: list[Execution], attempt_rows: list[Row]) -> list[Piece]:
     """Cuts the life at every boundary and gives each piece to its owner."""
     phases = [row for row in attempt_rows if row.kind not in ("job", "step") and blocks(row, attempt_rows)]
@@ -353,16 +365,16 @@ def paint(life: Life, executions: list[Execution], attempt_rows: list[Row]) -> l
     for e in executions:
         cuts.update(t for t in (e.device_begin, e.device_end) if life.begin < t < life.end)  # type: ignore[misc]
     borders = sorted(int(t) for t in cuts)
+    phases_over = open_over(borders, [(p.start, p.end, p) for p in phases])
+    steps_over = open_over(borders, [(e.row.start, e.row.end, e) for e in executions])
+    devices_over = open_over(borders, [(e.device_begin, e.device_end, e) for e in executions])
     pieces = []
-    for a, b in pairwise(borders):
-        def covers(row: Row, a: int = a, b: int = b) -> bool:
-            return row.start <= a and b <= row.end
-
-        reinits = [p for p in phases if p.kind == "elastic_reinit" and covers(p)]
-        waits = [p for p in phases if p.kind == "elastic_wait" and covers(p)]
-        on_device = [e for e in executions if e.device_begin <= a and b <= e.device_end]
-        hosts = [p for p in phases if p.kind in HOST_CATEGORIES and covers(p)]
-        steps = [e for e in executions if covers(e.row)]
+    for (a, b), open_phases, steps, on_device in zip(
+        pairwise(borders), phases_over, steps_over, devices_over, strict=True
+    ):
+        reinits = [p for p in open_phases if p.kind == "elastic_reinit"]
+        waits = [p for p in open_phases if p.kind == "elastic_wait"]
+        hosts = [p for p in open_phases if p.kind in HOST_CATEGORIES]
         if reinits:
             pieces.append(Piece(a, b, "elastic_reinitialization"))
         elif waits:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -221,6 +222,15 @@ def spread(rows: Rows) -> Rows:
                 row[key] = row[key] * 1024 + count
         spread_rows.append(row)
     return spread_rows
+
+
+def crossing_steps(rows: Rows) -> bool:
+    """Whether a step starts within another that does end: no loop does that, and what a save then holds is moot."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for row in rows:
+        if row["kind"] == "step" and not row.get("process"):
+            spans.setdefault(row.get("attempt", 1), []).append((row["start_ns"], -(row["end_ns"] or row["start_ns"])))
+    return any(start < -end for steps in spans.values() for (_, end), (start, _) in pairwise(sorted(steps)))
 
 
 @st.composite

@@ -1,0 +1,170 @@
+"""``otel-goodput env``: every variable, the value in force, where it came from; secrets never."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import otel_goodput
+from otel_goodput.doctor.variables import WITHOUT_EFFECT
+from otel_goodput.doctor.veil import secrets, veil
+from otel_goodput.envvars import ENVVARS, STANDARD
+
+from .commands import goodput, succeeded
+
+
+def rows(**variables: str) -> dict[str, dict[str, Any]]:
+    answer = json.loads(succeeded(goodput("env", "--json", **variables)))
+    return {row["name"]: row for row in answer["variables"]}
+
+
+def test_every_variable_with_its_default() -> None:
+    found = rows()
+    assert list(found) == [variable.name for variable in (*ENVVARS, *STANDARD)]
+    for variable in (*ENVVARS, *STANDARD):
+        row = found[variable.name]
+        assert (row["type"], row["default"], row["brief"]) == (variable.type, variable.default, variable.brief)
+        assert (row["source"], row["ignored"]) == ("default", None)
+        assert row["value"] == ("goodput" if variable.name == "OTEL_GOODPUT_DIR" else variable.default)
+
+
+def test_text_for_people() -> None:
+    text = succeeded(goodput("env", OTEL_GOODPUT_STEP_SAMPLING="7", OTEL_GOODPUT_WINDOWS="never"))
+    assert "OTEL_GOODPUT_STEP_SAMPLING = 7  [environment]" in text
+    assert "OTEL_GOODPUT_WINDOWS = 1h,24h  [default]" in text
+    assert "ignored: 'never': " in text
+    for variable in (*ENVVARS, *STANDARD):
+        assert f"\n{variable.name} = " in f"\n{text}"
+        assert variable.brief in text
+
+
+GOOD = {
+    "OTEL_GOODPUT_RUN_ID": "run 7",
+    "OTEL_GOODPUT_DIR": "/data/runs",
+    "OTEL_GOODPUT_EXPORTERS": "file,otlp",
+    "OTEL_GOODPUT_PROCESSES": "0,4",
+    "OTEL_GOODPUT_STEP_SAMPLING": "1",
+    "OTEL_GOODPUT_STEP_TRACES": "own",
+    "OTEL_GOODPUT_WINDOWS": "90s,2h",
+    "OTEL_GOODPUT_GRACE_PERIOD": "2.5",
+    "OTEL_GOODPUT_SUBMITTED_AT": "2026-01-01T00:00:00Z",
+    "OTEL_GOODPUT_STRICT": "yes",
+    "OTEL_SDK_DISABLED": "true",
+    "OTEL_SERVICE_NAME": "job",
+    "OTEL_RESOURCE_ATTRIBUTES": "team=vision,tier=gold",
+    "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+    "OTEL_BSP_SCHEDULE_DELAY": "100",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+}
+
+WRONG = {
+    "OTEL_GOODPUT_EXPORTERS": ("file,floppy", "floppy"),
+    "OTEL_GOODPUT_PROCESSES": ("some", "leader, all"),
+    "OTEL_GOODPUT_STEP_SAMPLING": ("0", "1 (every step) or more"),
+    "OTEL_GOODPUT_STEP_TRACES": ("mine", "shared or own"),
+    "OTEL_GOODPUT_WINDOWS": ("1h,0.5s", "at least one second"),
+    "OTEL_GOODPUT_GRACE_PERIOD": ("-1", "seconds"),
+    "OTEL_GOODPUT_SUBMITTED_AT": ("2026-01-01T00:00:00", "time zone"),
+    "OTEL_GOODPUT_STRICT": ("perhaps", "neither true nor false"),
+    "OTEL_SDK_DISABLED": ("perhaps", "neither true nor false"),
+    "OTEL_METRIC_EXPORT_INTERVAL": ("0", "above 0"),
+    "OTEL_BSP_SCHEDULE_DELAY": ("2.5", "whole number"),
+    "OTEL_EXPORTER_OTLP_PROTOCOL": ("http/json", "http/protobuf"),
+}
+
+
+def test_values_of_the_environment() -> None:
+    found = rows(**GOOD)
+    for name, value in GOOD.items():
+        row = found[name]
+        assert (row["value"], row["source"], row["ignored"]) == (value, "environment", None)
+
+
+def test_wrong_values_are_marked_and_the_default_is_in_force() -> None:
+    found = rows(**{name: value for name, (value, _) in WRONG.items()})
+    for name, (value, said) in WRONG.items():
+        row = found[name]
+        assert (row["value"], row["source"]) == (row["default"], "default")
+        assert repr(value) in row["ignored"]
+        assert said in row["ignored"]
+
+
+def test_one_wrong_attribute_does_not_spoil_the_others() -> None:
+    row = rows(OTEL_RESOURCE_ATTRIBUTES="team=vision,tier")["OTEL_RESOURCE_ATTRIBUTES"]
+    assert (row["value"], row["source"]) == ("team=vision,tier", "environment")
+    assert "'tier' is not key=value" in row["ignored"]
+
+
+def test_the_scheduler_names_the_run() -> None:
+    row = rows(SLURM_JOB_ID="4711")["OTEL_GOODPUT_RUN_ID"]
+    assert (row["value"], row["source"], row["note"]) == ("4711", "environment", "from SLURM_JOB_ID")
+    assert rows(SLURM_JOB_ID="4711", OTEL_GOODPUT_RUN_ID="mine")["OTEL_GOODPUT_RUN_ID"]["value"] == "mine"
+
+
+def test_variables_of_another_version() -> None:
+    text = succeeded(goodput("env", OTEL_GOODPUT_EXPORTER="file", OTEL_GOODPUT_XYZ="1", OTEL_GOODPUT_GCP_PROJECT="p"))
+    assert "OTEL_GOODPUT_EXPORTER is set, but there is no such variable; did you mean OTEL_GOODPUT_EXPORTERS?" in text
+    assert "OTEL_GOODPUT_XYZ is set, but there is no such variable\n" in text
+    assert "has no effect in this version" in text
+
+
+def test_variables_said_to_have_no_effect_are_read_nowhere() -> None:
+    package = Path(otel_goodput.__file__).parent
+    sources = [path for path in package.rglob("*.py") if path.relative_to(package).as_posix() != "envvars.py"]
+    readers = [path for path in sources if path.relative_to(package).as_posix() != "doctor/variables.py"]
+    for variable in ENVVARS:
+        read = any(variable.name in path.read_text() for path in readers)
+        assert read != (variable in WITHOUT_EFFECT), variable.name
+
+
+SECRET = "hunter2-is-the-token"
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_secrets_are_not_printed(form: tuple[str, ...]) -> None:
+    variables = {
+        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{SECRET},x-key={SECRET}",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"https://me:{SECRET}@collector:4317?key={SECRET}",
+        "OTEL_GOODPUT_DIR": f"simplecache::s3://me:{SECRET}@bucket/runs",
+        "OTEL_GOODPUT_SUBMITTED_AT": f"http://me:{SECRET}@nowhere",
+    }
+    text = succeeded(goodput("env", *form, **variables))
+    assert "hunter2" not in text
+    assert "(hidden)" in text
+    assert "https://***@collector:4317?***" in text
+    assert "simplecache::s3://***@bucket/runs" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://me:pw@host:1/x", "http://***@host:1/x"),
+        ("http://pw@host", "http://***@host"),
+        ("http://me:p/w@host/x", "http://***@host/x"),
+        ("http://me:p@w@host/x", "http://***@host/x"),
+        ("see http://me:pw@a/b and s3://me:pw@c", "see http://***@a/b and s3://***@c"),
+        ("http://host/x?sig=pw", "http://host/x?***"),
+        ("gs://bucket/model@v2", "gs://bucket/model@v2"),
+        ("http://localhost:4317", "http://localhost:4317"),
+        ("me@host is no URL", "me@host is no URL"),
+        ("two\nlines", "two?lines"),
+    ],
+)
+def test_the_veil(text: str, shown: str) -> None:
+    assert veil(text) == shown
+
+
+def test_the_veil_over_headers() -> None:
+    hidden = secrets({
+        "OTEL_EXPORTER_OTLP_HEADERS": "a=Bearer%20tok%2Fen, b=other",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "justthesecret",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://harmless",
+    })  # fmt: skip
+    text = veil("a=Bearer%20tok%2Fen; Bearer tok/en; tok/en; other; justthesecret; http://harmless", hidden)
+    for secret in ("tok", "other", "justthesecret"):
+        assert secret not in text
+    assert "http://harmless" in text

@@ -1,0 +1,362 @@
+"""The metrics as the table of SIGNALS has them: names, kinds, units, closed sets of attributes, types that never change."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    ExponentialHistogram,
+    Gauge,
+    InMemoryMetricReader,
+    Metric,
+    Sum,
+)
+
+import otel_goodput as goodput
+from otel_goodput.semconv import CATEGORIES, METRICS, REASONS
+
+from .backfill import ORDERS, read_case
+from .recording import NS, Recording
+
+# Written down once more, from SIGNALS: name -> (kind, unit, attribute keys, type of the values).
+TABLE: dict[str, tuple[str, str, set[str], type]] = {
+    "goodput.time": ("updown", "s", {"goodput.category", "goodput.custom.name"}, float),
+    "goodput.ratio": ("gauge", "1", {"goodput.window"}, float),
+    "badput.ratio": ("gauge", "1", {"goodput.window", "goodput.category", "goodput.custom.name"}, float),
+    "goodput.step.duration": ("histogram", "s", set(), float),
+    "goodput.phase.duration": (
+        "histogram", "s", {"goodput.phase", "goodput.custom.name", "goodput.blocking", "error.type"}, float,
+    ),
+    "goodput.step.count": ("updown", "{step}", {"goodput.step.state"}, int),
+    "goodput.step.max_productive": ("gauge", "{step}", set(), int),
+    "goodput.step.ideal_time": ("gauge", "s", set(), float),
+    "goodput.step.deviation": ("gauge", "s", set(), float),
+    "goodput.at_risk": ("gauge", "s", set(), float),
+    "goodput.disruptions": ("counter", "{disruption}", {"goodput.disruption.reason"}, int),
+    "goodput.scheduling.ratio": ("gauge", "1", set(), float),
+    "goodput.program.ratio": ("gauge", "1", set(), float),
+    "goodput.productivity": ("gauge", "1", set(), float),
+    "goodput.slice.efficiency": ("gauge", "1", {"goodput.slice.state"}, float),
+    "goodput.telemetry.overhead": ("counter", "s", set(), float),
+    "goodput.telemetry.dropped": ("counter", "{item}", {"goodput.signal"}, int),
+}
+# Only where the flops are known.
+NEEDS_FLOPS = {"goodput.program.ratio", "goodput.productivity"}
+
+
+def kind(metric: Metric) -> str:
+    data = metric.data
+    if isinstance(data, Sum):
+        return "counter" if data.is_monotonic else "updown"
+    return {Gauge: "gauge", ExponentialHistogram: "histogram"}[type(data)]
+
+
+def values(metric: Metric) -> dict[tuple[Any, ...], Any]:
+    """Values by the attributes' values."""
+    return {
+        tuple(value for _, value in sorted((point.attributes or {}).items())): getattr(point, "value", None)
+        for point in metric.data.data_points
+    }
+
+
+def check_table(metrics: dict[str, Metric]) -> None:
+    for name, metric in metrics.items():
+        expected_kind, unit, keys, value_type = TABLE[name]
+        assert (kind(metric), metric.unit) == (expected_kind, unit), name
+        assert metric.description
+        assert metric.data.data_points, name
+        for point in metric.data.data_points:
+            assert set(point.attributes or {}) == keys, name
+            if hasattr(point, "value"):
+                assert type(point.value) is value_type, f"{name}: {point.value!r}"
+            else:
+                assert isinstance(point.sum, float) and point.count > 0
+
+
+def time_in_ns(metrics: dict[str, Metric]) -> int:
+    return sum(round(value * NS) for value in values(metrics["goodput.time"]).values())
+
+
+def tell_everything(base: int) -> None:
+    with goodput.job(start_time=base, end_time=base + 100 * NS):
+        with goodput.accelerator_init(start_time=base, end_time=base + NS):
+            pass
+        goodput.slice_counts(2, 3, 4, time=base + NS)
+        for number in range(20):
+            start = base + (2 + number * 2) * NS
+            with goodput.step(number % 15, start_time=start, end_time=start + NS):
+                pass
+        with goodput.custom("eval", start_time=base + 50 * NS, end_time=base + 51 * NS):
+            pass
+        with goodput.checkpoint_save(4, start_time=base + 51 * NS, end_time=base + 52 * NS):
+            pass
+        with pytest.raises(OSError), goodput.data_loading(start_time=base + 52 * NS, end_time=base + 53 * NS):
+            raise OSError
+        with goodput.data_loading(start_time=base + 53 * NS, end_time=base + 54 * NS, blocking=False):
+            pass
+
+
+def test_our_table_is_that_of_the_names_module() -> None:
+    kinds = {"ObservableUpDownCounter": "updown", "ObservableCounter": "counter", "ObservableGauge": "gauge", "Histogram": "histogram"}
+    assert {metric.name: (kinds[metric.kind], metric.unit, set(metric.attributes)) for metric in METRICS} == {
+        name: row[:3] for name, row in TABLE.items()
+    }
+
+
+def test_the_whole_table(record: Callable[..., Recording], base: int) -> None:
+    recording = record(submitted_at=base / NS - 60, windows=["1h", "90s", "24h"])
+    tell_everything(base)
+    goodput.flush()
+    metrics = recording.metrics()
+    check_table(metrics)
+    assert set(metrics) == set(TABLE) - NEEDS_FLOPS
+    windows = {"run", "1h", "90s", "24h"}
+    assert {key for (key,) in values(metrics["goodput.ratio"])} == windows
+    assert {key[-1] for key in values(metrics["badput.ratio"])} == windows
+    assert values(metrics["goodput.step.count"]) == {("kept",): 5, ("lost",): 15}
+    assert values(metrics["goodput.step.max_productive"]) == {(): 4}
+    assert values(metrics["goodput.disruptions"]) == {(reason,): int(reason == "rollback") for reason in REASONS}
+    assert values(metrics["goodput.slice.efficiency"]) == {("stepping",): 0.5, ("available",): 0.75}
+    assert values(metrics["goodput.scheduling.ratio"]) == {(): 100 / 160}
+    assert values(metrics["goodput.at_risk"]) == {(): 0.0}
+    assert values(metrics["goodput.step.ideal_time"]) == {(): 1.0}
+    assert ("journal",) in values(metrics["goodput.telemetry.dropped"])
+    durations = {
+        tuple(value for _, value in sorted((point.attributes or {}).items())): (point.count, point.sum)  # type: ignore[union-attr]
+        for point in metrics["goodput.phase.duration"].data.data_points
+    }
+    assert durations == {
+        ("", True, "", "job"): (1, 100.0), ("", True, "", "accelerator_init"): (1, 1.0),
+        ("", True, "eval", "custom"): (1, 1.0), ("", True, "", "checkpoint_save"): (1, 1.0),
+        ("OSError", True, "", "data_loading"): (1, 1.0), ("", False, "", "data_loading"): (1, 1.0),
+    }
+    (steps,) = metrics["goodput.step.duration"].data.data_points
+    assert (steps.count, steps.sum, steps.min, steps.max) == (20, 20.0, 1.0, 1.0)  # type: ignore[union-attr]
+
+
+def test_before_the_job(recording: Recording) -> None:
+    metrics = recording.metrics()
+    check_table(metrics)
+    assert time_in_ns(metrics) == 0
+    assert "goodput.ratio" not in metrics, "nothing has passed: there is no share of it"
+
+
+def test_every_category_is_there_from_the_first_point_on(recording: Recording) -> None:
+    """A series that falls to nothing says so, one that has not begun is 0."""
+    with goodput.job():
+        metrics = recording.metrics()
+    assert {key[0] for key in values(metrics["goodput.time"])} == set(CATEGORIES) - {"custom"}
+
+
+@pytest.mark.parametrize("name", ["38_one_disruption_rollback", "59_in_process_rollback", "23_custom_nested_types"])
+def test_time_sums_to_elapsed_exactly(name: str, recording: Recording, base: int) -> None:
+    case = read_case(name)
+    rows = [row for row in case["events"] if row.get("attempt", 1) == 1]
+    ORDERS["as it happened"](rows, base)
+    metrics = recording.metrics()
+    totals = recording.recorder.totals()
+    assert time_in_ns(metrics) == totals.run.elapsed
+    assert values(metrics["goodput.time"]) == {
+        **{(name, ""): duration / NS for name, duration in totals.run.categories.items()},
+        **{("custom", name): duration / NS for name, duration in totals.run.custom.items()},
+    }
+
+
+def test_one_snapshot_for_a_collection(recording: Recording) -> None:
+    """While the clock runs and steps fly by, the figures of one collection belong together."""
+    stop = threading.Event()
+    seen: list[dict[str, Metric]] = []
+
+    def collect() -> None:
+        while not stop.is_set():
+            seen.append(recording.metrics())
+
+    with goodput.job():
+        with goodput.step(0):
+            pass
+        collector = threading.Thread(target=collect)
+        collector.start()
+        for number in range(1, 20_000):
+            with goodput.step(number):
+                pass
+            if number > 2000 and len(seen) > 20:
+                break
+        stop.set()
+        collector.join()
+    seen = [metrics for metrics in seen if "goodput.ratio" in metrics]
+    assert len(seen) > 5
+    before = 0
+    for metrics in seen:
+        elapsed = time_in_ns(metrics)
+        seconds = {key[0]: round(value * NS) for key, value in values(metrics["goodput.time"]).items()}
+        ratio = values(metrics["goodput.ratio"])[("run",)]
+        assert ratio == seconds["productive"] / elapsed
+        badput = sum(value for key, value in values(metrics["badput.ratio"]).items() if key[-1] == "run")
+        assert ratio + badput == pytest.approx(1.0, abs=1e-12)
+        kept = values(metrics["goodput.step.count"])[("kept",)]
+        assert values(metrics["goodput.step.max_productive"])[()] == kept - 1
+        assert elapsed >= before, "time goes on"
+        before = elapsed
+
+
+def test_two_readers_each_see_one_snapshot(recording: Recording) -> None:
+    with goodput.job(), goodput.step(0):
+        first, second = recording.metrics(), recording.metrics()
+        assert time_in_ns(first) < time_in_ns(second), "each collection looks anew"
+
+
+def test_types_never_change(record: Callable[..., Recording], base: int) -> None:
+    """The classic exporter fixes a series' value type with its first point."""
+    types: dict[str, set[type]] = {}
+
+    def note(recording: Recording) -> None:
+        metrics = recording.metrics()
+        check_table(metrics)
+        for name, metric in metrics.items():
+            types.setdefault(name, set()).update(type(value) for value in values(metric).values())
+
+    recording = record(submitted_at=base / NS - 60)
+    note(recording)
+    tell_everything(base)
+    note(recording)
+    goodput.shutdown()
+    recording = record(submitted_at=base / NS - 60)
+    note(recording)
+    assert all(len(found) == 1 for found in types.values())
+
+
+def test_moves_between_categories_are_downs_of_an_up_down_counter(record: Callable[..., Recording], base: int) -> None:
+    recording = record()
+    with goodput.job(start_time=base, end_time=base + 50 * NS):
+        for number in range(10):
+            with goodput.step(number, start_time=base + number * NS, end_time=base + (number + 1) * NS):
+                pass
+        # A question looks at the moment it is asked, which is before all this: it sees what had been settled.
+        before = {key[0]: value for key, value in values(recording.metrics()["goodput.time"]).items()}
+        with goodput.step(5, start_time=base + 10 * NS, end_time=base + 11 * NS):
+            pass
+        metrics = recording.metrics()
+    after = {key[0]: value for key, value in values(metrics["goodput.time"]).items()}
+    assert (before["productive"], before["wasted_progress"]) == (10.0, 0.0)
+    assert (after["productive"], after["wasted_progress"]) == (6.0, 5.0)
+    assert values(metrics["goodput.step.count"]) == {("kept",): 6, ("lost",): 5}
+    data = metrics["goodput.time"].data
+    assert isinstance(data, Sum) and not data.is_monotonic
+    assert data.aggregation_temporality is AggregationTemporality.CUMULATIVE
+
+
+def test_a_restart_goes_on_with_the_figures(record: Callable[..., Recording]) -> None:
+    """Times, counts, disruptions are those of the run, rolling windows look back over the restart."""
+    begin = time.time_ns() - 160 * NS
+    for attempt in range(2):
+        recording = record(windows=["1h", "40s"])
+        start = begin + attempt * 100 * NS
+        with goodput.job(start_time=start, end_time=start + 60 * NS):
+            for number in range(60):
+                first = start + number * NS
+                with goodput.step(attempt * 50 + number, start_time=first, end_time=first + NS):
+                    pass
+        last = recording.metrics()
+        goodput.shutdown()
+    check_table(last)
+    seconds = {key[0]: value for key, value in values(last["goodput.time"]).items()}
+    assert seconds["productive"] == 110.0 and seconds["wasted_progress"] == 10.0
+    assert seconds["infrastructure_recovery"] == 40.0
+    assert values(last["goodput.disruptions"])[("restart",)] == 1
+    assert values(last["goodput.ratio"]) == {("run",): 110 / 160, ("1h",): 110 / 160, ("40s",): 1.0}
+    badput = {key[0]: value for key, value in values(last["badput.ratio"]).items() if key[-1] == "1h"}
+    assert badput["infrastructure_recovery"] == 0.25 and badput["wasted_progress"] == 10 / 160
+
+
+def test_windows_over_a_restart_when_it_happens(record: Callable[..., Recording], base: int) -> None:
+    """The same as it happened: the second attempt's windows hold what the first one did in them."""
+    first = record(windows=["1h"])
+    with goodput.job():
+        for number in range(300):
+            with goodput.step(number):
+                pass
+    ended = {key: value for key, value in values(first.metrics()["goodput.ratio"]).items()}
+    goodput.shutdown()
+    second = record(windows=["1h"])
+    before = values(second.metrics()["goodput.ratio"])
+    assert before[("run",)] == ended[("run",)]
+    with goodput.job():
+        metrics = second.metrics()
+    found = values(metrics["goodput.ratio"])
+    assert found[("1h",)] == pytest.approx(found[("run",)], rel=0.05), "the whole run lies in the window"
+    badput = {key[0]: value for key, value in values(metrics["badput.ratio"]).items() if key[-1] == "1h"}
+    assert badput["infrastructure_recovery"] > 0
+
+
+def test_names_with_units_of_windows(record: Callable[..., Recording]) -> None:
+    recording = record(windows=["60s", "90s", "3600", "24h", "1.5h", "10d"])
+    with goodput.job():
+        found = {key for (key,) in values(recording.metrics()["goodput.ratio"])}
+    assert found == {"run", "1m", "90s", "1h", "24h", "90m", "240h"}
+
+
+def test_overhead_is_measured(recording: Recording) -> None:
+    """Time our own code took on the training thread: more than nothing, less than there was."""
+    with goodput.job():
+        for number in range(20_000):
+            with goodput.data_loading(), goodput.step(number):
+                pass
+    goodput.flush()
+    metrics = recording.metrics()
+    overhead = values(metrics["goodput.telemetry.overhead"])[()]
+    elapsed = time_in_ns(metrics) / NS
+    assert 0 < overhead <= elapsed * 1.2
+
+
+def test_dropped_spans_are_counted(record: Callable[..., Recording], tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    recording = record(exporters="file")
+    with goodput.job(), goodput.step(0):
+        pass
+    goodput.flush()
+    assert values(recording.metrics()["goodput.telemetry.dropped"]) == {("journal",): 0, ("traces",): 0, ("metrics",): 0}
+    traces = recording.folder / "traces-attempt0000-p0000.jsonl"
+    assert json.loads(traces.read_text().splitlines()[0])
+
+
+def test_ideal_step_time_of_the_users_own(record: Callable[..., Recording]) -> None:
+    recording = record(ideal_step_time=0.25)
+    with goodput.job(), goodput.step(0):
+        pass
+    assert values(recording.metrics()["goodput.step.ideal_time"]) == {(): 0.25}
+    assert recording.report()["ideal_step_time_s"] == 0.25
+
+
+def test_a_failing_callback_is_contained(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After shutdown a reader may still ask; the last account answers."""
+    with goodput.job(), goodput.step(0):
+        pass
+    goodput.shutdown()
+    metrics = recording.metrics()
+    check_table(metrics)
+    assert values(metrics["goodput.step.count"]) == {("kept",): 1, ("lost",): 0}
+
+
+def test_explicit_histograms_where_the_standard_variable_asks_for_them(
+    record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "explicit_bucket_histogram")
+    recording = record()
+    with goodput.job(), goodput.step(0):
+        pass
+    goodput.flush()
+    assert type(recording.metrics()["goodput.step.duration"].data).__name__ == "Histogram"
+
+
+def test_a_reader_of_the_users_own_process(recording: Recording) -> None:
+    """A second reader on the same provider gets the same figures."""
+    assert isinstance(recording.reader, InMemoryMetricReader)
+    with goodput.job(), goodput.step(0):
+        pass
+    one, two = recording.metrics(), recording.metrics()
+    assert values(one["goodput.time"]) == values(two["goodput.time"]), "the job has ended, time stands still"
