@@ -55,6 +55,8 @@ class Config:
     process_count: int
     leader: int = 0
     ideal_step_time_s: float | None = None
+    flops_per_step: float | None = None
+    peak_flops: float | None = None
     settings: Mapping[str, Setting] = field(default_factory=dict, repr=False)
 
     @property
@@ -213,6 +215,8 @@ def read(
     process_count: int | None = None,
     leader: int = 0,
     ideal_step_time: float | None = None,
+    flops_per_step: float | None = None,
+    peak_flops: float | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """The configuration in force; see ``configure()`` for the arguments.
@@ -239,6 +243,9 @@ def read(
         raise ConfigurationError(f"configure(): process {index} of {count} with leader {leader} cannot be")
     if ideal_step_time is not None and not 0 < ideal_step_time < 1e9:
         raise ConfigurationError(f"configure(): an ideal step time of {ideal_step_time!r} s cannot be")
+    for name, flops in (("flops_per_step", flops_per_step), ("peak_flops", peak_flops)):
+        if flops is not None and not 0 < flops < float("inf"):
+            raise ConfigurationError(f"configure(): {name}={flops!r} cannot be")
     return Config(
         job_name=job,
         run_id=run,
@@ -254,6 +261,8 @@ def read(
         process_count=count,
         leader=leader,
         ideal_step_time_s=ideal_step_time,
+        flops_per_step=flops_per_step,
+        peak_flops=peak_flops,
         settings=setting.settings,
     )
 

@@ -34,7 +34,9 @@ def found_runs(place: str, run_id: str | None = None) -> Iterator[list[RunDirect
             names = [name for name in names if name == folder_name(run_id)]
         for name in names:
             Mirror(place, RunDirectory(Path(copy) / name)).fetch()
-        yield _chosen([run for run in map(RunDirectory, sorted(Path(copy).iterdir())) if run.journal.is_dir()], run_id, shown)
+        yield _chosen(
+            [run for run in map(RunDirectory, sorted(Path(copy).iterdir())) if run.journal.is_dir()], run_id, shown
+        )
 
 
 def _chosen(found: list[RunDirectory], run_id: str | None, place: str) -> list[RunDirectory]:

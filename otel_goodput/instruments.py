@@ -129,7 +129,17 @@ def _scheduling(totals: Totals) -> Rows:
         yield float(totals.scheduling), {}
 
 
-# Which rows each metric has; the program ratio and the product that needs it come with the figures they rest on.
+def _program(totals: Totals) -> Rows:
+    if totals.program is not None:
+        yield float(totals.program), {}
+
+
+def _productivity(totals: Totals) -> Rows:
+    if totals.productivity is not None:
+        yield float(totals.productivity), {}
+
+
+# Which rows each metric has; what rests on figures that nobody gave has none.
 ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.TIME, _time),
     (semconv.RATIO, _ratio),
@@ -141,6 +151,8 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.AT_RISK, _at_risk),
     (semconv.DISRUPTIONS, _disruptions),
     (semconv.SCHEDULING_RATIO, _scheduling),
+    (semconv.PROGRAM_RATIO, _program),
+    (semconv.PRODUCTIVITY, _productivity),
     (semconv.SLICE_EFFICIENCY, _slices),
 )
 

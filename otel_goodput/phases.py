@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Generic, SupportsIndex, TypeVar
 
@@ -76,18 +77,22 @@ class PhaseContext:
         self._token: Any = None
 
     def __enter__(self) -> Any:
+        begin = perf_counter_ns()
+        tracer = None
         try:
             tracer = self._find()
-            if tracer is None:
-                return self._yielded(None, INVALID_SPAN)
-            checked_times(self._phase, self._arguments.get("start_time"), self._arguments.get("end_time"))
-            self._span = span = self._begin(tracer)
-            self._token = context_api.attach(trace_api.set_span_in_context(span))
-            return self._yielded(tracer, span)
+            if tracer is not None:
+                checked_times(self._phase, self._arguments.get("start_time"), self._arguments.get("end_time"))
+                self._span = span = self._begin(tracer)
+                self._token = context_api.attach(trace_api.set_span_in_context(span))
+                return self._yielded(tracer, span)
         except PhaseError as error:
             refuse(error)
         except Exception as error:
             contain("phase start", error)
+        finally:
+            if tracer is not None:
+                tracer.overhead += perf_counter_ns() - begin
         return self._yielded(None, INVALID_SPAN)
 
     def __exit__(
@@ -97,6 +102,8 @@ class PhaseContext:
         token, self._token = self._token, None
         if span is None:
             return
+        begin = perf_counter_ns()
+        tracer = None
         try:
             tracer = self._find()
             if kind is not None and error is not None and not _clean_exit(error):
@@ -114,6 +121,8 @@ class PhaseContext:
         finally:
             if token is not None:
                 context_api.detach(token)
+            if tracer is not None:
+                tracer.overhead += perf_counter_ns() - begin
 
     def _begin(self, tracer: PhaseTracer) -> trace_api.Span:
         """Start the span."""

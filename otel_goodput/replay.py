@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import balance, rules
 from otel_goodput.accounting import events as ev
@@ -33,20 +33,17 @@ Row = Mapping[str, Any]
 Window = tuple[float, float]
 
 
-class Interval:
+class Interval(NamedTuple):
     """A row in integers of ns; `end` is ``_OPEN`` where it never ended (or not before the question was asked)."""
 
-    __slots__ = ("attempt", "device_end", "end", "flags", "name", "phase", "start", "step")
-
-    def __init__(self, start: int, end: int, phase: int, attempt: int, step: int, name: str, flags: int, device: int):
-        self.start = start
-        self.end = end
-        self.phase = phase
-        self.attempt = attempt
-        self.step = step
-        self.name = name
-        self.flags = flags
-        self.device_end = device
+    attempt: int
+    start: int
+    end: int
+    phase: int
+    step: int
+    name: str
+    flags: int
+    device_end: int
 
 
 def replay(
@@ -148,52 +145,63 @@ class Timeline:
             logger.warning("%d rows of the timeline are left out", self.dropped)
 
     def _add(self, row: Row) -> None:
-        if row.get("process"):
+        get = row.get
+        if get("process"):
             return
         kind = row["kind"]
-        start = _time_of(row, "start")
-        if start is None:
-            raise ValueError("no start")
-        attempt = int(row.get("attempt") or 1)
-        latest = start
+        start = get("start_ns")
+        start = _ns(row["start"]) if start is None else int(start)
+        attempt = get("attempt") or 1
+        phase = rules.PHASE_INDEX.get(kind)
+        if phase is None:
+            self._add_sign(row, kind, start, int(attempt))
+            return
+        end = get("end_ns")
+        if end is None:
+            end = get("end")
+            end = None if end is None else _ns(end)
+        end = _OPEN if end is None else max(start, int(end))
+        device = 0
+        step = get("step")
+        if phase == rules.STEP:
+            if step is None or step < 0:
+                raise ValueError("a step needs a number from 0")
+            device = _device_end(row, start)
+        blocking = get("blocking")
+        flags = ev.NONBLOCKING if blocking is False else 0
+        if phase == rules.DATA_LOADING and blocking is None:
+            flags = _UNSAID
+        latest = max(start, device) if end == _OPEN else max(end, device)
+        if self.latest is None or latest > self.latest:
+            self.latest = latest
+        if phase == rules.EXCLUSION:
+            # A window of time, whatever becomes of the attempt.
+            self.exclusions.append((start, end))
+            return
+        name = get("name")
+        self._intervals.append(
+            Interval(
+                int(attempt),
+                start,
+                end,
+                phase,
+                ev.NO_STEP if step is None else int(step),
+                "" if name is None else str(name),
+                flags,
+                device,
+            )
+        )
+
+    def _add_sign(self, row: Row, kind: str, start: int, attempt: int) -> None:
         if kind == _HEARTBEAT:
-            self._signs.append((attempt, start, Event(start, ev.HEARTBEAT)))
+            event = Event(start, ev.HEARTBEAT)
         elif kind == _SLICE_COUNTS:
             active, available, total = (int(row[name]) for name in ("active", "available", "total"))
-            self._signs.append((attempt, start, Event(start, ev.SLICES, 0, available, active, 0, total)))
+            event = Event(start, ev.SLICES, 0, available, active, 0, total)
         else:
-            phase = rules.PHASE_INDEX[kind]
-            end = _time_of(row, "end")
-            device = _time_of(row, "device_end")
-            given = row.get("step")
-            step = ev.NO_STEP if given is None else int(given)
-            if phase == rules.STEP and step < 0:
-                raise ValueError("a step needs a number from 0")
-            blocking = row.get("blocking")
-            flags = ev.NONBLOCKING if blocking is False else 0
-            if phase == rules.DATA_LOADING and blocking is None:
-                flags = _UNSAID
-            if end is not None:
-                end = max(start, end)
-            latest = max(start, end or start, device or start)
-            if phase == rules.EXCLUSION:
-                # A window of time, whatever becomes of the attempt.
-                self.exclusions.append((start, _OPEN if end is None else end))
-                self._saw(latest)
-                return
-            self._intervals.append(
-                Interval(
-                    start,
-                    _OPEN if end is None else end,
-                    phase,
-                    attempt,
-                    step,
-                    str(row.get("name") or ""),
-                    flags,
-                    0 if device is None or phase != rules.STEP else max(start, device, 1),
-                )
-            )
-        self._saw(latest)
+            raise ValueError(f"unknown kind {kind!r}")
+        self._signs.append((attempt, start, event))
+        self._saw(start)
 
     def _saw(self, time: int) -> None:
         self.latest = time if self.latest is None else max(self.latest, time)
@@ -201,57 +209,73 @@ class Timeline:
     def events(self, at: int | None = None) -> Iterator[Event]:
         """The rows as events in the order of attempt and time, as they were known at `at` (ns)."""
         boundaries: list[tuple[int, int, int, int, int, Event]] = []
-        for key, interval in enumerate(self._known(at), 1):
-            start, end, phase, attempt = interval.start, interval.end, interval.phase, interval.attempt
-            begin = Event(
-                start, ev.START, phase, key, interval.step, interval.flags, interval.device_end, interval.name
-            )
-            # Ties: what ends later is the outer phase, a job is around all; a phase without length ends after its
-            # start.
-            boundaries.append((attempt, start, _JOB_START if phase == rules.JOB else _START, -end, key, begin))
+        add = boundaries.append
+        job, event = rules.JOB, tuple.__new__
+        for key, (attempt, start, end, phase, step, name, flags, device) in enumerate(self._known(at), 1):
+            begin = event(Event, (start, ev.START, phase, key, step, flags, device, name))
+            # Ties: what ends later is the outer phase, a job is around all; what has no length ends after its start.
+            add((attempt, start, _JOB_START if phase == job else _START, -end, key, begin))
             if end != _OPEN:
-                order = (_JOB_END if phase == rules.JOB else _END) if end > start else _EMPTY_END
-                boundaries.append((attempt, end, order, 0, key, Event(end, ev.END, phase, key)))
-        for attempt, time, event in self._signs:
+                order = (_JOB_END if phase == job else _END) if end > start else _EMPTY_END
+                add((attempt, end, order, 0, key, event(Event, (end, ev.END, phase, key, ev.NO_STEP, 0, 0, ""))))
+        for attempt, time, sign in self._signs:
             if at is None or time <= at:
-                boundaries.append((attempt, time, _START, 0, 0, event))
+                add((attempt, time, _START, 0, 0, sign))
         boundaries.sort()
         previous = None
-        for attempt, time, _, _, _, event in boundaries:
+        for attempt, time, _, _, _, happening in boundaries:
             if attempt != previous:
                 previous = attempt
                 yield Event(time, ev.ATTEMPT, step=attempt - 1)
-            yield event
+            yield happening
 
     def _known(self, at: int | None) -> list[Interval]:
         """The intervals that had begun by `at`, each once, with the ends known by then."""
-        seen: set[tuple[Any, ...]] = set()
-        known: list[Interval] = []
-        for one in self._intervals:
-            identity = tuple(getattr(one, name) for name in Interval.__slots__)
-            if identity in seen or (at is not None and one.start > at):
-                continue
-            seen.add(identity)
-            if at is not None:
-                end, device = (_OPEN if time > at else time for time in (one.end, one.device_end))
-                one = Interval(one.start, end, one.phase, one.attempt, one.step, one.name, one.flags, device)
-            known.append(one)
-        self._say_what_blocks(known)
+        known = list(dict.fromkeys(self._intervals))
+        if at is not None:
+            known = [
+                one._replace(
+                    end=_OPEN if one.end > at else one.end, device_end=_OPEN if one.device_end > at else one.device_end
+                )
+                for one in known
+                if one.start <= at
+            ]
+        if any(interval.flags == _UNSAID for interval in known):
+            _say_what_blocks(known)
         return known
 
-    @staticmethod
-    def _say_what_blocks(known: list[Interval]) -> None:
-        """A timeline has no threads: a load inside a step is taken for a prefetch where it does not say."""
-        if not any(interval.flags == _UNSAID for interval in known):
-            return
-        steps: list[Interval] = []
-        for interval in sorted(known, key=lambda one: (one.attempt, one.start, one.phase != rules.STEP)):
-            if interval.phase == rules.STEP:
-                steps = [step for step in steps if step.attempt == interval.attempt and step.end >= interval.start]
-                steps.append(interval)
-            elif interval.flags == _UNSAID:
-                inside = any(step.attempt == interval.attempt and step.end >= interval.end for step in steps)
-                interval.flags = ev.NONBLOCKING if inside else 0
+
+def _say_what_blocks(known: list[Interval]) -> None:
+    """A timeline has no threads: a load inside a step is taken for a prefetch where it does not say."""
+    order = sorted(
+        (one.attempt, one.start, one.phase != rules.STEP, at)
+        for at, one in enumerate(known)
+        if one.phase == rules.STEP or one.flags == _UNSAID
+    )
+    ends: list[int] = []  # of the steps open at the moment, of this attempt
+    attempt = None
+    for number, start, is_load, at in order:
+        if number != attempt:
+            attempt, ends = number, []
+        if ends and min(ends) < start:
+            ends = [end for end in ends if end >= start]
+        end = known[at].end
+        if is_load:
+            inside = bool(ends) and max(ends) >= end
+            known[at] = known[at]._replace(flags=ev.NONBLOCKING if inside else 0)
+        else:
+            ends.append(end)
+
+
+def _device_end(row: Row, start: int) -> int:
+    """When an observed step left the device, ns; 0 where nobody looked."""
+    device = row.get("device_end_ns")
+    if device is None:
+        seconds = row.get("device_end")
+        if seconds is None:
+            return 0
+        device = _ns(seconds)
+    return max(start, int(device), 1)
 
 
 # Order of what happens at the same time.
@@ -268,15 +292,6 @@ def _ns(seconds: float) -> int:
     return round(seconds * NS)
 
 
-def _time_of(row: Row, name: str) -> int | None:
-    """Time `name` of a row in ns, from `name`_ns or from seconds."""
-    exact = row.get(f"{name}_ns")
-    if exact is not None:
-        return int(exact)
-    seconds = row.get(name)
-    return None if seconds is None else _ns(seconds)
-
-
 def read_timeline(path: Path | None) -> Iterator[Row]:
     """Rows of a JSON-lines file; of standard input where there is no path.
 
@@ -286,11 +301,12 @@ def read_timeline(path: Path | None) -> Iterator[Row]:
     """
     with path.open("rb") if path is not None else nullcontext(sys.stdin.buffer) as lines:
         source = path or "standard input"
+        parse = json.JSONDecoder().decode
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = parse(line.decode())
             except ValueError as error:
                 raise ValueError(f"{source}: line {number} is not JSON: {error}") from error
             if not isinstance(row, dict):

@@ -74,6 +74,8 @@ class Recorder(Phases[Any]):
         submitted_at: unix seconds or RFC 3339 time of the job's submission.
         process_index, process_count, leader: which process this is, of how many, and whose phases are accounted.
         ideal_step_time: seconds, instead of the estimate.
+        flops_per_step, peak_flops: floating-point operations of the model in one step, and per second of all chips
+            together at their peak; with both, the program goodput (MFU) is known.
         resource_attributes: further attributes of the resource.
         tracer_provider, meter_provider: providers of your own to use instead of ours; they stay yours to shut down.
         span_processors: further processors of spans.
@@ -100,6 +102,8 @@ class Recorder(Phases[Any]):
         process_count: int | None = None,
         leader: int = 0,
         ideal_step_time: float | None = None,
+        flops_per_step: float | None = None,
+        peak_flops: float | None = None,
         resource_attributes: Mapping[str, types.AttributeValue] | None = None,
         tracer_provider: TracerProvider | None = None,
         meter_provider: metrics_api.MeterProvider | None = None,
@@ -122,6 +126,8 @@ class Recorder(Phases[Any]):
             process_count=process_count,
             leader=leader,
             ideal_step_time=ideal_step_time,
+            flops_per_step=flops_per_step,
+            peak_flops=peak_flops,
         )
         self._tracer: PhaseTracer | None = None
         self._closing = threading.Lock()
@@ -295,6 +301,9 @@ class Recorder(Phases[Any]):
         if config.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
             waited = max(0, totals.started_at - config.submitted_at)
             totals = replace(totals, scheduling=totals.run.elapsed / (totals.run.elapsed + waited))
+        if config.flops_per_step and config.peak_flops and totals.run.productive:
+            achieved = config.flops_per_step * totals.kept / (totals.run.productive / 1e9)
+            totals = replace(totals, program=achieved / config.peak_flops)
         return totals
 
     def report(self) -> Report:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter_ns
 
 from opentelemetry import metrics as metrics_api
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span
 
 from otel_goodput import config as configuration
 from otel_goodput import instruments
@@ -53,6 +56,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         config = configuration.read(job_name, run_id=run_id, directory=directory, windows=windows)
         clock = anchored()
         self._name = config.job_name
+        self._overhead = 0  # ns
         self._lock = None
         if directory is None:
             journal, ledger, run = Journal(0, config.process_index, Segment(None)), Ledger(config.windows), None
@@ -72,12 +76,22 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
             durations = instruments.register(
                 provider.get_meter(SCOPE_NAME, __version__),
                 self.totals,
-                lambda: 0,
+                lambda: self._overhead,
                 lambda: {"journal": journal.dropped},
             )
             account.on_steps, account.on_phases = durations.steps, durations.phases
         self._keeper = Keeper(account, run, book)
         self._keeper.start()
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        begin = perf_counter_ns()
+        super().on_start(span, parent_context)
+        self._overhead += perf_counter_ns() - begin
+
+    def on_end(self, span: ReadableSpan) -> None:
+        begin = perf_counter_ns()
+        super().on_end(span)
+        self._overhead += perf_counter_ns() - begin
 
     def totals(self) -> Totals:
         """The account now, as integers of ns."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from otel_goodput.accounting import stats
 from otel_goodput.accounting.cursor import Cursor
+from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.lenses import EXCLUDED, Lens, leading
 from otel_goodput.accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE, IN_FLIGHT, PRODUCTIVE, PROGRAM_STARTUP
 from otel_goodput.accounting.rules import WASTED_PROGRESS as WASTED
@@ -42,7 +43,7 @@ def draw(
         lost=cursor.course.lost + (0 if cursor.alive else len(running)),
         attempts=cursor.course.attempts,
         disruptions=dict(cursor.course.disruptions),
-        history=[entry.clone() for entry in cursor.course.history],
+        history=_history(cursor, startups),
         ideal_step_time=stats.ideal_step_time(nets) if ideal_step_time is None else ideal_step_time,
         step_time_deviation=stats.step_time_deviation(nets),
         step_time=_step_time(nets[-IDEAL_SAMPLE:]),
@@ -60,6 +61,17 @@ def draw(
 
 
 Startups = list[tuple[Stretch, int]]
+
+
+def _history(cursor: Cursor, startups: Startups) -> list[Disruption]:
+    """The latest disruptions; the start-up hidden in a lost first step is no waste of theirs (rule R5)."""
+    course = cursor.course
+    history = [entry.clone() for entry in course.history]
+    oldest = course.disrupted - len(history) + 1
+    for stretch, excess in startups:
+        if stretch.lost_to >= oldest and stretch.first_index is None:
+            history[stretch.lost_to - oldest].wasted -= excess - leading(stretch.pieces, excess, EXCLUDED)
+    return history
 
 
 def _run(cursor: Cursor, startups: Startups) -> Partition:

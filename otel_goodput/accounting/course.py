@@ -27,6 +27,7 @@ class Course:
         safe: kept entries that the last durable checkpoint covers.
         saves: entries that a checkpoint not durable yet will cover, by the key of its phase.
         attempts: lives so far.
+        disruptions, disrupted: how many there were, by reason and in all; history: the latest of them.
         finished: net times of completed steps for whoever takes them, None where nobody does.
         lenses, rolling: what sees the same time; told of every fate.
     """
@@ -48,6 +49,7 @@ class Course:
         self.saves: dict[int, int] = {}
         self.attempts = 0
         self.disruptions: dict[str, int] = {}
+        self.disrupted = 0
         self.history: list[Disruption] = []
         self.finished: list[int] | None = None
 
@@ -112,7 +114,8 @@ class Course:
         popped = top >= number
         first = not life.steps_started
         if popped:
-            wasted = self._go_back(number)
+            # Going back first thing in an attempt is part of the disruption that began it.
+            wasted = self._go_back(number, self.disrupted + (not first))
             if not first:
                 self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number))
             elif self.attempts > 1 and self.history:
@@ -200,8 +203,8 @@ class Course:
         if self.rolling:
             self.rolling.lose(execution)
 
-    def _go_back(self, number: int) -> int:
-        """Every kept execution numbered `number` or higher is lost (rule R4); returns their time, ns."""
+    def _go_back(self, number: int, disruption: int) -> int:
+        """Every kept execution from `number` on is lost to `disruption` (rule R4); returns their time, ns."""
         before = len(self.progress)
         popped = [net for _, net in self.progress.pop_from(number)]
         length = before - len(popped)
@@ -216,7 +219,7 @@ class Course:
         for at in range(len(self.stretches) - 1, -1, -1):
             if self.stretches[at].high <= length:
                 break
-            self._own_stretch(at).cut_to(length, popped)
+            self._own_stretch(at).cut_to(length, popped, disruption)
         self.safe = min(self.safe, length)
         for key, covered in self.saves.items():
             self.saves[key] = min(covered, length)
@@ -232,6 +235,7 @@ class Course:
         return own
 
     def _disrupt(self, disruption: Disruption) -> None:
+        self.disrupted += 1
         self.disruptions[disruption.reason] = self.disruptions.get(disruption.reason, 0) + 1
         self.history.append(disruption)
         if len(self.history) > Disruption.REMEMBERED:

@@ -12,7 +12,7 @@ class Disruption:
         attempt: the attempt that it began, counted from 1; None for a rollback inside a process.
         reason: one of ``semconv.REASONS``.
         recovery: ns from the last sign of life to the next job start.
-        wasted: ns of steps lost by it.
+        wasted: ns of steps lost by it, start-up included.
         from_step, to_step: the step reached, and the step at which progress resumed; None where there was none (yet).
     """
 

@@ -51,6 +51,7 @@ _COURSE: Final = (
     "safe",
     "attempts",
     "disruptions",
+    "disrupted",
 )
 
 

@@ -64,10 +64,23 @@ class Stretch:
         first_net: net time of its first completed step in ns, or None as long as none has completed.
         first_start: when that step started, ns.
         pieces: own time of that step in order, as (ns, lenses open meanwhile); empty where there are no lenses.
+        lost_to: number of the disruption (from 1) that took its first completed step, 0 while it is kept.
         lost: net times of the first lost steps other than the first completed one.
     """
 
-    __slots__ = ("_known", "begin", "first_index", "first_net", "first_start", "high", "life", "lost", "low", "pieces")
+    __slots__ = (
+        "_known",
+        "begin",
+        "first_index",
+        "first_net",
+        "first_start",
+        "high",
+        "life",
+        "lost",
+        "lost_to",
+        "low",
+        "pieces",
+    )
 
     def __init__(self, life: Life, low: int, begin: int) -> None:
         self.life = life
@@ -77,12 +90,13 @@ class Stretch:
         self.first_index: int | None = None
         self.first_start = 0
         self.pieces: list[tuple[int, int]] = []
+        self.lost_to = 0
         self.lost: list[int] = []
         self._known: int | None = None
 
     def clone(self, life: Life) -> Stretch:
         twin = Stretch.__new__(Stretch)
-        for name in ("begin", "low", "high", "first_net", "first_index", "first_start", "pieces", "_known"):
+        for name in ("begin", "low", "high", "first_net", "first_index", "first_start", "lost_to", "pieces", "_known"):
             setattr(twin, name, getattr(self, name))
         twin.life = life
         twin.lost = self.lost.copy()
@@ -99,8 +113,8 @@ class Stretch:
             self.lost.append(net)
         self._known = None
 
-    def cut_to(self, length: int, popped: list[int]) -> None:
-        """The kept stack was cut to `length`; `popped` are the net times of what lay above it."""
+    def cut_to(self, length: int, popped: list[int], disruption: int) -> None:
+        """The kept stack was cut to `length` by `disruption`; `popped` are the net times of what lay above it."""
         if self.high <= length:
             return
         for index in range(max(self.low, length), self.high):
@@ -111,6 +125,7 @@ class Stretch:
             self.lost.append(popped[index - length])
         if self.first_index is not None and self.first_index >= length:
             self.first_index = None
+            self.lost_to = disruption
         self.high = max(self.low, length) if self.low < length else length
         self.low = min(self.low, length)
         self._known = None
@@ -160,6 +175,16 @@ class Stretch:
     @classmethod
     def from_state(cls, state: list[Any], life: Life) -> Stretch:
         stretch = cls(life, state[1], state[0])
-        _, _, stretch.high, stretch.first_net, stretch.first_index, stretch.first_start, pieces, stretch.lost = state
+        (
+            _,
+            _,
+            stretch.high,
+            stretch.first_net,
+            stretch.first_index,
+            stretch.first_start,
+            pieces,
+            stretch.lost,
+            stretch.lost_to,
+        ) = state
         stretch.pieces = [(duration, mask) for duration, mask in pieces]
         return stretch

@@ -102,6 +102,14 @@ class Totals:
     windows: Sequence[tuple[int, int, Partition]] = ()
     rolling: Sequence[tuple[int, Partition]] = ()
     scheduling: float | None = None
+    program: float | None = None
+
+    @property
+    def productivity(self) -> float | None:
+        """ML productivity goodput: scheduling x runtime x program goodput; None where one of them is not known."""
+        if self.scheduling is None or self.program is None or self.run.goodput is None:
+            return None
+        return self.scheduling * self.run.goodput * self.program
 
     def to_json(self) -> dict[str, Any]:
         """The JSON answer of ACCOUNTING.md ("Timeline files"), seconds as floats."""
@@ -143,6 +151,10 @@ class Totals:
         }
         if self.scheduling is not None:
             answer["scheduling_goodput"] = self.scheduling
+        if self.program is not None:
+            answer["program_goodput"] = self.program
+        if self.productivity is not None:
+            answer["productivity_goodput"] = self.productivity
         answer["slice_efficiency"] = dict(self.run.slice_efficiency) or None
         if self.step_time is not None:
             answer["step_time"] = {

@@ -62,6 +62,10 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"  goodput {_percent(report['goodput'] * elapsed, elapsed)} of {duration(elapsed)}"
     if report.get("scheduling_goodput") is not None:
         yield f"  scheduling goodput {report['scheduling_goodput'] * 100:.1f} %"
+    if report.get("program_goodput") is not None:
+        yield f"  program goodput (MFU) {report['program_goodput'] * 100:.1f} %"
+    if report.get("productivity_goodput") is not None:
+        yield f"  ML productivity goodput {report['productivity_goodput'] * 100:.1f} %"
     if report["excluded_s"]:
         yield f"  {duration(report['excluded_s'])} excluded"
     yield ""
@@ -137,8 +141,8 @@ def _steps(report: Mapping[str, Any]) -> Iterator[str]:
         )
     if dispatch_only(report):
         yield (
-            "           steps are far shorter than the time from one to the next: if the loop does not wait for the "
-            "device,\n           this is the time of dispatching, and what waits is charged elsewhere; block on the step's "
+            "           steps are far shorter than the time from one to the next: if the loop does not wait for "
+            "the device,\n           this is the time of dispatching, and what waits is charged elsewhere; block on the step's "
             "result in it"
         )
     if report["recompilations"]:

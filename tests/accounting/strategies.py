@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -225,12 +224,21 @@ def spread(rows: Rows) -> Rows:
 
 
 def crossing_steps(rows: Rows) -> bool:
-    """Whether a step starts within another that does end: no loop does that, and what a save then holds is moot."""
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for row in rows:
-        if row["kind"] == "step" and not row.get("process"):
-            spans.setdefault(row.get("attempt", 1), []).append((row["start_ns"], -(row["end_ns"] or row["start_ns"])))
-    return any(start < -end for steps in spans.values() for (_, end), (start, _) in pairwise(sorted(steps)))
+    """Whether a step ends before one that started earlier: no loop does that, and what a save then holds is moot."""
+    steps = [row for row in rows if row["kind"] == "step" and not row.get("process") and row["end_ns"] is not None]
+    steps.sort(key=lambda row: (row.get("attempt", 1), row["start_ns"], -row["end_ns"]))
+    attempt = latest = device_free = 0
+    for row in steps:
+        if row.get("attempt", 1) != attempt:
+            attempt, latest, device_free = row.get("attempt", 1), 0, 0
+        end = max(row["start_ns"], row["end_ns"])
+        if row.get("device_end_ns") is not None:
+            device_free = max(device_free, row["device_end_ns"])
+            end = max(end, device_free)
+        if end < latest:
+            return True
+        latest = max(latest, end)
+    return False
 
 
 @st.composite
@@ -294,7 +302,12 @@ def with_jobs(rows: Rows, at: int | None) -> Rows:
 
 def without_strays(rows: Rows) -> Rows:
     """The rows without steps outside the jobs of their attempt: which life those belong to is anybody's guess."""
-    jobs = [row for row in rows if row["kind"] == "job"]
+    jobs: Rows = []
+    for row in sorted((row for row in rows if row["kind"] == "job"), key=lambda row: row["start_ns"]):
+        if not any(
+            job["attempt"] == row["attempt"] and (job["end_ns"] is None or row["start_ns"] < job["end_ns"]) for job in jobs
+        ):
+            jobs.append(row)
 
     def strays(step: dict[str, Any]) -> bool:
         end = math.inf if step["end_ns"] is None else max(step["end_ns"], step.get("device_end_ns", 0))

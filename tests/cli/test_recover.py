@@ -103,3 +103,19 @@ def test_what_cannot_be_recovered(tmp_path: Path) -> None:
     other = goodput("recover", tmp_path, "--process", "4")
     assert other.returncode == 1
     assert "process 4 left no journal" in other.stderr
+
+
+def test_a_run_at_a_url(tmp_path: Path) -> None:
+    """What is written must not go into the copy that is thrown away; and what was done is remembered."""
+    killed("job", tmp_path)
+    with grpc_backend() as received:
+        there = {"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint}
+        url = f"file://{tmp_path}"
+        assert "exported through otlp" in succeeded(goodput("recover", url, "--exporters", "otlp", **there))
+        assert "recovered before" in succeeded(goodput("recover", url, "--exporters", "otlp", **there))
+        assert Counter(received.span_names())["job"] == 1
+    done = goodput("recover", f"file://{tmp_path}", "--exporters", "file", "--again")
+    if done.returncode == 0:
+        assert spans(tmp_path / "job"), "it says that spans were exported"
+    else:
+        assert "file" in done.stderr

@@ -79,6 +79,15 @@ def test_a_url(runs: Path) -> None:
     assert [json.loads(line)["run_id"] for line in lines] == ["alpha", "beta"]
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_what_is_no_run_is_passed_over(scheme: str, runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    (tmp_path / "runs" / "another folder").mkdir()
+    (tmp_path / "runs" / "a file").write_text("and its text")
+    lines = succeeded(goodput("report", f"{scheme}{tmp_path}/runs", "--json")).splitlines()
+    assert [json.loads(line)["run_id"] for line in lines] == ["alpha", "beta"]
+
+
 def test_an_earlier_time_windows_and_exclusions(runs: Path) -> None:
     whole = report(runs / "beta")
     start, elapsed = whole["started_at"], whole["elapsed_s"]

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from otel_goodput.report import of_run
+from otel_goodput.rundir import RunDirectory
 
 from .runner import Run, delays
 
@@ -62,3 +68,23 @@ def test_the_plans_are_many() -> None:
     plans = [plan(seed) for seed in range(GROUPS * RUNS_AT_ONCE)]
     assert sum(len(told.kills) for told in plans) >= 50
     assert {told.style for told in plans} == {"iterator", "with"}
+
+
+BURST = """
+import os, signal, sys
+import otel_goodput as goodput
+goodput.configure("burst", run_id="run", directory=sys.argv[1], exporters="none")
+with goodput.job():
+    for number in range(60_000):
+        with goodput.step(number):
+            pass
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_burst_of_steps_is_not_lost(tmp_path: Path) -> None:
+    """Steps that come faster than a disk could take them one by one, several segments in a fraction of a second."""
+    done = subprocess.run([sys.executable, "-c", BURST, str(tmp_path)], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    report = of_run(RunDirectory(tmp_path / "run")).to_json()
+    assert report["steps"]["kept"] == 60_000

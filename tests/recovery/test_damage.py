@@ -25,7 +25,7 @@ SEGMENT = "a0000-p0000-000000.segment"
 
 
 def tell_a_little(base: int) -> None:
-    """Some thirty records in the order of time, of every kind, the job left open."""
+    """Some records in the order of time, of every kind, the job left open."""
     job = goodput.job(start_time=base)
     job.__enter__()
     with goodput.training_prep(start_time=base + NS, end_time=base + 2 * NS):
@@ -56,6 +56,9 @@ def little(record: Callable[..., Recording], base: int, tmp_path: Path) -> Itera
     for path in spoilt.rglob("*.segment"):
         if path.name != SEGMENT:
             path.unlink()
+    segment = spoilt / "journal" / SEGMENT
+    data = segment.read_bytes()
+    segment.write_bytes(data[: used(data) + 4096])  # most of it was never written
     yield RunDirectory(spoilt)
 
 
@@ -95,7 +98,7 @@ def test_cut_at_every_byte(little: RunDirectory, caplog: pytest.LogCaptureFixtur
     path = little.journal / SEGMENT
     data = path.read_bytes()
     end = used(data)
-    assert 30 * records.SIZE < end < 60 * records.SIZE
+    assert 20 * records.SIZE < end < 60 * records.SIZE
     complete = answer(little)
     for cut in range(end + 1):
         path.write_bytes(data[:cut])
