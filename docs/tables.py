@@ -14,7 +14,7 @@ from pathlib import Path
 from otel_goodput import semconv
 from otel_goodput.accounting import rules
 from otel_goodput.doctor.variables import WITHOUT_EFFECT
-from otel_goodput.envvars import ENVVARS, STANDARD
+from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.phases import Phases
 from otel_goodput.report.text import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
@@ -22,12 +22,7 @@ from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, C
 README = Path(__file__).parents[1] / "README.md"
 
 # Names that are settled and that nothing in this version puts on the wire.
-NOT_YET = (
-    semconv.PROGRAM_RATIO.name,
-    semconv.PRODUCTIVITY.name,
-    semconv.GOODPUT_STEP_DEVICE_DURATION,
-    semconv.GOODPUT_COMPILE_RECOMPILATION,
-)
+NOT_YET = (semconv.GOODPUT_STEP_DEVICE_DURATION, semconv.GOODPUT_COMPILE_RECOMPILATION)
 
 # How each phase is written, where that is more than its name.
 CALLS = {
@@ -53,13 +48,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
+def _plain(text: str) -> str:
+    """The first sentence of a docstring, as Markdown."""
+    sentence = " ".join(text.split()).split(". ")[0].rstrip(".").replace("``", "`")
+    return re.sub(r" \(rule R\d\)", "", sentence)
+
+
 def phases() -> str:
     def row(phase: str) -> Sequence[str]:
         method = getattr(Phases, phase, None)
-        text = (method.__doc__ or "").split(". ")[0].strip().rstrip(".") if method else COMPILE
+        text = _plain(method.__doc__ or "") if method else COMPILE
         call = f"`{CALLS.get(phase, f'{phase}()')}`" if method else ""
         owner = rules.OWNERS.get(rules.PHASE_INDEX[phase])
-        return f"`{phase}`", call, COUNTS.get(phase) or f"`{CATEGORIES[owner or 0]}`", " ".join(text.split())
+        return f"`{phase}`", call, COUNTS.get(phase) or f"`{CATEGORIES[owner or 0]}`", text
 
     return table(("phase", "`goodput.…`", "counts as", "what it is"), map(row, PHASES))
 
@@ -77,7 +78,6 @@ def metrics() -> str:
         (
             (f"`{one.name}`", one.kind, f"`{one.unit}`", ", ".join(f"`{key}`" for key in one.attributes), one.brief)
             for one in METRICS
-            if one.name not in NOT_YET
         ),
     )
 
@@ -90,16 +90,11 @@ def attributes() -> str:
 
 
 def environment() -> str:
-    def brief(text: str, without_effect: bool) -> str:
-        return f"{text} (no effect in this version)" if without_effect else text
+    def row(one: EnvVar) -> Sequence[str]:
+        without = " (no effect in this version)" if one in WITHOUT_EFFECT else ""
+        return f"`{one.name}`", one.type, f"`{one.default}`" if one.default else "", f"{one.brief}{without}"
 
-    return table(
-        ("variable", "type", "default", ""),
-        (
-            (f"`{one.name}`", one.type, f"`{one.default}`" if one.default else "", brief(one.brief, one in WITHOUT_EFFECT))
-            for one in (*ENVVARS, *STANDARD)
-        ),
-    )
+    return table(("variable", "type", "default", ""), map(row, (*ENVVARS, *STANDARD)))
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -89,11 +89,15 @@ class Segment:
         if self._file >= 0:
             os.fsync(self._file)
 
-    def close(self) -> None:
-        self.buffer.close()
+    def release(self) -> None:
+        """Give the file back but keep the pages: whoever is late may still write."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def close(self) -> None:
+        self.buffer.close()
+        self.release()
 
 
 class Journal:

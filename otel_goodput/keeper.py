@@ -247,3 +247,4 @@ class Keeper:
         if spare is not None and spare.path is not None:
             spare.close()
             spare.path.unlink(missing_ok=True)
+        journal.current.release()

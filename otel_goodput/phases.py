@@ -111,7 +111,9 @@ class PhaseContext:
                     span.record_exception(error)
                 span.set_attribute(ERROR_TYPE, error_name(kind))
                 span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
-            if tracer is not None:
+            if not span.is_recording():
+                pass  # shut down meanwhile, which ended it
+            elif tracer is not None:
                 self._finish(tracer, error)
                 span.end(self._end_time(tracer, span))
             else:

@@ -110,7 +110,7 @@ class PhaseSpanProcessor(SpanProcessor):
 
     @guarded(None)
     def on_end(self, span: ReadableSpan) -> None:
-        if isinstance(span, PhaseReadableSpan) or not self._open:
+        if isinstance(span, PhaseReadableSpan) or not self._open or not self._live:
             return
         context = span.get_span_context()
         if context is None or self._open.pop(context.span_id, None) is None:

@@ -78,8 +78,7 @@ class Recorder(Phases[Any]):
             together at their peak; with both, the program goodput (MFU) is known.
         resource_attributes: further attributes of the resource.
         tracer_provider, meter_provider: providers of your own to use instead of ours; they stay yours to shut down.
-        span_processors: further processors of spans.
-        metric_readers: further readers of metrics.
+        span_processors, metric_readers: further processors of spans and readers of metrics; shut down along with us.
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -132,6 +131,7 @@ class Recorder(Phases[Any]):
         self._tracer: PhaseTracer | None = None
         self._closing = threading.Lock()
         self._closed = False
+        self._given_processors, self._given_readers = tuple(span_processors), tuple(metric_readers)
         config = self.config
         self._names: Sequence[str] = self._outlet_names()
         clock = anchored()
@@ -197,7 +197,9 @@ class Recorder(Phases[Any]):
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
         self._keeper = Keeper(account, opened.run, book, self._work)
         self._keeper.start()
-        deadline.reserve(len(exporting) + len(self._readers) + 2)
+        deadline.reserve(
+            len(exporting) + len(self._readers) + len(self._given_processors) + len(self._given_readers) + 2
+        )
         atexit.register(self.shutdown)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._silence)
@@ -321,6 +323,8 @@ class Recorder(Phases[Any]):
             (f"spans {at}", each.force_flush) for at, each in enumerate(self._exporting)
         ]
         closers += [(f"metrics {at}", _flusher(reader)) for at, reader in enumerate(self._readers)]
+        closers += [(f"processor {at}", each.force_flush) for at, each in enumerate(self._given_processors)]
+        closers += [(f"reader {at}", _flusher(reader)) for at, reader in enumerate(self._given_readers)]
         return not deadline.close_all(closers, seconds)
 
     def shutdown(self, timeout: float | None = None) -> None:
@@ -348,6 +352,8 @@ class Recorder(Phases[Any]):
         closers: list[tuple[str, deadline.Closer]] = [("journal", lambda _: self._keeper.stop())]
         closers += [(f"spans {at}", _closer(each)) for at, each in enumerate(self._exporting)]
         closers += [(f"metrics {at}", _reader_closer(reader)) for at, reader in enumerate(self._readers)]
+        closers += [(f"processor {at}", _closer(each)) for at, each in enumerate(self._given_processors)]
+        closers += [(f"reader {at}", _reader_closer(reader)) for at, reader in enumerate(self._given_readers)]
         unfinished = deadline.close_all(closers, seconds)
         if unfinished:
             logger.warning(

@@ -211,15 +211,17 @@ class FastSpan(trace_api.Span):
         if exported:
             tracer.emit(self.readable(end, failed, outlier, bool(flags & INTERRUPTED)))
 
-    def abandon(self, end: int) -> None:
-        """End without its owner, from wherever we are: a loop was left by a break, or its iterator was collected."""
+    def abandon(self, end: int, flags: int = 0) -> None:
+        """End without its owner, from wherever we are: a loop was left by a break, or everything is shut down."""
         if self._ended:
             return
         if trace_api.get_current_span() is self:
             # The token may belong to a context that is gone; going back to what was current before needs none.
             _attach(self._within)
         self._token = None
-        self.close(end, failed=True)
+        if flags & INTERRUPTED:
+            self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
+        self.close(end, True, flags)
 
     def __call__(self, function: F) -> F:
         """As a decorator: a new span of the same kind at every call."""

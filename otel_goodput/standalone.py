@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter_ns
@@ -58,7 +59,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._name = config.job_name
         self._overhead = 0  # ns
         self._lock = None
-        if directory is None:
+        if config.settings["OTEL_GOODPUT_DIR"].source == "default":
             journal, ledger, run = Journal(0, config.process_index, Segment(None)), Ledger(config.windows), None
             book = SpanBook(0)
             self.run_id = config.run_id
@@ -82,6 +83,13 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
             account.on_steps, account.on_phases = durations.steps, durations.phases
         self._keeper = Keeper(account, run, book)
         self._keeper.start()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._silence)
+
+    def _silence(self) -> None:
+        """A forked child must not write into its parent's journal."""
+        self._live = False
+        self._account.append = _nothing
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         begin = perf_counter_ns()
@@ -107,3 +115,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._keeper.stop()
         if self._lock is not None:
             self._lock.release()
+
+
+def _nothing(*_: object) -> None:
+    """What a forked child records."""

@@ -266,7 +266,7 @@ class PhaseTracer:
         """End the fast spans that are open and mark them as interrupted."""
         for span in reversed(list(self.open_spans.values())):
             try:
-                span.close(self.clock(), failed=True, flags=INTERRUPTED)
+                span.abandon(self.clock(), INTERRUPTED)
             except Exception as error:
                 contain("closing open spans", error)
 
