@@ -116,8 +116,8 @@ def renewed(text: str) -> str:
         begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->\n"
         if text.count(begin) != 1 or text.count(end) != 1:
             raise ValueError(f"{README.name} needs the markers of {name!r} once each")
-        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        text = pattern.sub(lambda _, new=f"{begin}{make()}{end}": new, text)  # type: ignore[misc]
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{make()}{end}{rest.partition(end)[2]}"
     return text
 
 

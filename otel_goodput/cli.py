@@ -162,7 +162,7 @@ def _report(options: argparse.Namespace) -> int:
     from otel_goodput.report import of_run
 
     with _found_runs(options) as found:
-        for number, run in enumerate(found):
+        for number, (run, _) in enumerate(found):
             if number and not options.json:
                 print()
             report = of_run(
@@ -199,7 +199,7 @@ def _recover(options: argparse.Namespace) -> int:
     from otel_goodput.salvage import salvage
 
     with _found_runs(options) as found:
-        return max((salvage(run, options.process, options.exporters, again=options.again) for run in found), default=0)
+        return max(salvage(one, options.process, options.exporters, again=options.again) for one in found)
 
 
 def _env(options: argparse.Namespace) -> int:

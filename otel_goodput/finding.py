@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from otel_goodput.errors import JournalError
 from otel_goodput.mirror import Mirror, open_filesystem
@@ -13,38 +14,55 @@ from otel_goodput.printable import without_credentials
 from otel_goodput.rundir import RunDirectory, folder_name, runs
 
 
+class Found(NamedTuple):
+    """A run, and where it was copied from if it is at a URL."""
+
+    run: RunDirectory
+    mirror: Mirror | None
+
+
 @contextmanager
-def found_runs(place: str, run_id: str | None = None) -> Iterator[list[RunDirectory]]:
+def found_runs(place: str, run_id: str | None = None) -> Iterator[list[Found]]:
     """The runs at `place`, or the one of them called `run_id`; those at a URL are copied down for the time being.
 
     Raises:
         JournalError: there is none.
     """
     if "://" not in place:
-        yield _chosen(list(runs(Path(place).expanduser())), run_id, place)
+        yield _chosen([Found(run, None) for run in runs(Path(place).expanduser())], run_id, place)
         return
+    shown = without_credentials(place)
     with tempfile.TemporaryDirectory(prefix="otel-goodput-") as copy:
-        filesystem, base = open_filesystem(place)
-        shown = without_credentials(place)
         try:
-            names = [str(name).rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(base, detail=False)]
+            yield _chosen(list(_fetched(place.rstrip("/"), Path(copy))), run_id, shown)
         except OSError as error:
             raise JournalError(f"{shown} cannot be read: {without_credentials(str(error))}") from error
-        if run_id is not None:
-            names = [name for name in names if name == folder_name(run_id)]
-        for name in names:
-            Mirror(place, RunDirectory(Path(copy) / name)).fetch()
-        yield _chosen(
-            [run for run in map(RunDirectory, sorted(Path(copy).iterdir())) if run.journal.is_dir()], run_id, shown
-        )
 
 
-def _chosen(found: list[RunDirectory], run_id: str | None, place: str) -> list[RunDirectory]:
+def _fetched(url: str, copy: Path) -> Iterator[Found]:
+    filesystem, base = open_filesystem(url)
+    if filesystem.isdir(f"{base}/journal"):  # a run's own folder
+        url, _, name = url.rpartition("/")
+        names = [name]
+    else:
+        names = sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(base, detail=False))
+    for name in names:
+        found = Found(RunDirectory(copy / name), Mirror(url, RunDirectory(copy / name)))
+        if found.mirror is not None and found.mirror.exists():
+            found.mirror.fetch()
+            yield found
+
+
+def _chosen(found: list[Found], run_id: str | None, place: str) -> list[Found]:
     if run_id is not None:
         known = found
-        found = [run for run in found if run.identity().get("run_id") == run_id or run.path.name == folder_name(run_id)]
+        found = [
+            one
+            for one in found
+            if one.run.identity().get("run_id") == run_id or one.run.path.name == folder_name(run_id)
+        ]
         if not found:
-            ids = ", ".join(str(run.identity().get("run_id", run.path.name)) for run in known)
+            ids = ", ".join(str(one.run.identity().get("run_id", one.run.path.name)) for one in known)
             raise JournalError(f"{place} holds no run {run_id!r}; it holds {ids or 'none'}")
     if not found:
         raise JournalError(f"{place} holds no run")

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -111,7 +112,8 @@ class Journal:
         self.attempt = attempt
         self.process = process
         self.dropped = 0
-        self.spare: Segment | None = None
+        self.spares: deque[Segment] = deque()
+        self.rolled: Callable[[], None] = lambda: None  # told when a spare is taken
         self.names: list[str] = [""]
         self._ids: dict[str, int] = {}
         self._changing = threading.Lock()
@@ -138,11 +140,12 @@ class Journal:
         """Go on in the next segment; a spare one the keeper has laid ready, else one in memory."""
         with self._changing:
             if self._segment is full:
-                segment, self.spare = self.spare or Segment(None), None
+                segment = self.spares.popleft() if self.spares else Segment(None)
                 segment.adopt(self.attempt, self.process, full.number + 1)
                 self._segments.append(segment)
                 self._segment = segment
-            return self._segment
+        self.rolled()
+        return self._segment
 
     def name(self, text: str) -> int:
         """The id of a name; beyond 1,000 names it is that of ``overflow``."""
@@ -226,6 +229,13 @@ class Journal:
         ):
             full.append(self._segments.popleft())
         return full
+
+    def take_rest(self) -> list[Segment]:
+        """At the end: all segments but the current one, whether they are full or not."""
+        rest: list[Segment] = []
+        while self._segments[0] is not self._segment:
+            rest.append(self._segments.popleft())
+        return rest
 
     def behind(self) -> bool:
         """Whether a segment before the current one has not been drained to its end."""

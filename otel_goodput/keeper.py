@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000
+SPARES: Final = 3  # a loop of steps without content fills a segment in less than a tick
 SYNC_S: Final = 5.0
 SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
 SNAPSHOT_S: Final = 300.0
@@ -39,11 +40,17 @@ class Keeper:
         account: whose journal.
         run: the run's folder, None where the journal lives in memory only.
         book: of this attempt.
+        prepare: makes the run's folder, where that has failed so far; raises OSError as long as it does.
         work: further work for every tick (summaries of steps, upload).
     """
 
     def __init__(
-        self, account: Account, run: RunDirectory | None, book: SpanBook, work: Callable[[], None] = lambda: None
+        self,
+        account: Account,
+        run: RunDirectory | None,
+        book: SpanBook,
+        work: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         self.account = account
         self.run = run
@@ -60,13 +67,18 @@ class Keeper:
         self._stop = threading.Event()
         self._pass = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
-        self._disk = run is not None
+        self._disk = prepare is None
+        self._prepare = prepare
+        self._wake = threading.Event()
+        account.journal.rolled = self._wake.set
 
     def start(self) -> None:
         self._thread.start()
 
     def _loop(self) -> None:
-        while not self._stop.wait(TICK_S):
+        while not self._stop.is_set():
+            self._wake.wait(TICK_S)
+            self._wake.clear()
             self.tick()
 
     def tick(self) -> None:
@@ -81,6 +93,7 @@ class Keeper:
     def stop(self) -> None:
         """Stop the thread, write what there is; the journal is closed afterwards. May wait for the disk."""
         self._stop.set()
+        self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(5.0)
         self.tick()
@@ -100,23 +113,25 @@ class Keeper:
 
     def _lay_ready(self) -> None:
         journal = self.account.journal
-        if self.run is None or journal.spare is not None:
-            return
-        try:
-            spare = Segment(self.run.segment_path(journal.attempt, journal.process, self.serial))
-        except FileExistsError:
+        while self.run is not None and len(journal.spares) < SPARES:
+            try:
+                if self._prepare is not None:
+                    self._prepare()
+                    self._prepare = None
+                spare = Segment(self.run.segment_path(journal.attempt, journal.process, self.serial))
+            except FileExistsError:
+                self.serial += 1
+                continue
+            except OSError as error:
+                self._trouble(error)
+                return
             self.serial += 1
-            return
-        except OSError as error:
-            self._trouble(error)
-            return
-        self.serial += 1
-        if not self._disk:
-            self._disk = True
-            logger.warning("the journal's disk is writable again; what waited in memory is written now")
-        journal.spare = spare
-        if journal.current.path is None:
-            journal.roll(journal.current)
+            journal.spares.append(spare)
+            if not self._disk:
+                self._disk = True
+                logger.warning("the journal's disk is writable again; what waited in memory is written now")
+            if journal.current.path is None:
+                journal.roll(journal.current)
 
     def _trouble(self, error: OSError) -> None:
         """The disk refuses: go on in memory, say so once, try again at the next tick."""
@@ -233,7 +248,7 @@ class Keeper:
     def _finish(self) -> None:
         journal = self.account.journal
         self.account.refresh()
-        self._kept += journal.take_full()
+        self._kept += journal.take_rest()
         if self.run is None:
             return
         if journal.current.path is None:
@@ -243,8 +258,11 @@ class Keeper:
         journal.current.beat(self.account.clock())
         self._snapshot()
         journal.current.sync()
-        spare, journal.spare = journal.spare, None
-        if spare is not None and spare.path is not None:
+        while journal.spares:
+            spare = journal.spares.popleft()
             spare.close()
-            spare.path.unlink(missing_ok=True)
+            if spare.path is not None:
+                spare.path.unlink(missing_ok=True)
+        for segment in self._kept:
+            segment.release()
         journal.current.release()

@@ -70,6 +70,10 @@ class Mirror:
         self._due = 0.0
         self.shown = without_credentials(url)
 
+    def exists(self) -> bool:
+        """Whether the URL has a run there."""
+        return bool(self._filesystem.isdir(f"{self._remote}/journal"))
+
     def fetch(self) -> None:
         """Bring down what the spool does not have, such as the attempts of another machine.
 
@@ -118,7 +122,7 @@ class Mirror:
         for path in (self._run.path / "run.json", *sorted(self._run.journal.iterdir())):
             if path.name == live or path.suffix in (".lock", ".part") or not path.exists():
                 continue
-            if journal.spare is not None and path == journal.spare.path:
+            if any(spare.path == path for spare in tuple(journal.spares)):
                 continue
             present.add(path.name)
             about = path.stat()
@@ -134,6 +138,14 @@ class Mirror:
         for gone in set(self._sent) - present - {live}:
             self._filesystem.rm_file(f"{self._remote}/journal/{gone}")
             del self._sent[gone]
+
+    def put(self, path: Path) -> None:
+        """Copy up one file of the run.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        self._put(path, path.read_bytes())
 
     def _put(self, path: Path, data: bytes) -> None:
         remote = f"{self._remote}/{path.relative_to(self._run.path).as_posix()}"

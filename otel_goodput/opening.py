@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from otel_goodput.accounting import Ledger
 from otel_goodput.clock import Clock
@@ -30,6 +33,7 @@ class Opened:
         restored: the run so far, with the ledger to go on with.
         lock: held as long as this process writes.
         mirror: of a journal at a URL.
+        prepare: tries again to make the folder where that has failed; raises OSError.
     """
 
     run_id: str
@@ -39,6 +43,7 @@ class Opened:
     restored: Restored
     lock: Lock | None
     mirror: Mirror | None
+    prepare: Callable[[], None] | None = None
 
 
 def open_journal(config: Config, clock: Clock) -> Opened:
@@ -52,10 +57,11 @@ def open_journal(config: Config, clock: Clock) -> Opened:
         restored = restore(run, process, config.windows)
         attempt = max([restored.attempt, *run.attempts(process)], default=-1) + 1
         try:
-            run.create({"run_id": run_id, "job_name": config.job_name, "created_at": clock() / 1e9})
+            run.create(_identity(run_id, config, clock))
             taken = _taken(run, attempt, process)
             lock = run.lock(attempt, process)
             if not taken and lock.acquire():
+                run.sweep(process, attempt)
                 first = Segment(run.segment_path(attempt, process, 0))
                 break
         except OSError as error:
@@ -67,7 +73,9 @@ def open_journal(config: Config, clock: Clock) -> Opened:
                 error.strerror or error,
             )
             journal = Journal(attempt, process, Segment(None))
-            return Opened(run_id, attempt, run, journal, restored, None, mirror)
+            opened = Opened(run_id, attempt, run, journal, restored, None, mirror)
+            opened.prepare = partial(_prepare, opened, _identity(run_id, config, clock))
+            return opened
         other = f"{config.run_id}~{os.getpid()}"
         if run_id == other:
             other += f"-{os.urandom(3).hex()}"
@@ -85,6 +93,18 @@ def open_journal(config: Config, clock: Clock) -> Opened:
     _say_what_was_before(run_id, restored, clock)
     journal = Journal(attempt, process, first)
     return Opened(run_id, attempt, run, journal, restored, lock, mirror)
+
+
+def _prepare(opened: Opened, identity: dict[str, Any]) -> None:
+    """Make the folder and take the lock after all."""
+    if opened.run is not None:
+        opened.run.create(identity)
+        opened.lock = opened.run.lock(opened.attempt, opened.journal.process)
+        opened.lock.acquire()
+
+
+def _identity(run_id: str, config: Config, clock: Clock) -> dict[str, Any]:
+    return {"run_id": run_id, "job_name": config.job_name, "created_at": clock() / 1e9}
 
 
 def _taken(run: RunDirectory, attempt: int, process: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]*@")
+_REST: Final = re.compile(r"://(\S+)")
+_END_OF_AUTHORITY: Final = re.compile(r"[/?#]")
 
 
 def printable(text: str) -> str:
@@ -15,4 +16,13 @@ def printable(text: str) -> str:
 
 def without_credentials(text: str) -> str:
     """With user names and passwords taken out of the URLs in it."""
-    return _CREDENTIALS.sub("", text)
+    return _REST.sub(_without, text)
+
+
+def _without(match: re.Match[str]) -> str:
+    rest = match[1]
+    before, at, after = rest.rpartition("@")
+    # An unquoted / ? or # in a password ends the authority early, so a colon before the last @ is reason enough.
+    if at and (":" in before or not _END_OF_AUTHORITY.search(before)):
+        rest = f"***@{after}"
+    return "://" + rest

@@ -121,7 +121,7 @@ def _from_snapshot(
         return Restored(ledger, book, attempt, book.last_sign), names, (attempt, number, read)
     except FileNotFoundError:
         pass
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
     return Restored(Ledger(spans)), records.Names(), None
 

@@ -76,6 +76,7 @@ class RunDirectory:
         Raises:
             OSError: it cannot be made or written.
         """
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.journal.mkdir(parents=True, exist_ok=True, mode=0o700)
         about = self.path / "run.json"
         if not about.exists():
@@ -138,6 +139,15 @@ class RunDirectory:
                 found[place] = SegmentFile(path, header.attempt, header.process, header.number)
         return [found[place] for place in sorted(found)]
 
+    def sweep(self, process: int, before: int) -> None:
+        """Remove segments that attempts before `before` laid ready and never used."""
+        for path in self._files():
+            match = _SEGMENT.search(path.name)
+            if match and not match[4] and int(match[2]) == process and int(match[1]) < before:
+                with path.open("rb") as file:
+                    if not any(file.read(records.HEADER_SIZE)):
+                        path.unlink(missing_ok=True)
+
     def lock(self, attempt: int, process: int) -> Lock:
         return Lock(self.journal / f"a{attempt:04d}-p{process:04d}.lock")
 
@@ -179,7 +189,8 @@ class Lock:
         except OSError:
             return False
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Shared: two who only look do not take each other for a writer.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
         finally:

@@ -195,7 +195,7 @@ class Recorder(Phases[Any]):
         self._owed: list[ReadableSpan] = []
         if opened.run is not None and exporting:
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
-        self._keeper = Keeper(account, opened.run, book, self._work)
+        self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
         self._keeper.start()
         deadline.reserve(
             len(exporting) + len(self._readers) + len(self._given_processors) + len(self._given_readers) + 2

@@ -14,17 +14,19 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput import config as configuration
 from otel_goodput.deadline import close_all
 from otel_goodput.exporters import OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.finding import Found
 from otel_goodput.recovery import owed_spans, restore
 from otel_goodput.resources import process as process_resource
-from otel_goodput.rundir import RunDirectory, write_privately
+from otel_goodput.rundir import write_privately
 
 
-def salvage(run: RunDirectory, process: int, exporters: str | None, *, again: bool = False) -> int:
-    """Export the spans that the last attempt of `run` owes; says what it did. Returns an exit status.
+def salvage(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
+    """Export the spans that dead attempts of a run owe; says what it did. Returns an exit status.
 
     Raises:
         ConfigurationError: `exporters` names an unknown outlet.
     """
+    run, mirror = found
     restored = restore(run, process)
     identity = run.identity()
     run_id = str(identity.get("run_id", run.path.name))
@@ -55,11 +57,11 @@ def salvage(run: RunDirectory, process: int, exporters: str | None, *, again: bo
         run_id=run_id,
         attempt=restored.attempt,
         process_index=process,
-        directory=run.path,
+        directory=None if mirror else run.path,
         grace_period_s=config.grace_period_s,
     )
     reached = 0
-    for name in resolve(config.exporters, os.environ, directory=run.path):
+    for name in resolve(config.exporters, os.environ, directory=None if mirror else run.path):
         try:
             outlet = open_outlet(name, surroundings)
         except OutletUnavailable as error:
@@ -78,6 +80,8 @@ def salvage(run: RunDirectory, process: int, exporters: str | None, *, again: bo
     if reached:
         for mark in done:
             write_privately(mark, json.dumps({"at": time.time(), "spans": len(spans)}).encode())
+            if mirror is not None:
+                mirror.put(mark)
         return 0
     print(f"run {run_id!r}: nothing was exported; see OTEL_GOODPUT_EXPORTERS or --exporters", file=sys.stderr)
     return 1

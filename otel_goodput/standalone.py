@@ -18,7 +18,7 @@ from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.clock import anchored
 from otel_goodput.journal import Journal, Segment
 from otel_goodput.keeper import Keeper
-from otel_goodput.opening import open_journal
+from otel_goodput.opening import Opened, open_journal
 from otel_goodput.processor import JobThread, PhaseSpanProcessor
 from otel_goodput.report import Report, about
 from otel_goodput.semconv import SCOPE_NAME
@@ -58,16 +58,16 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         clock = anchored()
         self._name = config.job_name
         self._overhead = 0  # ns
-        self._lock = None
+        self._opened: Opened | None = None
         if config.settings["OTEL_GOODPUT_DIR"].source == "default":
             journal, ledger, run = Journal(0, config.process_index, Segment(None)), Ledger(config.windows), None
-            book = SpanBook(0)
+            book, prepare = SpanBook(0), None
             self.run_id = config.run_id
         else:
             opened = open_journal(config, clock)
             journal, ledger, run = opened.journal, opened.restored.ledger, opened.run
-            self._lock, self.run_id = opened.lock, opened.run_id
-            book = opened.restored.book.successor(opened.attempt)
+            self._opened, self.run_id = opened, opened.run_id
+            book, prepare = opened.restored.book.successor(opened.attempt), opened.prepare
         ledger.collect_finished()
         account = Account(journal, ledger, clock)
         super().__init__(account, JobThread())
@@ -81,7 +81,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
                 lambda: {"journal": journal.dropped},
             )
             account.on_steps, account.on_phases = durations.steps, durations.phases
-        self._keeper = Keeper(account, run, book)
+        self._keeper = Keeper(account, run, book, prepare=prepare)
         self._keeper.start()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._silence)
@@ -113,8 +113,8 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         """End what is open and mark it, write the journal."""
         super().shutdown()
         self._keeper.stop()
-        if self._lock is not None:
-            self._lock.release()
+        if self._opened is not None and self._opened.lock is not None:
+            self._opened.lock.release()
 
 
 def _nothing(*_: object) -> None:

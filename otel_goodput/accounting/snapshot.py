@@ -7,6 +7,7 @@ not hold the interpreter for long even after millions of steps.
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Any, Final
 
 from otel_goodput.accounting import rules
@@ -19,6 +20,7 @@ from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.stretches import Life, Stretch
 
 FORMAT: Final = 1
+_CHECK: Final = 32  # bytes
 
 # Attributes that are plain data.
 _CURSOR: Final = (
@@ -131,15 +133,19 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
 
 
 def to_bytes(head: dict[str, Any], blobs: list[bytes]) -> bytes:
-    """Head and blobs in one piece."""
+    """Head and blobs in one piece, after a checksum of it all."""
     text = json.dumps(head, separators=(",", ":")).encode()
-    return b"".join((len(text).to_bytes(8, "little"), text, *blobs))
+    whole = b"".join((len(text).to_bytes(8, "little"), text, *blobs))
+    return sha256(whole).digest() + whole
 
 
 def from_bytes(data: bytes) -> tuple[dict[str, Any], bytes]:
     """Raises:
-    ValueError: the data is cut or is no snapshot.
+    ValueError: the data is cut, spoilt, or no snapshot.
     """
+    check, data = data[:_CHECK], data[_CHECK:]
+    if sha256(data).digest() != check:
+        raise ValueError("its checksum is wrong")
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 + size or not size:
         raise ValueError("the snapshot is cut short")

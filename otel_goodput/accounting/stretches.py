@@ -170,6 +170,7 @@ class Stretch:
             self.first_start,
             self.pieces,
             self.lost,
+            self.lost_to,
         ]
 
     @classmethod

@@ -141,9 +141,9 @@ def _steps(report: Mapping[str, Any]) -> Iterator[str]:
         )
     if dispatch_only(report):
         yield (
-            "           steps are far shorter than the time from one to the next: if the loop does not wait for "
-            "the device,\n           this is the time of dispatching, and what waits is charged elsewhere; block on the step's "
-            "result in it"
+            "           steps are far shorter than the time from one to the next: if the loop does not wait for the\n"
+            "           device, this is the time of dispatching, and what waits is charged elsewhere; block on the\n"
+            "           step's result in it"
         )
     if report["recompilations"]:
         yield f"           {report['recompilations']} recompilations"

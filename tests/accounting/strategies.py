@@ -304,9 +304,8 @@ def without_strays(rows: Rows) -> Rows:
     """The rows without steps outside the jobs of their attempt: which life those belong to is anybody's guess."""
     jobs: Rows = []
     for row in sorted((row for row in rows if row["kind"] == "job"), key=lambda row: row["start_ns"]):
-        if not any(
-            job["attempt"] == row["attempt"] and (job["end_ns"] is None or row["start_ns"] < job["end_ns"]) for job in jobs
-        ):
+        mine = [job for job in jobs if job["attempt"] == row["attempt"]]
+        if not any(job["end_ns"] is None or row["start_ns"] < job["end_ns"] for job in mine):
             jobs.append(row)
 
     def strays(step: dict[str, Any]) -> bool:

@@ -38,7 +38,13 @@ class Span:
     def content(self) -> tuple[Any, ...]:
         """All that two exports of one span must agree in."""
         return (
-            self.parent, self.name, self.start, self.end, sorted(self.attributes.items(), key=str), self.links, self.status
+            self.parent,
+            self.name,
+            self.start,
+            self.end,
+            sorted(self.attributes.items(), key=str),
+            self.links,
+            self.status,
         )
 
 
@@ -168,5 +174,7 @@ def _check_thinning(spans: dict[str, Span], life: Life, completed: Counter[int])
     summarised = sum(span.attributes["goodput.steps.count"] for span in spans.values() if span.name == "steps")
     amid = sum(edge.phase == "step" and not edge.begins and not edge.failed for edge in life.amid)
     total = found.total() + summarised
-    assert completed.total() <= total <= completed.total() + amid, f"{total} of {completed.total()} steps are in the trace"
+    assert completed.total() <= total <= completed.total() + amid, (
+        f"{total} of {completed.total()} steps are in the trace"
+    )
     assert not found - completed - Counter(edge.step for edge in life.amid)

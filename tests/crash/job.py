@@ -102,7 +102,10 @@ class Job:
         options = self.options
         self.notify("about to configure")
         goodput.configure(
-            "crash", run_id=options["run_id"], directory=options["directory"], exporters=options["exporters"],
+            "crash",
+            run_id=options["run_id"],
+            directory=options["directory"],
+            exporters=options["exporters"],
             **options["configure"],
         )
         self.notify("configured")

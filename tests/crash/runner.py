@@ -74,8 +74,12 @@ class Run:
         errors = self.base / f"stderr-{number}"
         told, notify = os.pipe()
         whole = {
-            "directory": str(self.directory), "run_id": self.run_id, "diary": str(diary),
-            "checkpoint": str(self.base / "checkpoint"), "notify": notify, **options,
+            "directory": str(self.directory),
+            "run_id": self.run_id,
+            "diary": str(diary),
+            "checkpoint": str(self.base / "checkpoint"),
+            "notify": notify,
+            **options,
         }
         environment = {**os.environ, **self.environment}
         try:
@@ -83,7 +87,10 @@ class Run:
                 popen = subprocess.Popen(
                     [sys.executable, "-W", "error", "-m", "crash.job", json.dumps(whole)],
                     env={**environment, "PYTHONPATH": f"{JOB.parents[1]}{os.pathsep}{environment['PYTHONPATH']}"},
-                    pass_fds=[notify], stdout=stream, stderr=stream, stdin=subprocess.DEVNULL,
+                    pass_fds=[notify],
+                    stdout=stream,
+                    stderr=stream,
+                    stdin=subprocess.DEVNULL,
                 )
         finally:
             os.close(notify)
@@ -124,7 +131,11 @@ class Run:
         """`otel-goodput` with these arguments."""
         return subprocess.run(
             [sys.executable, "-W", "error", "-m", "otel_goodput", *arguments],
-            env={**os.environ, **self.environment}, capture_output=True, text=True, check=check, timeout=PATIENCE_S,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=PATIENCE_S,
         )
 
     def report_of_command(self) -> dict[str, Any]:

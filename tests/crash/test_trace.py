@@ -108,5 +108,7 @@ def test_own_traces_survive_the_process(tmp_path: Path) -> None:
     job = job_identity(run.run_id, 0)
     assert all(span.trace != job[0] for span in steps), "each step is in its own trace"
     traces = [span.trace for span in steps]
-    assert len(set(traces)) == len({(span.attributes["goodput.step"], span.resource["goodput.attempt"]) for span in steps})
+    assert len(set(traces)) == len(
+        {(span.attributes["goodput.step"], span.resource["goodput.attempt"]) for span in steps}
+    )
     assert all(set(span.links) & {job, job_identity(run.run_id, 1)} for span in steps), "linked to the job"

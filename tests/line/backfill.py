@@ -56,8 +56,11 @@ def _phase(row: Row, base: int, rows: Iterable[Row]) -> AbstractContextManager[A
             if other["kind"] == "step" and other["start"] <= row["start"] and end <= over:
                 times["blocking"] = False
     named: dict[str, Callable[..., AbstractContextManager[Any]]] = {
-        "step": goodput.step, "checkpoint_save": goodput.checkpoint_save, "checkpoint_restore": goodput.checkpoint_restore,
-        "custom": goodput.custom, "elastic_wait": goodput.elastic_wait,
+        "step": goodput.step,
+        "checkpoint_save": goodput.checkpoint_save,
+        "checkpoint_restore": goodput.checkpoint_restore,
+        "custom": goodput.custom,
+        "elastic_wait": goodput.elastic_wait,
     }
     if kind in ("step", "checkpoint_save", "checkpoint_restore"):
         return named[kind](row.get("step"), **times)

@@ -28,9 +28,7 @@ def record(tmp_path: Path) -> Record:
     def configure(make: Callable[..., Any] = goodput.configure, **options: Any) -> Recording:
         exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
         whole = {"job_name": "line", "run_id": "run", "directory": tmp_path / "runs", "exporters": "none", **options}
-        recorder = make(
-            **whole, span_processors=[SimpleSpanProcessor(exporter)], metric_readers=[reader]
-        )
+        recorder = make(**whole, span_processors=[SimpleSpanProcessor(exporter)], metric_readers=[reader])
         assert isinstance(recorder, Recorder)
         return Recording(recorder, exporter, reader, tmp_path / "runs" / folder_name(recorder.run_id))
 

@@ -35,7 +35,9 @@ WORDS = {
 }
 
 
-def tell(case: dict[str, Any], name: str, order: str, base: int, record: Callable[..., Recording], runs: Path) -> Recording:
+def tell(
+    case: dict[str, Any], name: str, order: str, base: int, record: Callable[..., Recording], runs: Path
+) -> Recording:
     """The whole case, an attempt after the other; those that died did so for real, in processes of their own."""
     last = max(row.get("attempt", 1) for row in case["events"])
     for attempt in range(1, last):
@@ -60,7 +62,8 @@ def check_truth(found: dict[str, Any], truth: dict[str, Any]) -> None:
     other = badput.pop("OTHER", 0.0)
     assert sum(found["seconds"].get(name, 0.0) for name in ("other", "in_flight")) == pytest.approx(other, abs=1e-6)
     rest = {
-        name: value for name, value in found["seconds"].items()
+        name: value
+        for name, value in found["seconds"].items()
         if name not in ("productive", "custom", "other", "in_flight")
     }
     assert rest == pytest.approx({WORDS[name]: value for name, value in badput.items()}, abs=1e-6)
@@ -82,7 +85,9 @@ def test_backfilled(name: str, order: str, record: Callable[..., Recording], bas
         assert report["last_step"] == truth["last_step"]
         assert report["disruptions"] == truth["disruptions"]
         assert report["steps"] == {
-            "executed": truth["steps"]["completed"], "kept": truth["steps"]["kept"], "lost": truth["steps"]["lost"],
+            "executed": truth["steps"]["completed"],
+            "kept": truth["steps"]["kept"],
+            "lost": truth["steps"]["lost"],
         }
         for state, share in truth.get("slice_efficiency", {}).items():
             assert report["slice_efficiency"][state.partition("_")[0]] == pytest.approx(share, abs=1e-6)

@@ -312,10 +312,15 @@ def test_a_forked_child_is_silent(record: Callable[..., Recording]) -> None:
     goodput.shutdown()
     report = recording.report_on_disk()
     assert report["attempts"] == 1 and report["last_step"] == 50
-    lines = [json.loads(line) for path in recording.folder.glob("traces-*.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line) for path in recording.folder.glob("traces-*.jsonl") for line in path.read_text().splitlines()
+    ]
     spans = [
-        span["spanId"] for line in lines for resource in line["resourceSpans"]
-        for scope in resource["scopeSpans"] for span in scope["spans"]
+        span["spanId"]
+        for line in lines
+        for resource in line["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
     ]
     assert len(spans) == len(set(spans)), "nothing is exported twice"
 
@@ -361,10 +366,9 @@ def _fetch(number: int) -> int:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_workers_of_a_data_loader(recording: Recording) -> None:
-    with goodput.job():
-        with multiprocessing.get_context("fork").Pool(2) as workers:
-            for _, batch in goodput.steps(workers.imap(_fetch, range(20))):
-                assert batch % 2 == 0
+    with goodput.job(), multiprocessing.get_context("fork").Pool(2) as workers:
+        for _, batch in goodput.steps(workers.imap(_fetch, range(20))):
+            assert batch % 2 == 0
     report = recording.report()
     assert report["steps"] == {"executed": 20, "kept": 20, "lost": 0}
     assert "custom" not in report["seconds"]
@@ -388,6 +392,7 @@ def test_forking_in_the_midst_of_threads(recording: Recording) -> None:
             thread.start()
         try:
             for _ in range(10):
+
                 def ask() -> None:
                     with goodput.custom("child"), goodput.step(5):
                         pass

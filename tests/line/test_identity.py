@@ -171,7 +171,9 @@ def test_where_the_process_index_is_from(
     assert not [name for name in recording.metrics() if name.startswith("goodput.")], "only the leader accounts"
 
 
-@pytest.mark.parametrize("run_id", ["a/b:c", "../up", ".hidden", "ünïcode 名", "x" * 400, "a b\tc", "%2E%2E", "con|nul?*"])
+@pytest.mark.parametrize(
+    "run_id", ["a/b:c", "../up", ".hidden", "ünïcode 名", "x" * 400, "a b\tc", "%2E%2E", "con|nul?*"]
+)
 def test_any_run_id_has_a_folder_of_its_own(run_id: str, record: Callable[..., Recording], tmp_path: Path) -> None:
     first = record(run_id=run_id)
     with goodput.job(), goodput.step(0):
@@ -191,9 +193,8 @@ def test_own_step_traces(record: Callable[..., Recording]) -> None:
     recording = record(step_traces="own")
     with goodput.job():
         for number in range(3):
-            with goodput.step(number), goodput.data_loading():
-                with goodput.custom("eval"):
-                    pass
+            with goodput.step(number), goodput.data_loading(), goodput.custom("eval"):
+                pass
         with goodput.checkpoint_save(2):
             pass
     job = recording.span("job")
@@ -212,9 +213,7 @@ def test_own_step_traces(record: Callable[..., Recording]) -> None:
 def test_own_step_traces_are_the_same_on_all_ranks(record: Callable[..., Recording]) -> None:
     traces = []
     for index in range(2):
-        recording = record(
-            make=Recorder, step_traces="own", process_index=index, process_count=2
-        )
+        recording = record(make=Recorder, step_traces="own", process_index=index, process_count=2)
         with recording.recorder.job(), recording.recorder.step(7):
             pass
         traces.append(trace_of(recording.span("step")))

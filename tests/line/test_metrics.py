@@ -31,7 +31,10 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "badput.ratio": ("gauge", "1", {"goodput.window", "goodput.category", "goodput.custom.name"}, float),
     "goodput.step.duration": ("histogram", "s", set(), float),
     "goodput.phase.duration": (
-        "histogram", "s", {"goodput.phase", "goodput.custom.name", "goodput.blocking", "error.type"}, float,
+        "histogram",
+        "s",
+        {"goodput.phase", "goodput.custom.name", "goodput.blocking", "error.type"},
+        float,
     ),
     "goodput.step.count": ("updown", "{step}", {"goodput.step.state"}, int),
     "goodput.step.max_productive": ("gauge", "{step}", set(), int),
@@ -103,7 +106,12 @@ def tell_everything(base: int) -> None:
 
 
 def test_our_table_is_that_of_the_names_module() -> None:
-    kinds = {"ObservableUpDownCounter": "updown", "ObservableCounter": "counter", "ObservableGauge": "gauge", "Histogram": "histogram"}
+    kinds = {
+        "ObservableUpDownCounter": "updown",
+        "ObservableCounter": "counter",
+        "ObservableGauge": "gauge",
+        "Histogram": "histogram",
+    }
     assert {metric.name: (kinds[metric.kind], metric.unit, set(metric.attributes)) for metric in METRICS} == {
         name: row[:3] for name, row in TABLE.items()
     }
@@ -132,9 +140,12 @@ def test_the_whole_table(record: Callable[..., Recording], base: int) -> None:
         for point in metrics["goodput.phase.duration"].data.data_points
     }
     assert durations == {
-        ("", True, "", "job"): (1, 100.0), ("", True, "", "accelerator_init"): (1, 1.0),
-        ("", True, "eval", "custom"): (1, 1.0), ("", True, "", "checkpoint_save"): (1, 1.0),
-        ("OSError", True, "", "data_loading"): (1, 1.0), ("", False, "", "data_loading"): (1, 1.0),
+        ("", True, "", "job"): (1, 100.0),
+        ("", True, "", "accelerator_init"): (1, 1.0),
+        ("", True, "eval", "custom"): (1, 1.0),
+        ("", True, "", "checkpoint_save"): (1, 1.0),
+        ("OSError", True, "", "data_loading"): (1, 1.0),
+        ("", False, "", "data_loading"): (1, 1.0),
     }
     (steps,) = metrics["goodput.step.duration"].data.data_points
     assert (steps.count, steps.sum, steps.min, steps.max) == (20, 20.0, 1.0, 1.0)  # type: ignore[union-attr]
@@ -314,12 +325,18 @@ def test_overhead_is_measured(recording: Recording) -> None:
     assert 0 < overhead <= elapsed * 1.2
 
 
-def test_dropped_spans_are_counted(record: Callable[..., Recording], tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_spans_are_counted(
+    record: Callable[..., Recording], tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     recording = record(exporters="file")
     with goodput.job(), goodput.step(0):
         pass
     goodput.flush()
-    assert values(recording.metrics()["goodput.telemetry.dropped"]) == {("journal",): 0, ("traces",): 0, ("metrics",): 0}
+    assert values(recording.metrics()["goodput.telemetry.dropped"]) == {
+        ("journal",): 0,
+        ("traces",): 0,
+        ("metrics",): 0,
+    }
     traces = recording.folder / "traces-attempt0000-p0000.jsonl"
     assert json.loads(traces.read_text().splitlines()[0])
 

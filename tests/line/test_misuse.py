@@ -102,9 +102,7 @@ def test_wrong_times(recording: Recording, caplog: pytest.LogCaptureFixture, bas
 
 
 @pytest.mark.parametrize("phase", ["step", "data_loading", "custom", "checkpoint_save"])
-def test_an_end_before_the_start(
-    phase: str, recording: Recording, caplog: pytest.LogCaptureFixture, base: int
-) -> None:
+def test_an_end_before_the_start(phase: str, recording: Recording, caplog: pytest.LogCaptureFixture, base: int) -> None:
     times = {"start_time": base + 5 * NS, "end_time": base + 2 * NS}
     make: dict[str, Callable[[], Any]] = {
         "step": lambda: goodput.step(1, **times),
@@ -140,8 +138,9 @@ def test_times_beyond_64_bits_do_not_break_anything(
 
 def test_a_job_within_a_job_is_one_job(recording: Recording, base: int) -> None:
     with goodput.job(start_time=base, end_time=base + 10 * NS):
-        with goodput.job(start_time=base + 2 * NS, end_time=base + 4 * NS), goodput.step(
-            0, start_time=base + 2 * NS, end_time=base + 4 * NS
+        with (
+            goodput.job(start_time=base + 2 * NS, end_time=base + 4 * NS),
+            goodput.step(0, start_time=base + 2 * NS, end_time=base + 4 * NS),
         ):
             pass
         with goodput.step(1, start_time=base + 5 * NS, end_time=base + 7 * NS):
@@ -155,8 +154,9 @@ def test_a_job_within_a_job_is_one_job(recording: Recording, base: int) -> None:
 def test_a_second_job_in_the_same_process_is_a_restart(recording: Recording, base: int) -> None:
     for life in range(2):
         start = base + life * 20 * NS
-        with goodput.job(start_time=start, end_time=start + 10 * NS), goodput.step(
-            life, start_time=start + NS, end_time=start + 3 * NS
+        with (
+            goodput.job(start_time=start, end_time=start + 10 * NS),
+            goodput.step(life, start_time=start + NS, end_time=start + 3 * NS),
         ):
             pass
     for report in (recording.report(), recording.report_on_disk()):
@@ -166,16 +166,31 @@ def test_a_second_job_in_the_same_process_is_a_restart(recording: Recording, bas
     assert len(identities) == len(recording.spans()) == 4, "no two spans share an id"
     steps = recording.spans("step")
     jobs = recording.spans("job")
-    assert [step.parent.span_id for step in steps if step.parent] == [job.context.span_id for job in jobs if job.context]
+    assert [step.parent.span_id for step in steps if step.parent] == [
+        job.context.span_id for job in jobs if job.context
+    ]
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"step_sampling": 0}, {"step_sampling": "many"}, {"step_traces": "mine"}, {"windows": "soon"}, {"windows": ["-1h"]},
-        {"windows": "0.5s"}, {"grace_period": -1}, {"grace_period": "long"}, {"submitted_at": "yesterday"},
-        {"processes": "some"}, {"process_index": 4, "process_count": 4}, {"process_index": -1}, {"process_count": 0},
-        {"ideal_step_time": 0}, {"ideal_step_time": -1.0}, {"exporters": ["carrier-pigeon"]}, {"exporters": ["none", "file"]},
+        {"step_sampling": 0},
+        {"step_sampling": "many"},
+        {"step_traces": "mine"},
+        {"windows": "soon"},
+        {"windows": ["-1h"]},
+        {"windows": "0.5s"},
+        {"grace_period": -1},
+        {"grace_period": "long"},
+        {"submitted_at": "yesterday"},
+        {"processes": "some"},
+        {"process_index": 4, "process_count": 4},
+        {"process_index": -1},
+        {"process_count": 0},
+        {"ideal_step_time": 0},
+        {"ideal_step_time": -1.0},
+        {"exporters": ["carrier-pigeon"]},
+        {"exporters": ["none", "file"]},
         {"leader": -1},
     ],
     ids=str,
@@ -203,14 +218,25 @@ def test_configure_again_after_a_wrong_argument(record: Callable[..., Recording]
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("STEP_SAMPLING", "0"), ("STEP_SAMPLING", "ten"), ("STEP_TRACES", "mine"), ("WINDOWS", "soon"),
-        ("WINDOWS", "10ms"), ("WINDOWS", "0.5s"),
-        ("GRACE_PERIOD", "long"), ("GRACE_PERIOD", "-3"), ("SUBMITTED_AT", "yesterday"), ("PROCESSES", "some"),
-        ("EXPORTERS", "carrier-pigeon"), ("EXPORTERS", "none,file"),
+        ("STEP_SAMPLING", "0"),
+        ("STEP_SAMPLING", "ten"),
+        ("STEP_TRACES", "mine"),
+        ("WINDOWS", "soon"),
+        ("WINDOWS", "10ms"),
+        ("WINDOWS", "0.5s"),
+        ("GRACE_PERIOD", "long"),
+        ("GRACE_PERIOD", "-3"),
+        ("SUBMITTED_AT", "yesterday"),
+        ("PROCESSES", "some"),
+        ("EXPORTERS", "carrier-pigeon"),
+        ("EXPORTERS", "none,file"),
     ],
 )
 def test_wrong_variables_warn_and_take_the_default(
-    variable: str, value: str, record: Callable[..., Recording], caplog: pytest.LogCaptureFixture,
+    variable: str,
+    value: str,
+    record: Callable[..., Recording],
+    caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(f"OTEL_GOODPUT_{variable}", value)

@@ -37,9 +37,16 @@ def test_nested_phases(recording: Recording) -> None:
     tree = {identity(span): span.name for span in recording.spans()}
     found = [(span.name, tree.get(parent(span) or 0)) for span in recording.spans()]
     assert found == [
-        ("checkpoint_restore", "training_prep"), ("tokenize", "warm-up"), ("warm-up", "training_prep"),
-        ("training_prep", "job"), ("data_loading", "step"), ("data_loading", "eval"), ("eval", "step"), ("step", "job"),
-        ("data_loading", "job"), ("job", None),
+        ("checkpoint_restore", "training_prep"),
+        ("tokenize", "warm-up"),
+        ("warm-up", "training_prep"),
+        ("training_prep", "job"),
+        ("data_loading", "step"),
+        ("data_loading", "eval"),
+        ("eval", "step"),
+        ("step", "job"),
+        ("data_loading", "job"),
+        ("job", None),
     ]
     steps = [attributes(span).get("goodput.step") for span in recording.spans("data_loading")]
     assert steps == [4, 4, 5], "of the step that they are in, or else of the next one"

@@ -293,8 +293,9 @@ def test_whatever_is_open_in_the_main_thread_blocks_and_what_is_not_does_not(rec
 
 def test_the_thread_that_opens_the_job_is_the_one_that_blocks(recording: Recording, base: int) -> None:
     def train() -> None:
-        with goodput.job(start_time=base, end_time=base + 10 * NS), goodput.data_loading(
-            start_time=base + NS, end_time=base + 3 * NS
+        with (
+            goodput.job(start_time=base, end_time=base + 10 * NS),
+            goodput.data_loading(start_time=base + NS, end_time=base + 3 * NS),
         ):
             pass
 
@@ -335,7 +336,9 @@ def test_durability_of_a_save(recording: Recording) -> None:
             assert at_risk() > 0
         assert at_risk() == 0.0
     assert [attributes(span)["goodput.checkpoint.durable"] for span in recording.spans("checkpoint_save")] == [
-        False, True, True,
+        False,
+        True,
+        True,
     ]
     assert recording.report_on_disk()["at_risk_s"] == 0.0
 

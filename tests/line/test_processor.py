@@ -106,7 +106,9 @@ def test_spans_without_a_phase_do_not_count(theirs: Theirs, base: int) -> None:
 
 
 def test_what_a_custom_phase_is_called(theirs: Theirs, base: int) -> None:
-    with theirs.tracer.start_as_current_span("job", attributes={"goodput.phase": "job"}, start_time=base, end_on_exit=False):
+    with theirs.tracer.start_as_current_span(
+        "job", attributes={"goodput.phase": "job"}, start_time=base, end_on_exit=False
+    ):
         for name, marks in (("evaluate", {}), ("x", {"goodput.custom.name": "eval"})):
             span = theirs.tracer.start_span(name, attributes={"goodput.phase": "custom", **marks}, start_time=base)
             span.end(base + NS)
@@ -130,8 +132,11 @@ def test_failed_and_incomplete_steps(theirs: Theirs, base: int) -> None:
 @pytest.mark.parametrize(
     "marks",
     [
-        {"goodput.phase": "dreaming"}, {"goodput.phase": "step"}, {"goodput.phase": "step", "goodput.step": -1},
-        {"goodput.phase": "step", "goodput.step": "seven"}, {"goodput.phase": "step", "goodput.step": 1.5},
+        {"goodput.phase": "dreaming"},
+        {"goodput.phase": "step"},
+        {"goodput.phase": "step", "goodput.step": -1},
+        {"goodput.phase": "step", "goodput.step": "seven"},
+        {"goodput.phase": "step", "goodput.step": 1.5},
     ],
     ids=str,
 )
@@ -170,7 +175,9 @@ def test_metrics(theirs: Theirs, base: int) -> None:
     assert data is not None
     metrics = {
         metric.name: metric
-        for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
         if scope.scope.name == "otel_goodput"
     }
     time = {
@@ -181,7 +188,9 @@ def test_metrics(theirs: Theirs, base: int) -> None:
     theirs.processor.force_flush()
     data = theirs.reader.get_metrics_data()
     assert data is not None
-    assert "goodput.step.duration" in str([scope.metrics for resource in data.resource_metrics for scope in resource.scope_metrics])
+    assert "goodput.step.duration" in str(
+        [scope.metrics for resource in data.resource_metrics for scope in resource.scope_metrics]
+    )
 
 
 def test_shutdown_closes_what_is_open(theirs: Theirs) -> None:
@@ -210,7 +219,10 @@ def test_restarts(tmp_path: Path, base: int) -> None:
     for report in (theirs.report(), of_run(RunDirectory(runs / "their run")).to_json()):
         assert report["attempts"] == 3 and report["disruption_reasons"] == {"restart": 2}
         assert report["seconds"] == {
-            "productive": 14.0, "wasted_progress": 4.0, "other": 12.0, "infrastructure_recovery": 20.0
+            "productive": 14.0,
+            "wasted_progress": 4.0,
+            "other": 12.0,
+            "infrastructure_recovery": 20.0,
         }
         assert report["steps"] == {"executed": 9, "kept": 7, "lost": 2}
 
@@ -293,6 +305,11 @@ def test_configure_with_their_meter_provider(record: Callable[..., Recording]) -
     goodput.shutdown()
     data = reader.get_metrics_data()
     assert data is not None, "it stays theirs: still collecting after our end"
-    names = {metric.name for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics}
+    names = {
+        metric.name
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
     assert {"goodput.time", "goodput.ratio", "goodput.step.duration"} <= names
     meters.shutdown()

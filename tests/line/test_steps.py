@@ -144,7 +144,7 @@ def test_an_iterator_that_is_held(recording: Recording) -> None:
                 break
         held.close()
         assert recording.report()["in_flight_step"] is None
-        assert not trace.get_current_span().get_span_context().span_id in {identity(span) for span in recording.spans()}
+        assert trace.get_current_span().get_span_context().span_id not in {identity(span) for span in recording.spans()}
         held.close()
         with goodput.custom("after"):
             pass
@@ -196,7 +196,8 @@ def test_the_loader_fails(recording: Recording) -> None:
     assert len(recording.spans("data_loading")) == 3
     assert parent(recording.span("after")) == identity(recording.span("job"))
     failures = [
-        point for point in recording.metrics()["goodput.phase.duration"].data.data_points
+        point
+        for point in recording.metrics()["goodput.phase.duration"].data.data_points
         if (point.attributes or {})["goodput.phase"] == "data_loading"
     ]
     assert sum(point.count for point in failures) == 3  # type: ignore[union-attr]

@@ -110,7 +110,11 @@ def test_slow_steps_are_exported(recording: Recording, told: Told) -> None:
     goodput.shutdown()
     kept = [number for number in exported(recording) if number >= FIRST]
     assert kept == [100, 200, 300]
-    outliers = {attributes(span)["goodput.step"] for span in recording.spans("step") if "goodput.step.outlier" in attributes(span)}
+    outliers = {
+        attributes(span)["goodput.step"]
+        for span in recording.spans("step")
+        if "goodput.step.outlier" in attributes(span)
+    }
     assert outliers == {300}
 
 
@@ -129,7 +133,11 @@ def test_a_new_pace_is_not_slow_for_ever(recording: Recording, told: Told) -> No
     with goodput.job():
         told.steps(0, 500, 10 * MS)
         told.steps(500, 2000, 20 * MS)
-    slow = [attributes(span)["goodput.step"] for span in recording.spans("step") if attributes(span).get("goodput.step.outlier")]
+    slow = [
+        attributes(span)["goodput.step"]
+        for span in recording.spans("step")
+        if attributes(span).get("goodput.step.outlier")
+    ]
     assert slow and max(slow) < 800
 
 
@@ -179,7 +187,9 @@ HOLDING: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("what", HOLDING)
-@pytest.mark.parametrize("depth", ["at once", "within a load", "within a user's span", "within a user's span of another provider"])
+@pytest.mark.parametrize(
+    "depth", ["at once", "within a load", "within a user's span", "within a user's span of another provider"]
+)
 def test_steps_that_hold_something_are_exported(what: str, depth: str, recording: Recording, told: Told) -> None:
     from opentelemetry.sdk.trace import TracerProvider
 
@@ -215,8 +225,11 @@ def test_a_compilation_seen_by_a_span_keeps_its_step(recording: Recording, told:
     tracer = recording.recorder.tracer_provider.get_tracer("compiler")
     with goodput.job():
         told.steps(0, 150)
-        with goodput.step(150, **told.times()), tracer.start_as_current_span(
-            "compile", attributes={"goodput.phase": "compile", "goodput.compile.function": "train_step"}
+        with (
+            goodput.step(150, **told.times()),
+            tracer.start_as_current_span(
+                "compile", attributes={"goodput.phase": "compile", "goodput.compile.function": "train_step"}
+            ),
         ):
             pass
     assert 150 in exported(recording)
@@ -237,9 +250,13 @@ def test_summaries(recording: Recording, told: Told, base: int) -> None:
     (summary,) = recording.spans("steps")
     rising = sorted(lengths)
     assert attributes(summary) == {
-        "goodput.steps.first": 101, "goodput.steps.last": 199, "goodput.steps.count": 99,
-        "goodput.steps.duration.sum": sum(lengths), "goodput.steps.duration.min": rising[0],
-        "goodput.steps.duration.median": rising[49], "goodput.steps.duration.p90": pytest.approx(rising[88], abs=MS),
+        "goodput.steps.first": 101,
+        "goodput.steps.last": 199,
+        "goodput.steps.count": 99,
+        "goodput.steps.duration.sum": sum(lengths),
+        "goodput.steps.duration.min": rising[0],
+        "goodput.steps.duration.median": rising[49],
+        "goodput.steps.duration.p90": pytest.approx(rising[88], abs=MS),
         "goodput.steps.duration.max": rising[-1],
     }
     assert all(isinstance(value, int) for value in attributes(summary).values())

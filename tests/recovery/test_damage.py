@@ -185,7 +185,10 @@ FOREIGN: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a directory": (SEGMENT, _directory),
     "a dangling link": (SEGMENT, lambda path: path.symlink_to("nowhere")),
     "no gzip": (SEGMENT + ".gz", lambda path: path.write_bytes(b"no gzip at all")),
-    "a cut gzip": (SEGMENT + ".gz", lambda path: path.write_bytes(gzip.compress(records.encode_header(0, 0, 0, 1) * 99)[:60])),
+    "a cut gzip": (
+        SEGMENT + ".gz",
+        lambda path: path.write_bytes(gzip.compress(records.encode_header(0, 0, 0, 1) * 99)[:60]),
+    ),
     "another name": ("README", lambda path: path.write_text("do not delete")),
     "another version": (
         SEGMENT,
@@ -196,7 +199,9 @@ FOREIGN: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-def test_foreign_files(what: str, record: Callable[..., Recording], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_foreign_files(
+    what: str, record: Callable[..., Recording], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     name, make = FOREIGN[what]
     journal = tmp_path / "runs" / "run" / "journal"
     journal.mkdir(parents=True)
@@ -221,7 +226,9 @@ def test_foreign_files(what: str, record: Callable[..., Recording], tmp_path: Pa
     assert (journal / name).exists() or (journal / name).is_symlink(), "it is the user's: nobody deletes it"
 
 
-def test_a_segment_of_another_version_between_ours(record: Callable[..., Recording], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_segment_of_another_version_between_ours(
+    record: Callable[..., Recording], caplog: pytest.LogCaptureFixture
+) -> None:
     """An upgrade went wrong and back: what another version wrote is left out and left alone, the numbers go on."""
     first = record()
     with goodput.job(), goodput.step(0):
@@ -261,9 +268,11 @@ def snapped(record: Callable[..., Recording]) -> RunDirectory:
     return RunDirectory(recording.folder)
 
 
-def test_the_snapshot_says_what_the_journal_says(snapped: RunDirectory) -> None:
+def test_the_snapshot_says_what_the_journal_says(snapped: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
     path = snapped.snapshot_path(0)
+    caplog.clear()
     report, events = of_run(snapped).to_json(), list(all_events(snapped))
+    assert not caplog.records, "it is sound"
     path.unlink()
     assert of_run(snapped).to_json() == report
     ledger = Ledger()
@@ -277,7 +286,12 @@ def spoilt_snapshots(data: bytes) -> Iterator[tuple[str, bytes]]:
     yield "zeros", bytes(len(data))
     yield "no snapshot", b"hello world, this is no snapshot"
     for name, value in (
-        ("null", None), ("list", []), ("number", 5), ("text", "x"), ("object", {}), ("parts", {"ledger": {}, "book": {}}),
+        ("null", None),
+        ("list", []),
+        ("number", 5),
+        ("text", "x"),
+        ("object", {}),
+        ("parts", {"ledger": {}, "book": {}}),
         ("lists", {"ledger": [], "book": [], "names": [], "position": []}),
         ("nulls", {"ledger": None, "book": None, "names": None, "position": None}),
     ):
@@ -294,7 +308,9 @@ def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.Log
     """It is told apart from a sound one, whatever became of it: the journal is read instead, and says the same."""
     path = snapped.snapshot_path(0)
     data = path.read_bytes()
+    caplog.clear()
     report = of_run(snapped).to_json()
+    assert not caplog.records, "it is sound"
     wrong = []
     for what, spoilt in spoilt_snapshots(data):
         path.write_bytes(spoilt)

@@ -72,7 +72,10 @@ def test_files_may_not_grow(when: str, tmp_path: Path) -> None:
     """The full disk of those who may not mount one: files can be no larger than half a segment."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", LIMITED, str(512 * 1024), str(tmp_path / "runs"), str(MANY), when],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     check(json.loads(done.stdout), MANY)
@@ -92,7 +95,9 @@ def test_full_from_the_start(record: Callable[..., Recording], mount: Mount, cap
     if disk is None:
         return  # test_files_may_not_grow[from the start] stands for it
     recording = record(directory=disk / "runs")
-    assert any("cannot be written" in text and str(disk) in text and "OTEL_GOODPUT_DIR" in text for text in told(caplog))
+    assert any(
+        "cannot be written" in text and str(disk) in text and "OTEL_GOODPUT_DIR" in text for text in told(caplog)
+    )
     with goodput.job():
         steps(0, 100)
         check(recording.report(), 100)

@@ -52,7 +52,11 @@ def train(url: str, first: int, steps: int, spool: Path) -> tuple[int, dict[str,
     spool.mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", TRAINER, url, str(first), str(steps)],
-        env={**os.environ, "TMPDIR": str(spool)}, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "TMPDIR": str(spool)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     attempt, report = json.loads(done.stdout.splitlines()[-1])
@@ -64,7 +68,8 @@ def train_until_killed(url: str, spool: Path, remote: Path) -> int:
     spool.mkdir(exist_ok=True)
     with subprocess.Popen(
         [sys.executable, "-c", TRAINER, url, "0", "for ever"],
-        env={**os.environ, "TMPDIR": str(spool)}, stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(spool)},
+        stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         told = b""
@@ -134,7 +139,10 @@ def test_a_run_is_found_by_its_name(tmp_path: Path) -> None:
     train(url, 0, 3, tmp_path / "spool")
     assert json.loads(command("report", url, "--run", "run", "--json"))["steps"]["kept"] == 3
     done = subprocess.run(
-        [sys.executable, "-m", "otel_goodput", "report", url, "--run", "walk"], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-m", "otel_goodput", "report", url, "--run", "walk"],
+        capture_output=True,
+        text=True,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 1 and "walk" in done.stderr and "Traceback" not in done.stderr

@@ -37,7 +37,8 @@ def test_attempts_go_on(record: Callable[..., Recording], base: int) -> None:
         assert report["disruption_reasons"] == ({"restart": attempt} if attempt else {})
         assert report["steps"] == {"executed": (attempt + 1) * 10, "kept": attempt * 8 + 10, "lost": attempt * 2}
         assert report["seconds"] == {
-            "productive": attempt * 8.0 + 10, "other": (attempt + 1) * 40.0,
+            "productive": attempt * 8.0 + 10,
+            "other": (attempt + 1) * 40.0,
             **({"wasted_progress": attempt * 2.0, "infrastructure_recovery": attempt * 50.0} if attempt else {}),
         }
         assert recording.report_on_disk() == report
@@ -50,7 +51,9 @@ def test_custom_names_of_every_attempt_stay_their_own(record: Callable[..., Reco
         start = base + attempt * 10 * NS
         with goodput.job(start_time=start, end_time=start + 10 * NS):
             for number, name in enumerate(names):
-                with goodput.custom(name, start_time=start + number * 2 * NS, end_time=start + (number * 2 + 1 + (name == "eval")) * NS):
+                with goodput.custom(
+                    name, start_time=start + number * 2 * NS, end_time=start + (number * 2 + 1 + (name == "eval")) * NS
+                ):
                     pass
         goodput.shutdown()
     assert recording.report_on_disk()["seconds"]["custom"] == {"eval": 4.0, "tidy": 2.0, "third": 1.0}
@@ -103,8 +106,9 @@ def test_clocks_of_two_machines(record: Callable[..., Recording], base: int) -> 
         pass
     goodput.shutdown()
     recording = record()
-    with goodput.job(start_time=base + 4 * NS, end_time=base + 16 * NS), goodput.step(
-        0, start_time=base + 5 * NS, end_time=base + 15 * NS
+    with (
+        goodput.job(start_time=base + 4 * NS, end_time=base + 16 * NS),
+        goodput.step(0, start_time=base + 5 * NS, end_time=base + 15 * NS),
     ):
         pass
     report = recording.report()
@@ -119,7 +123,8 @@ def test_windows_that_change_over_a_restart(record: Callable[..., Recording]) ->
         with goodput.job(), goodput.step(0):
             pass
         names = {
-            str((point.attributes or {})["goodput.window"]) for point in recording.metrics()["goodput.ratio"].data.data_points
+            str((point.attributes or {})["goodput.window"])
+            for point in recording.metrics()["goodput.ratio"].data.data_points
         }
         assert names == {"run", *windows}
         goodput.shutdown()
@@ -146,14 +151,17 @@ with goodput.job():
 def run_long(directory: Path, steps: int, start: int, ending: str, exporters: str = "none") -> None:
     done = subprocess.run(
         [sys.executable, "-c", LONG, str(directory), str(steps), str(start), exporters, ending],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert "trained" in done.stdout, done.stderr
     assert done.returncode == (-signal.SIGKILL if ending == "die" else 0)
 
 
 @pytest.mark.crash
-def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path) -> None:
+def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Killed after segments were sealed and a snapshot stood for them: the account is that of the whole journal."""
     run = RunDirectory(tmp_path / "runs" / "run")
     for attempt in range(2):
@@ -162,6 +170,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path) -> None:
         sealed = list(run.journal.glob("*.gz"))
         assert sealed, "what the snapshot stands for is compressed"
         report = of_run(run).to_json()
+        assert not caplog.records, "it is sound"
         events = list(all_events(run))
         ledger = Ledger()
         ledger.feed(events)
@@ -192,7 +201,9 @@ def test_a_restart_takes_no_longer_after_a_long_run(tmp_path: Path) -> None:
     assert taken < whole / 3, f"{taken:.3f} s with, {whole:.3f} s without the snapshot; {sizes}"
 
 
-def test_two_processes_on_one_run(tmp_path: Path, caplog: pytest.LogCaptureFixture, record: Callable[..., Recording]) -> None:
+def test_two_processes_on_one_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, record: Callable[..., Recording]
+) -> None:
     """Both real, both alive: the second one is told, records its own run, and neither harms the other."""
     code = """
 import sys
@@ -213,7 +224,13 @@ with goodput.job():
         recording = record()
         assert recording.recorder.run_id != "run" and recording.recorder.attempt == 0
         (text,) = [line.getMessage() for line in caplog.records]
-        for words in ("'run'", "another living process", str(twin.pid), recording.recorder.run_id, "OTEL_GOODPUT_RUN_ID"):
+        for words in (
+            "'run'",
+            "another living process",
+            str(twin.pid),
+            recording.recorder.run_id,
+            "OTEL_GOODPUT_RUN_ID",
+        ):
             assert words in text
         with goodput.job():
             for number in range(20):
@@ -244,7 +261,10 @@ with goodput.job(), goodput.step(0):
     racers = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(tmp_path / "runs")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for _ in range(5)
     ]

@@ -1,0 +1,97 @@
+"""The README's tables say what the package says, and ``docs/tables.py`` keeps them so."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+import otel_goodput
+from otel_goodput import semconv
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(otel_goodput.__file__).parent
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def tables(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(root / "docs" / "tables.py"), *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_the_tables_are_up_to_date() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert load().renewed(text) == text, "run python docs/tables.py"
+    assert tables("--check").returncode == 0
+
+
+def test_tables_that_are_out_of_date_are_found_and_renewed(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "tables.py", tmp_path / "docs")
+    good = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = tmp_path / "README.md"
+    readme.write_text(good.replace("`goodput.time` | ", "`goodput.tide` | ", 1), encoding="utf-8")
+    stale = tables("--check", root=tmp_path)
+    assert stale.returncode == 1
+    assert "docs/tables.py" in stale.stderr
+    assert "goodput.tide" in readme.read_text(encoding="utf-8"), "--check changes nothing"
+    assert tables(root=tmp_path).returncode == 0
+    assert readme.read_text(encoding="utf-8") == good
+
+
+def test_markers_are_needed() -> None:
+    with pytest.raises(ValueError, match="'phases'"):
+        load().renewed("no tables here")
+
+
+def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    recorder = otel_goodput.Recorder(
+        "job", directory=tmp_path, exporters="none", metric_readers=[reader], submitted_at=1e9, flops_per_step=1e9,
+        peak_flops=1e12,
+    )  # fmt: skip
+    with recorder.job():
+        recorder.slice_counts(1, 1, 1)
+        with recorder.training_prep():
+            pass
+        for number in range(3):
+            with recorder.step(number):
+                pass
+    recorder.flush(10)
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {
+        metric.name
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    recorder.shutdown(10)
+    listed = set(re.findall(r"^\| `([\w.]+)`", load().metrics(), re.MULTILINE))
+    assert listed == found
+
+
+def test_what_is_left_out_is_used_nowhere() -> None:
+    """As soon as it is, it belongs into the tables."""
+    constants = [name for name, value in vars(semconv).items() if value in load().NOT_YET]
+    assert len(constants) == len(load().NOT_YET)
+    for path in PACKAGE.rglob("*.py"):
+        if path.name != "semconv.py":
+            for constant in constants:
+                assert constant not in path.read_text(encoding="utf-8"), f"{constant} in {path}"

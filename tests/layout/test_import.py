@@ -1,0 +1,102 @@
+"""`import otel_goodput` is light: no more than OpenTelemetry's SDK and ourselves, nothing opened, nothing started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+HEAVY = (
+    "jax",
+    "jaxlib",
+    "orbax",
+    "optax",
+    "flax",
+    "numpy",
+    "grpc",
+    "google",
+    "fsspec",
+    "requests",
+    "urllib3",
+    "tensorboard",
+    "opentelemetry.exporter",
+    "opentelemetry.proto",
+    "otel_goodput.exporters.otlp_json",
+    "otel_goodput.cli",
+    "otel_goodput.doctor",
+    "asyncio",
+    "multiprocessing",
+    "http.client",
+    "sqlite3",
+)
+SDK = "opentelemetry.sdk.trace.export, opentelemetry.sdk.metrics.export, opentelemetry.sdk.resources"
+
+
+def after(code: str) -> dict[str, Any]:
+    """What a new interpreter has after `code`."""
+    script = f"""
+import json, sys, threading, os
+before = set(sys.modules)
+{code}
+print(json.dumps({{
+    "modules": sorted(set(sys.modules) - before),
+    "threads": threading.active_count(),
+}}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ours() -> dict[str, Any]:
+    return after("import otel_goodput")
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_it_does_not_bring(name: str, ours: dict[str, Any]) -> None:
+    sdk = (
+        set(after(f"import {SDK}")["modules"])
+        if name in ("asyncio", "multiprocessing", "http.client", "numpy")
+        else set()
+    )
+    heavy = [module for module in ours["modules"] if module == name or module.startswith(name + ".")]
+    assert not set(heavy) - sdk
+
+
+def test_it_brings_the_sdk_and_itself(ours: dict[str, Any]) -> None:
+    sdk = set(after(f"import {SDK}, opentelemetry.sdk.metrics.view")["modules"])
+    more = set(ours["modules"]) - sdk
+    foreign = {name for name in more if name.partition(".")[0] not in {*sys.stdlib_module_names, "otel_goodput"}}
+    assert {name for name in foreign if not name.startswith("opentelemetry.")} == set()
+    standard = {name for name in more if name.partition(".")[0] in sys.stdlib_module_names}
+    assert len(standard) <= 40, sorted(standard)
+    assert len(ours["modules"]) <= len(sdk) + 100
+
+
+def test_it_starts_nothing(ours: dict[str, Any]) -> None:
+    assert ours["threads"] == 1
+
+
+def test_it_works_without_any_extra() -> None:
+    """With every optional package out of reach: configure, train, report."""
+    blocked = "jax orbax optax grpc google fsspec requests tensorboard numpy opentelemetry.exporter opentelemetry.proto"
+    found = after(f"""
+for name in {blocked.split()!r}:
+    sys.modules[name] = None
+import tempfile
+import otel_goodput as goodput
+with tempfile.TemporaryDirectory() as directory:
+    goodput.configure("bare", directory=directory, exporters="file,console")
+    with goodput.job():
+        for _ in goodput.steps(range(3)):
+            pass
+    goodput.shutdown()
+    assert goodput.report().to_json()["steps"]["kept"] == 3
+""")
+    assert "otel_goodput.runtime" in found["modules"]

@@ -1,0 +1,217 @@
+"""One way: a file imports from its own layer or from those below it, and the core stands on the standard library."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import otel_goodput
+
+PACKAGE = Path(otel_goodput.__file__).parent
+
+# Every module's layer; a package stands for all that is in it.
+LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("words", frozenset({"semconv", "errors", "envvars", "clock", "version", "printable"})),
+    ("pure core", frozenset({"accounting"})),
+    (
+        "edge to OpenTelemetry and disk",
+        frozenset(
+            {
+                "guard",
+                "config",
+                "deadline",
+                "ids",
+                "records",
+                "journal",
+                "rundir",
+                "mirror",
+                "sampling",
+                "account",
+                "spans",
+                "spanbook",
+            }
+        ),
+    ),
+    (
+        "the line",
+        frozenset(
+            {
+                "processor",
+                "tracer",
+                "steps",
+                "phases",
+                "instruments",
+                "receipts",
+                "recovery",
+                "keeper",
+                "opening",
+                "replay",
+            }
+        ),
+    ),
+    ("outlets and surroundings", frozenset({"exporters", "resources", "disruption", "integrations", "report"})),
+    ("wiring", frozenset({"runtime", "standalone"})),
+    ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "finding", "salvage", "testing"})),
+)
+# What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.
+PURE = frozenset(
+    {
+        "__future__",
+        "abc",
+        "array",
+        "bisect",
+        "collections",
+        "collections.abc",
+        "copy",
+        "dataclasses",
+        "enum",
+        "functools",
+        "hashlib",
+        "heapq",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "statistics",
+        "struct",
+        "types",
+        "typing",
+        "zlib",
+    }
+)
+
+
+def name_of(path: Path) -> str:
+    """A module's name within the package, '' for the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def layer(module: str) -> int:
+    top = module.partition(".")[0]
+    found = [number for number, (_, members) in enumerate(LAYERS) if top in members]
+    assert len(found) == 1, f"otel_goodput.{module} must stand in LAYERS, once"
+    return found[0]
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text(encoding="utf-8"))
+
+
+def _statements(module: str, *, at_import: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Import statements, without those for type checkers; `at_import`: without those inside functions."""
+    waiting: list[ast.AST] = [tree(module)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            waiting += node.orelse
+        elif not (at_import and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))):
+            waiting += ast.iter_child_nodes(node)
+
+
+def imports(module: str, *, at_import: bool = False) -> Iterator[str]:
+    """Full names of what a module imports."""
+    for statement in _statements(module, at_import=at_import):
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+            continue
+        assert statement.level == 0, f"otel_goodput.{module}: imports are absolute"
+        assert statement.module is not None
+        for alias in statement.names:
+            whole = f"{statement.module}.{alias.name}"
+            yield whole if whole.removeprefix("otel_goodput.") in FILES else statement.module
+
+
+def ours(module: str, *, at_import: bool = False) -> set[str]:
+    """Names within the package of what a module imports of it."""
+    found = {
+        name.removeprefix("otel_goodput").removeprefix(".")
+        for name in imports(module, at_import=at_import)
+        if name.partition(".")[0] == "otel_goodput"
+    }
+    return found - {module}
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_imports_go_down(module: str) -> None:
+    mine = layer(module)
+    for other in ours(module):
+        assert layer(other) <= mine, (
+            f"otel_goodput.{module} ({LAYERS[mine][0]}) imports otel_goodput.{other} ({LAYERS[layer(other)][0]})"
+        )
+
+
+def test_nothing_imports_in_circles() -> None:
+    done: set[str] = set()
+
+    def follow(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path[path.index(module) :], module))
+        if module not in done:
+            for other in sorted(ours(module, at_import=True)):
+                follow(other, (*path, module))
+            done.add(module)
+
+    for module in FILES:
+        follow(module, ())
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if module.partition(".")[0] == "accounting"])
+def test_the_core_is_pure(module: str) -> None:
+    """No OpenTelemetry, no clock, no threads, no logging, no files."""
+    for name in imports(module):
+        inside = name == "otel_goodput.semconv" or name.startswith("otel_goodput.accounting")
+        assert inside or name in PURE, f"otel_goodput.{module} imports {name}"
+    called = {
+        node.func.id
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not called & {"open", "print", "input", "exec", "eval", "__import__"}
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_imports_are_declared(module: str) -> None:
+    """At import: the standard library, OpenTelemetry's API and SDK, ourselves. All else only where it is used."""
+    for name in imports(module, at_import=True):
+        top = name.partition(".")[0]
+        if top in sys.stdlib_module_names or top == "otel_goodput":
+            continue
+        assert top == "opentelemetry", f"otel_goodput.{module} imports {name}"
+        assert not name.startswith("opentelemetry.exporter"), f"otel_goodput.{module} imports {name}"
+
+
+def test_providers_are_built_in_one_place() -> None:
+    built = {"TracerProvider", "MeterProvider", "LoggerProvider", "BatchSpanProcessor", "PeriodicExportingMetricReader"}
+    for module in FILES:
+        calls = {
+            node.func.id
+            for node in ast.walk(tree(module))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        if module != "runtime":
+            assert not calls & built, f"otel_goodput.{module} builds {calls & built}"
+
+
+def test_no_file_is_called_after_nothing() -> None:
+    for module in FILES:
+        assert module.rpartition(".")[2] not in {
+            "utils",
+            "util",
+            "common",
+            "helpers",
+            "helper",
+            "base",
+            "manager",
+            "misc",
+        }

@@ -1,0 +1,104 @@
+"""Every name on the wire is written down once: a literal of one elsewhere in the package is a defect."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from otel_goodput import envvars, semconv
+
+from .test_layers import FILES, tree
+
+# Words so common that they mean other things as well, such as keys of the timeline files and of the JSON answer.
+COMMON = {
+    "job",
+    "step",
+    "steps",
+    "custom",
+    "compile",
+    "run",
+    "s",
+    "1",
+    "kept",
+    "lost",
+    "other",
+    "crash",
+    "restart",
+    "signal",
+}
+COMMON |= {"stepping", "available", "maintenance", "preemption", "rollback", "in_flight", "otel_goodput"}
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, type):
+        yield from (
+            member for name, member in vars(value).items() if not name.startswith("_") and isinstance(member, str)
+        )
+
+
+NAMES = {
+    text
+    for name, value in vars(semconv).items()
+    if not name.startswith("_") and not isinstance(value, type(semconv))
+    for text in _strings(value)
+    if re.fullmatch(r"[a-z][a-z0-9_.]*", text)
+}
+NAMES |= {metric.name for metric in semconv.METRICS} | {attribute.key for attribute in semconv.SPAN_ATTRIBUTES}
+NAMES -= COMMON
+VARIABLES = {variable.name for variable in envvars.ENVVARS}
+
+
+def literals(module: str) -> Iterator[tuple[int, str]]:
+    """String constants of a module other than docstrings and `__all__`."""
+    aside: set[int] = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign)):
+            spelt = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            targets: list[Any] = getattr(node, "targets", [getattr(node, "target", None)])
+            exported = any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+            if (spelt or exported) and node.value is not None:
+                aside.update(id(inner) for inner in ast.walk(node.value))
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in aside:
+            yield node.lineno, node.value
+
+
+def test_the_names_are_known() -> None:
+    assert {"goodput.phase", "goodput.time", "error.type", "data_loading", "slice_down", "service.name"} <= NAMES
+    assert "OTEL_GOODPUT_DIR" in VARIABLES
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if module != "semconv"])
+def test_no_literal_of_a_name(module: str) -> None:
+    found = [f"{FILES[module].name}:{line}: {text!r}" for line, text in literals(module) if text in NAMES]
+    assert not found, "spell it semconv.…: " + ", ".join(found)
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if module not in ("envvars", "semconv")])
+def test_no_literal_of_a_variable(module: str) -> None:
+    found = [f"{FILES[module].name}:{line}: {text!r}" for line, text in literals(module) if text in VARIABLES]
+    assert not found, "spell it envvars.….name: " + ", ".join(found)
+
+
+def test_names_are_written_as_the_conventions_have_them() -> None:
+    for metric in semconv.METRICS:
+        assert re.fullmatch(r"[a-z]+(\.[a-z]+(_[a-z]+)*)*", metric.name)
+        assert metric.brief.endswith(".") and metric.unit
+        assert all(re.fullmatch(r"[a-z_.]+", key) for key in metric.attributes)
+    keys = [attribute.key for attribute in semconv.SPAN_ATTRIBUTES]
+    assert len(keys) == len(set(keys))
+    assert len({metric.name for metric in semconv.METRICS}) == len(semconv.METRICS)
+    assert len(set(semconv.CATEGORIES)) == 15 and len(set(semconv.PHASES)) == len(semconv.PHASES)
+
+
+def test_every_variable_is_documented() -> None:
+    for variable in (*envvars.ENVVARS, *envvars.STANDARD):
+        assert variable.type and variable.brief and variable.name.startswith("OTEL_")
+        constant = getattr(envvars, variable.name, variable)
+        assert constant is variable
