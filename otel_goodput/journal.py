@@ -44,15 +44,18 @@ class Segment:
         places: hands out the next free place, atomically.
         path: its file, None for a segment in memory only.
         read: records that have been drained.
+        end: how many records it will hold.
     """
 
     __slots__ = ("_file", "buffer", "hole_since", "number", "path", "places", "read")
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self.buffer: mmap.mmap | bytearray
         self.number = -1
         self.places = count()
         self.read = 0
+        self.end = CAPACITY
         self.hole_since = 0
         self._file = -1
         if path is None:
@@ -91,14 +94,13 @@ class Segment:
             os.fsync(self._file)
 
     def release(self) -> None:
-        """Give the file back but keep the pages: whoever is late may still write."""
+        """Give the file back; whoever is late may still write, into nothing."""
+        mapped, self.buffer = self.buffer, bytearray(SEGMENT_BYTES)
+        if isinstance(mapped, mmap.mmap):
+            mapped.close()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def close(self) -> None:
-        self.buffer.close()
-        self.release()
 
 
 class Journal:
@@ -147,6 +149,13 @@ class Journal:
         self.rolled()
         return self._segment
 
+    def leave(self) -> None:
+        """Go on in the next segment though this one has room: it is in memory, and the next one has a file."""
+        segment = self._segment
+        places, segment.places = segment.places, count(CAPACITY)
+        segment.end = next(places)
+        self.roll(segment)
+
     def name(self, text: str) -> int:
         """The id of a name; beyond 1,000 names it is that of ``overflow``."""
         identity = self._ids.get(text)
@@ -183,20 +192,16 @@ class Journal:
         found: list[Event] = []
         for segment in list(self._segments):
             self._drain(segment, found)
-            if segment.read < CAPACITY and segment is not self._segment and not self._closed(segment):
+            if segment.read < segment.end and segment is not self._segment:
                 break
         return found
 
-    def _closed(self, segment: Segment) -> bool:
-        """A segment left before it was full has no more to come once nothing has come for a while."""
-        return bool(segment.hole_since) and time.monotonic_ns() - segment.hole_since > HOLE_NS
-
     def _drain(self, segment: Segment, found: list[Event]) -> None:
         names = self.names
-        while segment.read < CAPACITY:
+        while segment.read < segment.end:
             at = HEADER_SIZE + segment.read * SIZE
             read = 0
-            chunk = segment.buffer[at : min(at + 256 * SIZE, SEGMENT_BYTES)]
+            chunk = segment.buffer[at : min(at + 256 * SIZE, HEADER_SIZE + segment.end * SIZE)]
             for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
                 if not kind:
                     break
@@ -209,24 +214,25 @@ class Journal:
             segment.read += read
             if read:
                 segment.hole_since = 0
-            if read < len(chunk) // SIZE:
-                if not any(chunk[read * SIZE + SIZE :]) and segment is self._segment:
-                    return
-                now = time.monotonic_ns()
-                segment.hole_since = segment.hole_since or now
-                if now - segment.hole_since <= HOLE_NS:
-                    return
-                if not any(chunk[read * SIZE :]):
-                    return
-                segment.read += 1  # the thread that took this place died before it wrote
-                segment.hole_since = 0
+            if read < len(chunk) // SIZE and not self._pass_hole(segment, any(chunk[read * SIZE :])):
+                return
+
+    def _pass_hole(self, segment: Segment, more: bool) -> bool:
+        """The next place is empty: whether to pass it, since who took it died before it wrote; `more` stands behind it."""
+        if not more and segment is self._segment:
+            return False  # the end so far
+        now = time.monotonic_ns()
+        segment.hole_since = segment.hole_since or now
+        if now - segment.hole_since <= HOLE_NS:
+            return False
+        segment.read += 1
+        segment.hole_since = 0
+        return True
 
     def take_full(self) -> list[Segment]:
         """Drained segments that nobody writes to any more; they are the caller's from now on."""
         full: list[Segment] = []
-        while self._segments[0] is not self._segment and (
-            self._segments[0].read >= CAPACITY or self._closed(self._segments[0])
-        ):
+        while self._segments[0] is not self._segment and self._segments[0].read >= self._segments[0].end:
             full.append(self._segments.popleft())
         return full
 
@@ -239,4 +245,4 @@ class Journal:
 
     def behind(self) -> bool:
         """Whether a segment before the current one has not been drained to its end."""
-        return any(segment is not self._segment and segment.read < CAPACITY for segment in self._segments)
+        return any(segment is not self._segment and segment.read < segment.end for segment in self._segments)

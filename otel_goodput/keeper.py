@@ -131,7 +131,7 @@ class Keeper:
                 self._disk = True
                 logger.warning("the journal's disk is writable again; what waited in memory is written now")
             if journal.current.path is None:
-                journal.roll(journal.current)
+                journal.leave()
 
     def _trouble(self, error: OSError) -> None:
         """The disk refuses: go on in memory, say so once, try again at the next tick."""
@@ -153,7 +153,7 @@ class Keeper:
         self._kept += journal.take_full()
         if self.run is None:
             for segment in self._kept:
-                segment.close()
+                segment.release()
             self._kept.clear()
             return
         waiting = [segment for segment in self._kept if segment.path is None]
@@ -220,10 +220,10 @@ class Keeper:
             if segment.number < number or segment.number > end[0]:
                 continue
             begin = read if segment.number == number else 0
-            stop = end[1] if segment.number == end[0] else records.CAPACITY
-            data = segment.buffer[
-                records.HEADER_SIZE + begin * records.SIZE : records.HEADER_SIZE + stop * records.SIZE
-            ]
+            stop = end[1] if segment.number == end[0] else segment.end
+            data = bytes(
+                segment.buffer[records.HEADER_SIZE + begin * records.SIZE : records.HEADER_SIZE + stop * records.SIZE]
+            )
             for record in records.decode(data, self._names):
                 self.book.take(record)
             self._book_at = (segment.number, stop)
@@ -238,7 +238,7 @@ class Keeper:
             segment.path.unlink(missing_ok=True)
         except OSError as error:
             self._trouble(error)
-        segment.close()
+        segment.release()
 
     def _sync(self) -> None:
         if self.run is not None and time.monotonic() - self._synced >= SYNC_S:
@@ -260,7 +260,7 @@ class Keeper:
         journal.current.sync()
         while journal.spares:
             spare = journal.spares.popleft()
-            spare.close()
+            spare.release()
             if spare.path is not None:
                 spare.path.unlink(missing_ok=True)
         for segment in self._kept:

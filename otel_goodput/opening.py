@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from otel_goodput.accounting import Ledger
 from otel_goodput.clock import Clock
@@ -21,6 +21,8 @@ from otel_goodput.recovery import Restored, restore
 from otel_goodput.rundir import Lock, RunDirectory, folder_name
 
 logger = logging.getLogger(__name__)
+
+_STRANGERS: Final = 100
 
 
 @dataclass
@@ -62,7 +64,7 @@ def open_journal(config: Config, clock: Clock) -> Opened:
             lock = run.lock(attempt, process)
             if not taken and lock.acquire():
                 run.sweep(process, attempt)
-                first = Segment(run.segment_path(attempt, process, 0))
+                first = _first_segment(run, attempt, process)
                 break
         except OSError as error:
             logger.warning(
@@ -93,6 +95,16 @@ def open_journal(config: Config, clock: Clock) -> Opened:
     _say_what_was_before(run_id, restored, clock)
     journal = Journal(attempt, process, first)
     return Opened(run_id, attempt, run, journal, restored, lock, mirror)
+
+
+def _first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:
+    """The first segment, beside whatever strange thing may stand in its place."""
+    for serial in range(_STRANGERS):
+        try:
+            return Segment(run.segment_path(attempt, process, serial))
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"{run.journal} is full of foreign files")
 
 
 def _prepare(opened: Opened, identity: dict[str, Any]) -> None:

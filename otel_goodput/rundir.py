@@ -144,9 +144,12 @@ class RunDirectory:
         for path in self._files():
             match = _SEGMENT.search(path.name)
             if match and not match[4] and int(match[2]) == process and int(match[1]) < before:
+                if not path.is_file() or path.stat().st_size < records.HEADER_SIZE:
+                    continue  # not ours
                 with path.open("rb") as file:
-                    if not any(file.read(records.HEADER_SIZE)):
-                        path.unlink(missing_ok=True)
+                    unused = not any(file.read(records.HEADER_SIZE))
+                if unused:
+                    path.unlink(missing_ok=True)
 
     def lock(self, attempt: int, process: int) -> Lock:
         return Lock(self.journal / f"a{attempt:04d}-p{process:04d}.lock")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# One fast span in this many and one (by its random id) is timed, to estimate what we take of the training thread.
+# Of the fast spans those whose random id has none of these bits are timed, to estimate what we take of the thread.
 TIMED: Final = 63
 
 _NO_CONTEXT = context_api.Context()
@@ -164,7 +164,7 @@ class FastSpan(trace_api.Span):
         if sampled:
             tracer.announce(self, self._within)
         if not key & TIMED and self._start_at is None:
-            tracer.overhead += (tracer.clock() - start) * (TIMED + 1)
+            tracer.sample_overhead(tracer.clock() - start)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -207,7 +207,7 @@ class FastSpan(trace_api.Span):
                 EndedPhase(self._phase, "", self._blocking is not False, error, end - self._start)
             )
         if not key & TIMED and self._end_at is None:
-            tracer.overhead += (tracer.clock() - end) * (TIMED + 1)
+            tracer.sample_overhead(tracer.clock() - end)
         if exported:
             tracer.emit(self.readable(end, failed, outlier, bool(flags & INTERRUPTED)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
@@ -35,10 +35,13 @@ from otel_goodput.semconv import (
     SCOPE_NAME,
     STEPS_SUMMARY_SPAN,
 )
-from otel_goodput.spans import FastSpan, PhaseReadableSpan
+from otel_goodput.spans import TIMED, FastSpan, PhaseReadableSpan
 from otel_goodput.version import __version__
 
 Append = Callable[..., None]
+
+SAMPLED_ONE_IN: Final = TIMED + 1
+LONGEST_SAMPLE: Final = 100_000  # ns
 
 
 class PhaseTracer:
@@ -261,6 +264,11 @@ class PhaseTracer:
     def totals(self) -> Totals:
         """The account now."""
         return self.account.totals()
+
+    def sample_overhead(self, took: int) -> None:
+        """One of the timed entries or exits of fast spans took `took` ns; it stands for those that are not timed."""
+        # What the scheduler or the interpreter's lock took meanwhile is not ours.
+        self.overhead += min(took, LONGEST_SAMPLE) * SAMPLED_ONE_IN
 
     def close_open(self) -> None:
         """End the fast spans that are open and mark them as interrupted."""

@@ -30,7 +30,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     context.detach(token)
     default = sys.modules.get("otel_goodput.default")
     if default is not None:
-        default.shutdown(0)
+        default.shutdown()
         default._recorder = None
     guard = sys.modules.get("otel_goodput.guard")
     if guard is not None:

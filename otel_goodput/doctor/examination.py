@@ -57,7 +57,7 @@ def _findings(force: InForce, timeout_s: float, said: Overheard, exports: list[E
     yield from settings.check(os.environ, rows(os.environ), config)
     said.take()
     with _waiting_for(config.directory):
-        yield from storage.check(config, timeout_s)
+        yield from storage.check(config, force.run_id, timeout_s)
     present, more = storage.present(config, force.run_id)
     for run in present:
         yield from past.check(run, config.process_index)
@@ -66,7 +66,7 @@ def _findings(force: InForce, timeout_s: float, said: Overheard, exports: list[E
     if more:
         yield Finding(OK, "run", f"{more} older runs are not looked at; set OTEL_GOODPUT_RUN_ID to look at one")
     if force.run_id and not present:
-        yield Finding(OK, "run", f"run {force.run_id!r} is new here")
+        yield Finding(OK, "run", f"run {force.run_id!r} is new on this machine")
     elif not force.run_id:
         yield Finding(OK, "run", "which run a job here goes on with is for its code to say (configure(), run_id=)")
     folder = storage.local_base(config) / folder_name(force.run_id or config.run_id)

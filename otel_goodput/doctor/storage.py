@@ -29,11 +29,11 @@ def local_base(config: Config) -> Path:
     return (spool(config.directory) if config.remote else Path(config.directory).expanduser()).absolute()
 
 
-def check(config: Config, timeout_s: float) -> Iterator[Finding]:
-    """Whether the journal can be written."""
+def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
+    """Whether the journal of the run can be read and written; `run_id` is empty where it is not known."""
     base = local_base(config)
     if config.remote:
-        yield _remote(config.directory, timeout_s)
+        yield from _remote(config.directory, run_id, timeout_s)
     elif (base / "journal").is_dir():
         yield Finding(
             WARNING, "journal", f"{base} is the folder of one run: new runs go inside it",
@@ -90,34 +90,42 @@ def _try(folder: Path) -> str:
     return ""
 
 
-def _remote(url: str, timeout_s: float) -> Finding:
+def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
     try:
         filesystem, path = open_filesystem(url)
     except JournalError as error:
-        return Finding(
+        yield Finding(
             PROBLEM, "journal", f"{error}",
             "until then the journal stays on this machine, and a restart on another one does not find it",
         )  # fmt: skip
+        return
     except Exception as error:  # every filesystem has errors of its own
-        return Finding(PROBLEM, "journal", f"{url} cannot be used: {_said(error)}", "see its credentials and options")
-    outcome: list[Exception | None] = []
+        yield Finding(PROBLEM, "journal", f"{url} cannot be used: {_said(error)}", "see its credentials and options")
+        return
+    outcome: list[list[str] | Exception] = []
 
     def look() -> None:
         try:
-            filesystem.ls(path, detail=False)
+            outcome.append([str(name).rstrip("/").rpartition("/")[2] for name in filesystem.ls(path, detail=False)])
         except FileNotFoundError:
-            pass  # made when a job starts
+            outcome.append([])  # made when a job starts
         except Exception as error:
             outcome.append(error)
-            return
-        outcome.append(None)
 
     close_all([("journal", lambda _: look())], timeout_s)
     if not outcome:
-        return Finding(PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "see the network to it")
-    if outcome[0] is not None:
-        return Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(outcome[0])}", "see its credentials")
-    return Finding(OK, "journal", f"{url} can be read (whether it can be written shows when a job starts)")
+        yield Finding(PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "see the network to it")
+        return
+    names = outcome[0]
+    if isinstance(names, Exception):
+        yield Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(names)}", "see its credentials")
+        return
+    yield Finding(OK, "journal", f"{url} can be read (whether it can be written shows when a job starts)")
+    if run_id and folder_name(run_id) in names:
+        yield Finding(
+            OK, "run", f"run {run_id!r} is at {url}: a job that starts with this id goes on with it "
+            "(`otel-goodput report` reads it from there)",
+        )  # fmt: skip
 
 
 def _said(error: Exception) -> str:

@@ -581,11 +581,12 @@ def account(
 
     def describe(disruption: Disruption) -> dict[str, Any]:
         life = disruption.life
-        wasted = [e for e in progress.executions if e.fate == "wasted_progress" and e.cause is disruption]
+        lost = [p for e in progress.executions if e.cause is disruption for p in settle(e)]
+        wasted = [p for p in lost if p.category == "wasted_progress"]
         return {
             "attempt": life.attempt if life else None, "reason": disruption.reason,
             "recovery_s": (life.gap[1] - life.gap[0]) / 1e9 if life else 0.0,
-            "wasted_s": sum(length(clip(a, b, counted)) for e in wasted for a, b in e.own) / 1e9,
+            "wasted_s": sum(length(clip(p.start, p.end, counted)) for p in wasted) / 1e9,
             "from_step": disruption.from_step, "to_step": disruption.to_step,
         }
 

@@ -1,4 +1,4 @@
-"""A job that trains nothing, to be killed at any moment: phases of a few milliseconds, and a diary of its own about them.
+"""A job that trains nothing, to be killed at any moment: phases of a few milliseconds, and a diary about them.
 
 Run as a script with one argument, a JSON object of options (see ``OPTIONS``). The diary has a line before and one after
 every boundary of a phase, each with the wall clock's time (ns):

@@ -21,18 +21,18 @@ def test_killed_while_it_configures(tmp_path: Path) -> None:
     def one(number: int) -> None:
         run = Run(tmp_path / str(number))
         run.base.mkdir()
-        for kill in range(5):
+        for kill in range(4):
             process = run.start(seed=kill)
             process.wait_for("a")
-            time.sleep((number + 4 * kill) / 1000)
+            time.sleep((number + 3 * kill) / 1000)
             run.kill(process)
         run.live(seed=9, steps=10)
         account = run.check(run.report_of_command())
         assert account.attempts == sum(bool(life.edges) for life in run.lives)
         check_tree(read_spans(run.folder))
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(one, range(4)))
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(one, range(3)))
 
 
 def test_killed_while_it_shuts_down(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The account of a run worked out from the diaries of its jobs alone: another author, another method, other clocks.
 
-A diary brackets every boundary of a phase between two readings of the wall clock, so every figure here comes with how far
-off it may be. Phases of one job nest, so their owner is simply what was opened last.
+A diary brackets every boundary of a phase between two readings of the wall clock, so every figure here comes with how
+far off it may be. Phases of one job nest, so their owner is simply what was opened last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CATEGORY = {"job": "other", "custom": "custom"}  # every other phase's category 
 
 @dataclass
 class Edge:
-    """A phase begins or ends, somewhere from `earliest` to `latest` (ns); `latest` is None where the job died meanwhile."""
+    """A phase begins or ends, somewhere from `earliest` to `latest` (ns; None where the job died meanwhile)."""
 
     begins: bool
     phase: str

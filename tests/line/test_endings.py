@@ -1,4 +1,4 @@
-"""Not configured, disabled, shut down, forked: when nothing is to be recorded, nothing is, and training never notices."""
+"""Not configured, disabled, shut down, forked: what is not to be recorded is not, and training never notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is who: ids that follow from run and attempt, links between attempts, resources, several recorders in one process."""
+"""Who is who: ids that follow from run and attempt, links between attempts, resources, several recorders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_attempts_are_linked(record: Callable[..., Recording]) -> None:
         jobs.append(recording.span("job"))
         goodput.shutdown()
     assert len({trace_of(job) for job in jobs}) == 3
-    for before, after in zip(jobs, jobs[1:], strict=False):
+    for before, after in pairwise(jobs):
         assert [(link.context.trace_id, link.context.span_id) for link in after.links] == [
             (trace_of(before), identity(before))
         ]
@@ -251,9 +252,8 @@ def test_two_recorders_nested_in_one_another(record: Callable[..., Recording]) -
     """Context is shared, the accounts are not: each has its own spans only, whatever is current."""
     one, two = record(make=Recorder, run_id="one"), record(make=Recorder, run_id="two")
     with one.recorder.job(), two.recorder.job():
-        with one.recorder.step(3), two.recorder.step(30):
-            with one.recorder.data_loading(), two.recorder.custom("eval"):
-                pass
+        with one.recorder.step(3), two.recorder.step(30), one.recorder.data_loading(), two.recorder.custom("eval"):
+            pass
         with two.recorder.step(31), one.recorder.step(4):
             pass
     assert [attributes(span)["goodput.step"] for span in one.spans("step")] == [3, 4]

@@ -1,4 +1,4 @@
-"""The metrics as the table of SIGNALS has them: names, kinds, units, closed sets of attributes, types that never change."""
+"""The metrics as the table of SIGNALS has them: names, kinds, units, closed sets of attributes, constant types."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_windows_over_a_restart_when_it_happens(record: Callable[..., Recording]
         for number in range(300):
             with goodput.step(number):
                 pass
-    ended = {key: value for key, value in values(first.metrics()["goodput.ratio"]).items()}
+    ended = values(first.metrics()["goodput.ratio"])
     goodput.shutdown()
     second = record(windows=["1h"])
     before = values(second.metrics()["goodput.ratio"])

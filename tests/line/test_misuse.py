@@ -1,4 +1,4 @@
-"""Wrong use: raised where errors are strict (as under these tests), else reported once and never in the way of training."""
+"""Wrong use: raised where errors are strict (as under tests), else reported once and never in the way of training."""
 
 from __future__ import annotations
 

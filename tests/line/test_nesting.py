@@ -1,4 +1,4 @@
-"""Who is whose parent: nested phases, the user's own spans, asyncio tasks, threads; and nothing gets lost among threads."""
+"""Who is whose parent: nested phases, the user's spans, asyncio tasks, threads; and nothing gets lost among threads."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_context_is_the_same_after_as_before(recording: Recording) -> None:
 
 
 def test_asking_a_span_for_its_identity_where_nothing_is_around_it(recording: Recording) -> None:
-    """In a thread of its own, and before any job, no span is current: what is opened is the job's child all the same."""
+    """In a thread of its own, and before any job, no span is current: what opens is the job's child all the same."""
     seen: list[tuple[int, int]] = []
 
     def ask() -> None:
@@ -194,7 +194,7 @@ EACH = 400
 
 
 def test_threads_at_once_lose_nothing(recording: Recording) -> None:
-    """Eight threads open phases as fast as they can: every one is in the ledger, the journal, the spans, the metrics."""
+    """Eight threads open phases as fast as they can: all are in the ledger, the journal, the spans, the metrics."""
     gate = threading.Barrier(THREADS + 1)
     failures: list[BaseException] = []
 

@@ -15,6 +15,7 @@ import pytest
 from line.recording import Recording, sum_ns
 
 import otel_goodput as goodput
+from otel_goodput import JournalError
 from otel_goodput.records import CAPACITY
 from otel_goodput.report import of_run
 from otel_goodput.rundir import RunDirectory
@@ -82,11 +83,15 @@ def test_files_may_not_grow(when: str, tmp_path: Path) -> None:
     assert "cannot be written" in done.stderr and str(tmp_path / "runs") in done.stderr
     assert done.stderr.count("cannot be written") == 1, "it is said once"
     assert "Traceback" not in done.stderr
+    if when == "from the start":
+        with pytest.raises(JournalError, match="no journal"):
+            of_run(RunDirectory(tmp_path / "runs" / "run"))
+        return
     report = of_run(RunDirectory(tmp_path / "runs" / "run")).to_json()
     if when == "and back":
         assert "writable again" in done.stderr
         assert report == json.loads(done.stdout)
-    elif when == "later":
+    else:
         assert 0 < report["steps"]["kept"] < MANY, "what the first segment holds"
 
 

@@ -101,9 +101,9 @@ def test_restarts_on_the_same_and_on_another_machine(tmp_path: Path) -> None:
         assert report["attempts"] == attempt + 1
         assert report["steps"]["kept"] == attempt * 10 + 15 and report["steps"]["lost"] == attempt * 5
         assert ("had ended" in said) == bool(attempt)
-        on_command = json.loads(command("report", url, "--json"))
-        assert on_command["seconds"] == report["seconds"] and on_command["steps"] == report["steps"]
-        assert on_command["run_id"] == "run" and on_command["job_name"] == "remote"
+    on_command = json.loads(command("report", url, "--json"))
+    assert on_command["seconds"] == report["seconds"] and on_command["steps"] == report["steps"]
+    assert on_command["run_id"] == "run" and on_command["job_name"] == "remote"
 
 
 @pytest.mark.crash
@@ -126,7 +126,7 @@ def test_killed_and_restarted_on_another_machine(tmp_path: Path) -> None:
     remote = tmp_path / "bucket"
     last = train_until_killed(f"file://{remote}", tmp_path / "spool a", remote)
     copied = json.loads(command("report", f"file://{remote}", "--json"))
-    assert 0 < copied["steps"]["kept"] <= last + 2
+    assert 0 < copied["steps"]["kept"] <= last + 22, "it tells of one step in 20"
     attempt, report, _ = train(f"file://{remote}", copied["steps"]["kept"], 5, tmp_path / "spool b")
     assert attempt == 1 and report["attempts"] == 2
     assert report["steps"]["kept"] == copied["steps"]["kept"] + 5
@@ -178,7 +178,7 @@ def test_in_memory(record: Callable[..., Recording], bucket: str, spool: Path) -
         assert report["attempts"] == attempt + 1 and report["steps"]["kept"] == (attempt + 1) * 10
         for path in spool.iterdir():  # another machine every time
             shutil.rmtree(path)
-        with found_runs(bucket) as (run,):
+        with found_runs(bucket) as ((run, _),):
             assert of_run(run).to_json() == report
             assert run.identity()["run_id"] == "run"
 
@@ -199,7 +199,7 @@ def test_what_is_left_at_the_url(record: Callable[..., Recording], bucket: str, 
     assert len(stems) == len(set(stems)), f"a segment is there once: {names}"
     for path in spool.iterdir():
         shutil.rmtree(path)
-    with found_runs(bucket) as (run,):
+    with found_runs(bucket) as ((run, _),):
         assert of_run(run).to_json()["steps"]["kept"] == 40_000
 
 
@@ -259,5 +259,5 @@ def test_the_url_fails_for_a_while(
     goodput.shutdown()
     for path in spool.iterdir():
         shutil.rmtree(path)
-    with found_runs(bucket) as (run,):
+    with found_runs(bucket) as ((run, _),):
         assert of_run(run).to_json()["steps"]["kept"] == 20
