@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_goodput.accounting.totals import NS
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import GoodputError
 from otel_goodput.printable import printable, without_credentials
 from otel_goodput.version import __version__
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", help="say what would be exported where, what is unreachable or misconfigured"
     )
     doctor.add_argument(
-        "--timeout", type=float, default=3.0, metavar="S", help="seconds for each connection (default 3)"
+        "--timeout", type=_positive, default=3.0, metavar="S", help="seconds for each connection (default 3)"
     )
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.set_defaults(run=_doctor)
@@ -217,7 +218,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _found_runs(options: argparse.Namespace) -> Any:
     from otel_goodput.finding import found_runs
 
-    return found_runs(options.directory or os.environ.get("OTEL_GOODPUT_DIR") or "goodput", options.run_id)
+    return found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class Segment:
         end: how many records it will hold.
     """
 
-    __slots__ = ("_file", "buffer", "hole_since", "number", "path", "places", "read")
+    __slots__ = ("_file", "buffer", "end", "hole_since", "number", "path", "places", "read")
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -218,7 +218,7 @@ class Journal:
                 return
 
     def _pass_hole(self, segment: Segment, more: bool) -> bool:
-        """The next place is empty: whether to pass it, since who took it died before it wrote; `more` stands behind it."""
+        """The next place is empty: whether to pass it, for who took it died before it wrote; `more` stands behind."""
         if not more and segment is self._segment:
             return False  # the end so far
         now = time.monotonic_ns()

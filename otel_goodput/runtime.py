@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from otel_goodput.account import Account
 from otel_goodput.accounting import Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
+from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
 from otel_goodput.guard import contain, report_once
@@ -236,13 +238,13 @@ class Recorder(Phases[Any]):
     def _outlet_names(self) -> tuple[str, ...]:
         # Before anything is opened: a wrong name leaves nothing behind.
         directory = Path(self.config.directory)
-        setting = self.config.settings["OTEL_GOODPUT_EXPORTERS"]
+        setting = self.config.settings[OTEL_GOODPUT_EXPORTERS.name]
         try:
             return resolve(self.config.exporters, os.environ, directory=directory)
         except ConfigurationError as error:
             if setting.source == "configure()":
                 raise
-            logger.warning("OTEL_GOODPUT_EXPORTERS=%r is ignored, 'auto' is used: %s", setting.value, error)
+            logger.warning("%s=%r is ignored, 'auto' is used: %s", OTEL_GOODPUT_EXPORTERS.name, setting.value, error)
             return resolve(("auto",), os.environ, directory=directory)
 
     def _provide_metrics(self, resource: Resource, more: Sequence[MetricReader]) -> MeterProvider:
@@ -354,13 +356,16 @@ class Recorder(Phases[Any]):
         closers += [(f"metrics {at}", _reader_closer(reader)) for at, reader in enumerate(self._readers)]
         closers += [(f"processor {at}", _closer(each)) for at, each in enumerate(self._given_processors)]
         closers += [(f"reader {at}", _reader_closer(reader)) for at, reader in enumerate(self._given_readers)]
+        until = time.monotonic() + seconds
         unfinished = deadline.close_all(closers, seconds)
         if unfinished:
             logger.warning(
                 "%s not finished within %.1f s; what was left is in the journal", ", ".join(unfinished), seconds
             )
         if self._opened.mirror is not None:
-            deadline.close_all([("journal upload", lambda _: self._upload())], seconds)
+            unfinished = deadline.close_all([("journal upload", lambda _: self._upload())], until - time.monotonic())
+            if unfinished:
+                logger.warning("the journal's last upload did not finish in time; the spool has it")
         if self._opened.lock is not None:
             self._opened.lock.release()
 

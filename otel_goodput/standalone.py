@@ -16,6 +16,7 @@ from otel_goodput import instruments
 from otel_goodput.account import Account
 from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.clock import anchored
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.journal import Journal, Segment
 from otel_goodput.keeper import Keeper
 from otel_goodput.opening import Opened, open_journal
@@ -59,7 +60,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._name = config.job_name
         self._overhead = 0  # ns
         self._opened: Opened | None = None
-        if config.settings["OTEL_GOODPUT_DIR"].source == "default":
+        if config.settings[OTEL_GOODPUT_DIR.name].source == "default":
             journal, ledger, run = Journal(0, config.process_index, Segment(None)), Ledger(config.windows), None
             book, prepare = SpanBook(0), None
             self.run_id = config.run_id

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from otel_goodput.replay import replay
@@ -15,7 +15,9 @@ from otel_goodput.replay import replay
 from .oracle import account
 from .strategies import Question, Rows, chaos, crossing_steps, garbage, instants, questions, runs, spread
 
-MANY = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+# To explain a failure takes longer than all the tests together.
+PHASES = [phase for phase in Phase if phase is not Phase.explain]
+MANY = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 SOME = settings(MANY, max_examples=150)
 
 
