@@ -119,7 +119,7 @@ def _from_snapshot(
         attempt, number, read = head["position"]
         names = records.Names(dict(enumerate(head["names"])))
         return Restored(ledger, book, attempt, book.last_sign), names, (attempt, number, read)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
