@@ -77,9 +77,9 @@ class Keeper:
 
     def _loop(self) -> None:
         while not self._stop.is_set():
+            self.tick()
             self._wake.wait(TICK_S)
             self._wake.clear()
-            self.tick()
 
     def tick(self) -> None:
         """One round; errors are contained."""
