@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
-from otel_goodput.journal import Journal
+from otel_goodput.journal import DRAINED, Journal
 from otel_goodput.records import TRACE, signed
 
+ROUNDS: Final = 1000  # a journal that grows faster than the ledger must not hold whoever asks for ever
 _LONGEST: Final = (1 << 63) - 1
 
 
@@ -86,6 +87,12 @@ class Account:
 
     def refresh(self) -> None:
         """Bring the ledger up to the journal's end. Not for the training thread's hot path."""
+        for _ in range(ROUNDS):
+            if not self.take_some():
+                break
+
+    def take_some(self) -> bool:
+        """Bring the ledger nearer to the journal's end; returns whether there is more."""
         with self.lock:
             events = self.journal.drain()
             if events:
@@ -98,6 +105,7 @@ class Account:
             self.on_steps(finished)
         if phases and self.on_phases is not None:
             self.on_phases(phases)
+        return len(events) >= DRAINED
 
     def totals(self, at: int | None = None) -> Totals:
         """The account at `at` (ns), by default now; one consistent snapshot."""

@@ -26,6 +26,7 @@ from otel_goodput.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
 logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES: Final = HEADER_SIZE + CAPACITY * SIZE
+DRAINED: Final = 4096  # events at once: a ledger that has fallen behind must not need the memory for all of them
 NAMES_BOUND: Final = 1000
 OVERFLOW: Final = "overflow"
 NAME_BYTES: Final = 192
@@ -33,6 +34,7 @@ NAME_BYTES: Final = 192
 HOLE_NS: Final = 1_000_000_000
 
 _pack = BODY.pack
+_STARTS_AND_ENDS: Final = bytes((ev.START, ev.END))
 _event = tuple.__new__  # an Event without the call of its constructor: this is done for every record
 
 
@@ -188,20 +190,29 @@ class Journal:
     # --- reading back -------------------------------------------------------------------------------------------------
 
     def drain(self) -> list[Event]:
-        """Events appended since the last call, in the order of their places."""
+        """Events appended since the last call, in the order of their places; about ``DRAINED`` of them at most."""
         found: list[Event] = []
         for segment in list(self._segments):
             self._drain(segment, found)
-            if segment.read < segment.end and segment is not self._segment:
+            if len(found) >= DRAINED or (segment.read < segment.end and segment is not self._segment):
                 break
         return found
 
     def _drain(self, segment: Segment, found: list[Event]) -> None:
         names = self.names
-        while segment.read < segment.end:
+        while segment.read < segment.end and len(found) < DRAINED:
             at = HEADER_SIZE + segment.read * SIZE
             read = 0
             chunk = segment.buffer[at : min(at + 256 * SIZE, HEADER_SIZE + segment.end * SIZE)]
+            if not chunk[::SIZE].strip(_STARTS_AND_ENDS):
+                # Nothing else and no hole, as nearly always.
+                found += [
+                    _event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name]))
+                    for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk)
+                ]
+                segment.read += len(chunk) // SIZE
+                segment.hole_since = 0
+                continue
             for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
                 if not kind:
                     break

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000
 SPARES: Final = 3  # a loop of steps without content fills a segment in less than a tick
+ROUNDS: Final = 64  # of following up at a tick at most
 SYNC_S: Final = 5.0
 SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
 SNAPSHOT_S: Final = 300.0
@@ -57,7 +58,6 @@ class Keeper:
         self.work = work
         self.serial = 1  # the first segment is made before us
         self.book = book
-        self._names = records.Names()
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
         self._book_at: tuple[int, int] = (0, 0)  # segment, record
         self._snapshot_at = (0, 0)
@@ -84,7 +84,7 @@ class Keeper:
     def tick(self) -> None:
         """One round; errors are contained."""
         with self._pass:
-            for job in (self._beat, self._lay_ready, self.account.refresh, self.work, self._seal, self._sync):
+            for job in (self._beat, self._lay_ready, self._follow_up, self.work, self._seal, self._sync):
                 try:
                     job()
                 except Exception as error:
@@ -132,6 +132,13 @@ class Keeper:
                 logger.warning("the journal's disk is writable again; what waited in memory is written now")
             if journal.current.path is None:
                 journal.leave()
+
+    def _follow_up(self) -> None:
+        """Bring the ledger up, and see to it meanwhile that spare segments lie ready."""
+        for _ in range(ROUNDS):
+            if not self.account.take_some():
+                break
+            self._lay_ready()
 
     def _trouble(self, error: OSError) -> None:
         """The disk refuses: go on in memory, say so once, try again at the next tick."""
@@ -224,8 +231,7 @@ class Keeper:
             data = bytes(
                 segment.buffer[records.HEADER_SIZE + begin * records.SIZE : records.HEADER_SIZE + stop * records.SIZE]
             )
-            for record in records.decode(data, self._names):
-                self.book.take(record)
+            self.book.follow(data, self.account.journal.names)
             self._book_at = (segment.number, stop)
 
     def _archive(self, segment: Segment) -> None:

@@ -8,12 +8,15 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.records import EXPORT, EXPORTED, NAME, OWN_TRACES, PARENT, TRACE, Record, unsigned
-from otel_goodput.sampling import Summary, Thinner
+from otel_goodput.records import EXPORT, EXPORTED, NAME, OWN_TRACES, PARENT, RECORD, TRACE, Record, unsigned
+from otel_goodput.sampling import SUMMARY, Summary, Thinner
 
 MOMENTS: Final = 1_000_000_000  # ns
 ATTEMPTS: Final = 16  # whose debts are remembered
-REMEMBERED: Final = 4096  # ended spans; the exporters' queues hold fewer
+REMEMBERED: Final = 4096  # ended spans, and summaries; the exporters' queues hold fewer
+
+# A SpanEntry without the call of its constructor: this is done for every record.
+_entry = tuple.__new__
 
 
 class SpanEntry(NamedTuple):
@@ -96,6 +99,7 @@ class SpanBook:
         self._places: dict[int, int] = {}
         self._reached: dict[int, int] = {}  # outlet -> place up to which it has exported
         self._thinner = Thinner()
+        self._thinned = 0  # steps since the last look for summaries
 
     def take(self, record: Record) -> None:
         """The next record of the attempt."""
@@ -116,7 +120,7 @@ class SpanBook:
                 if len(self._ended) > REMEMBERED:
                     self._drop()
             elif opened.phase == rules.STEP:
-                self._thinner.add(opened.step, opened.start, time)
+                self._thin(opened, time)
         elif kind == PARENT and key in self._open:
             self._open[key] = self._open[key]._replace(parent=unsigned(step))
         elif kind == TRACE and key in self._open:
@@ -130,9 +134,39 @@ class SpanBook:
         elif kind == ev.ATTEMPT:
             self.own_traces = bool(flags & OWN_TRACES)
 
+    def _sum_up(self) -> None:
+        """Where nothing is ever exported, no EXPORTED comes: what is held must not grow with the run."""
+        self._thinned = 0
+        self.summaries += self._thinner.summaries()
+        del self.summaries[:-REMEMBERED]
+
+    def follow(self, data: bytes, names: Sequence[str]) -> None:
+        """As :meth:`take` for all records in `data`: our own, from memory, so that none needs a check."""
+        opened, last = self._open, self.last_sign
+        for kind, phase, flags, name, key, step, time, _ in RECORD.iter_unpack(data):
+            if kind == ev.START and (phase == rules.STEP or phase == rules.DATA_LOADING):
+                opened[key] = _entry(SpanEntry, (key, phase, "", step, flags, time, 0, 0, None, 0))
+            elif kind == ev.END and not flags & EXPORT:
+                entry = opened.pop(key, None)
+                if entry is not None and entry.phase == rules.STEP:
+                    self._thin(entry, time)
+            else:
+                if kind and kind != NAME:
+                    self.take(Record(kind, phase, flags, names[name], key, step, time))
+                continue
+            if time > last:
+                last = time
+        self.last_sign = max(last, self.last_sign)
+
+    def _thin(self, entry: SpanEntry, end: int) -> None:
+        self._thinner.add(entry.step, entry.start, end)
+        self._thinned += 1
+        if self._thinned >= SUMMARY:
+            self._sum_up()
+
     def _forget(self) -> None:
         """Drop what every outlet has exported."""
-        self.summaries += self._thinner.summaries()
+        self._sum_up()
         common = min(self._reached.values())
         while self._ended and self._first <= common:
             done = self._drop()
@@ -165,6 +199,7 @@ class SpanBook:
             "ended": [list(entry) for entry in self._ended],
             "first": self._first,
             "reached": list(self._reached.items()),
+            "summaries": [list(summary) for summary in self.summaries],
             "thinned": self._thinner.held(),
         }
 
@@ -180,6 +215,7 @@ class SpanBook:
         book._first = state["first"]
         book._places = {entry.key: place for place, entry in enumerate(book._ended, book._first)}
         book._reached = dict(state["reached"])
+        book.summaries = [Summary(*summary) for summary in state.get("summaries", ())]
         for number, start, end in state["thinned"]:
             book._thinner.add(number, start, end)
         return book

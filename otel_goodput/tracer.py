@@ -99,7 +99,7 @@ class PhaseTracer:
         self.thinner = Thinner()
         self.overhead = 0  # ns, estimated
         self._keys = generator or ids.PrivateIdGenerator()
-        self.new_key = self._keys.generate_span_id
+        self.new_key = self._keys.new_span_id
         self._last_step = -1
         self._jobs = 0
         self._first_job = self.job_context.span_id

@@ -64,6 +64,31 @@ def test_nothing_is_lost(group: int, tmp_path: Path) -> None:
         list(pool.map(lambda seed: tell(tmp_path / str(seed), seed), seeds))
 
 
+def test_the_witness_would_object(tmp_path: Path) -> None:
+    """A step too many or too few, time in the wrong place, a disruption nobody had: each is noticed."""
+    run = Run(tmp_path)
+    run.live_and_die(0.3, seed=1, style="with")
+    run.live(seed=2, style="with", steps=30)
+    account = run.check(run.report())
+    for path, factor in (
+        ("steps executed", 1.01),
+        ("steps kept", 0.9),
+        ("steps lost", 1.5),
+        ("seconds productive", 0.7),
+        ("seconds wasted_progress", 3.0),
+        ("seconds infrastructure_recovery", 1.3),
+        ("elapsed_s", 1.3),
+        ("attempts", 2.0),
+        ("last_step", 2.0),
+        ("max_productive_step", 0.5),
+    ):
+        report = run.report()
+        *outer, name = path.split()
+        within = report[outer[0]] if outer else report
+        within[name] = within[name] * factor if isinstance(within[name], float) else int(within[name] * factor) + 1
+        assert list(account.differences(report)), path
+
+
 def test_the_plans_are_many() -> None:
     plans = [plan(seed) for seed in range(GROUPS * RUNS_AT_ONCE)]
     assert sum(len(told.kills) for told in plans) >= 50

@@ -258,10 +258,10 @@ def snapped(record: Callable[..., Recording]) -> RunDirectory:
     recording = record()
     for attempt in range(2):
         with goodput.job():
-            for number in range(1200):
-                with goodput.step(attempt * 600 + number):
+            for number in range(600):
+                with goodput.step(attempt * 300 + number):
                     pass
-            with goodput.custom("eval"), goodput.checkpoint_save(700):
+            with goodput.custom("eval"), goodput.checkpoint_save(400):
                 pass
         goodput.shutdown()
         if not attempt:
@@ -299,9 +299,9 @@ def spoilt_snapshots(data: bytes) -> Iterator[tuple[str, bytes]]:
         text = json.dumps(value).encode()
         yield name, len(text).to_bytes(8, "little") + text
     source = random.Random(3)
-    for cut in (7, 8, 9, *(source.randrange(len(data)) for _ in range(25)), len(data) - 1):
+    for cut in (7, 8, 9, *(source.randrange(len(data)) for _ in range(15)), len(data) - 1):
         yield f"cut at {cut}", data[:cut]
-    for at in (*range(8), *(source.randrange(8, len(data)) for _ in range(150)), len(data) - 1):
+    for at in (*range(8), *(source.randrange(8, len(data)) for _ in range(100)), len(data) - 1):
         yield f"byte {at}", data[:at] + bytes([data[at] ^ 1 << source.randrange(8)]) + data[at + 1 :]
 
 

@@ -165,7 +165,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
     """Killed after segments were sealed and a snapshot stood for them: the account is that of the whole journal."""
     run = RunDirectory(tmp_path / "runs" / "run")
     for attempt in range(2):
-        run_long(tmp_path / "runs", 40_000, attempt * 30_000, "die")
+        run_long(tmp_path / "runs", 20_000, attempt * 15_000, "die")
         assert run.snapshot_path(0).exists()
         sealed = list(run.journal.glob("*.gz"))
         assert sealed, "what the snapshot stands for is compressed"
@@ -176,7 +176,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
         ledger.feed(events)
         offline = ledger.totals(max(event.time for event in events)).to_json()
         assert {key: report[key] for key in offline} == offline
-        assert report["steps"]["executed"] == (attempt + 1) * 40_000
+        assert report["steps"]["executed"] == (attempt + 1) * 20_000
         # The whole journal again, without the snapshot.
         hidden = run.snapshot_path(0).rename(tmp_path / "hidden")
         assert of_run(run).to_json() == report
