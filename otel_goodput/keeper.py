@@ -134,11 +134,12 @@ class Keeper:
                 journal.leave()
 
     def _follow_up(self) -> None:
-        """Bring the ledger up, and see to it meanwhile that spare segments lie ready."""
+        """Bring the ledger up; meanwhile the journal that outruns it is kept as well."""
         for _ in range(ROUNDS):
             if not self.account.take_some():
                 break
             self._lay_ready()
+            self._seal()
 
     def _trouble(self, error: OSError) -> None:
         """The disk refuses: go on in memory, say so once, try again at the next tick."""
