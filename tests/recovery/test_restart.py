@@ -142,6 +142,7 @@ with goodput.job():
             with goodput.custom(f"eval {step % 3}"):
                 pass
             goodput.flush()
+    goodput.flush()  # the keeper has caught up and written its snapshot
     print("trained", flush=True)
     if sys.argv[5] == "die":
         os.kill(os.getpid(), signal.SIGKILL)
