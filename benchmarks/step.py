@@ -228,7 +228,7 @@ def answer(chunks: int, paced: int) -> dict[str, float]:
 
 def measure(samples: Samples, *, fast: bool) -> list[Row]:
     """Rounds over all variants."""
-    rounds, paced = (2, 100) if fast else (11, 400)
+    rounds, paced = (2, 100) if fast else (9, 400)
     variants = [name for name in VARIANTS if name != "rival" or rival.installed()]
     for _ in range(rounds):
         for name in variants:

@@ -10,8 +10,8 @@ _END_OF_AUTHORITY: Final = re.compile(r"[/?#]")
 
 
 def printable(text: str) -> str:
-    """Without control characters: a job's name must not move the cursor; lines stay lines."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+    """One line without control characters: a job's name must not move the cursor."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def without_credentials(text: str) -> str:

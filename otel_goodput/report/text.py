@@ -49,7 +49,7 @@ def duration(seconds: float) -> str:
 
 def render(report: Mapping[str, Any]) -> str:
     """The text of a report, from its JSON."""
-    return printable("\n".join(_lines(report)) + "\n")
+    return "".join(f"{printable(line)}\n" for line in _lines(report))
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
@@ -140,11 +140,9 @@ def _steps(report: Mapping[str, Any]) -> Iterator[str]:
             f"deviation {report['step_time_deviation_s'] * 1000:+.3g} ms"
         )
     if dispatch_only(report):
-        yield (
-            "           steps are far shorter than the time from one to the next: if the loop does not wait for the\n"
-            "           device, this is the time of dispatching, and what waits is charged elsewhere; block on the\n"
-            "           step's result in it"
-        )
+        yield "           steps are far shorter than the time from one to the next: if the loop does not wait for the"
+        yield "           device, this is the time of dispatching, and what waits is charged elsewhere; block on the"
+        yield "           step's result in it"
     if report["recompilations"]:
         yield f"           {report['recompilations']} recompilations"
     yield f"  at risk  {duration(report['at_risk_s'])} of progress is newer than the last durable checkpoint"

@@ -190,6 +190,32 @@ def test_shutdown_from_another_thread_and_twice(recording: Recording, caplog: py
     assert not caplog.records
 
 
+def test_shutdown_in_the_midst_of_the_keepers_work(record: Callable[..., Recording]) -> None:
+    """Others flush while we shut down, with many steps waiting to be summed up: each is summed up once."""
+    for turn in range(8):
+        recording = record(run_id=f"turn {turn}")
+        stop = threading.Event()
+
+        def flush(stop: threading.Event = stop) -> None:
+            while not stop.is_set():
+                goodput.flush()
+
+        thread = threading.Thread(target=flush)
+        thread.start()
+        try:
+            with goodput.job():
+                for number in range(3000):
+                    with goodput.step(number):
+                        pass
+            goodput.shutdown()
+        finally:
+            stop.set()
+            thread.join()
+        single = len(recording.spans("step"))
+        summed = sum(attributes(span)["goodput.steps.count"] for span in recording.spans("steps"))
+        assert single + summed == 3000
+
+
 def test_the_account_can_be_asked_after_the_end(recording: Recording) -> None:
     with goodput.job(), goodput.step(0):
         pass

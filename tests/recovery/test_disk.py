@@ -23,6 +23,7 @@ from otel_goodput.rundir import RunDirectory
 Mount = Callable[[str], "Path | None"]
 RECORDS_A_STEP = 2
 MANY = CAPACITY // RECORDS_A_STEP + 2000  # more steps than a segment holds
+MORE = 4 * MANY  # more than the first segment and all those laid ready hold
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -72,14 +73,14 @@ print(json.dumps(goodput.report().to_json()))
 def test_files_may_not_grow(when: str, tmp_path: Path) -> None:
     """The full disk of those who may not mount one: files can be no larger than half a segment."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", LIMITED, str(512 * 1024), str(tmp_path / "runs"), str(MANY), when],
+        [sys.executable, "-W", "error", "-c", LIMITED, str(512 * 1024), str(tmp_path / "runs"), str(MORE), when],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    check(json.loads(done.stdout), MANY)
+    check(json.loads(done.stdout), MORE)
     assert "cannot be written" in done.stderr and str(tmp_path / "runs") in done.stderr
     assert done.stderr.count("cannot be written") == 1, "it is said once"
     assert "Traceback" not in done.stderr
@@ -92,7 +93,7 @@ def test_files_may_not_grow(when: str, tmp_path: Path) -> None:
         assert "writable again" in done.stderr
         assert report == json.loads(done.stdout)
     else:
-        assert 0 < report["steps"]["kept"] < MANY, "what the first segment holds"
+        assert 0 < report["steps"]["kept"] < MORE, "what the segments laid ready hold"
 
 
 def test_full_from_the_start(record: Callable[..., Recording], mount: Mount, caplog: pytest.LogCaptureFixture) -> None:
@@ -120,13 +121,14 @@ def test_full_later_and_free_again(
     disk = mount("size=8m")
     if disk is None:
         return  # test_files_may_not_grow[and back] stands for it
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(5 << 20))
     recording = record(directory=disk / "runs")
     recording.folder = disk / "runs" / "run"
     with goodput.job():
         steps(0, 10)
         goodput.flush()
-        ballast = disk / "ballast"
-        fill(ballast)
+        fill(disk / "crumbs")
         steps(10, 2 * MANY)
         goodput.flush()
         assert sum("is full" in text for text in told(caplog)) == 1
