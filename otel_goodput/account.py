@@ -17,7 +17,7 @@ from otel_goodput.journal import DRAINED, Journal
 from otel_goodput.records import TRACE, signed
 
 ROUNDS: Final = 1000  # a journal that grows faster than the ledger must not hold whoever asks for ever
-_LONGEST: Final = (1 << 63) - 1
+_LONGEST: Final = (1 << 62) - 1  # below what means never
 
 
 def fitting(number: int) -> int:

@@ -150,7 +150,7 @@ class Timeline:
             return
         kind = row["kind"]
         start = get("start_ns")
-        start = _ns(row["start"]) if start is None else int(start)
+        start = _ns(row["start"]) if start is None else _whole(start)
         attempt = get("attempt") or 1
         phase = rules.PHASE_INDEX.get(kind)
         if phase is None:
@@ -160,7 +160,7 @@ class Timeline:
         if end is None:
             end = get("end")
             end = None if end is None else _ns(end)
-        end = _OPEN if end is None else max(start, int(end))
+        end = _OPEN if end is None else max(start, _whole(end))
         device = 0
         step = get("step")
         if phase == rules.STEP:
@@ -275,7 +275,7 @@ def _device_end(row: Row, start: int) -> int:
         if seconds is None:
             return 0
         device = _ns(seconds)
-    return max(start, int(device), 1)
+    return max(start, _whole(device), 1)
 
 
 # Order of what happens at the same time.
@@ -290,6 +290,15 @@ def _ns(seconds: float) -> int:
     if not abs(seconds) < _LATEST:
         raise ValueError(f"not a time: {seconds} s")
     return round(seconds * NS)
+
+
+def _whole(time: int) -> int:
+    """Raises:
+    ValueError: it is no time that fits into 64 bits of ns.
+    """
+    if not abs(time) < _LATEST * NS:
+        raise ValueError(f"not a time: {time} ns")
+    return int(time)
 
 
 def read_timeline(path: Path | None) -> Iterator[Row]:

@@ -145,7 +145,7 @@ class Cursor:
 
     def _fire(self, time: int) -> None:
         """Stop at everything that is due up to `time` by itself: device ends, edges of lenses and of buckets."""
-        while self._timer <= time:
+        while self._timer <= time and self._timer < NEVER:
             due = self._timer
             if self.alive and due > self.now:
                 self._spend(due)

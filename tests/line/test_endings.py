@@ -417,7 +417,7 @@ def test_forking_in_the_midst_of_threads(recording: Recording) -> None:
         for thread in threads:
             thread.start()
         try:
-            for _ in range(10):
+            for _ in range(5):
 
                 def ask() -> None:
                     with goodput.custom("child"), goodput.step(5):

@@ -118,11 +118,11 @@ def test_full_from_the_start(record: Callable[..., Recording], mount: Mount, cap
 def test_full_later_and_free_again(
     record: Callable[..., Recording], mount: Mount, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk = mount("size=8m")
+    disk = mount("size=24m")
     if disk is None:
         return  # test_files_may_not_grow[and back] stands for it
     ballast = disk / "ballast"
-    ballast.write_bytes(bytes(5 << 20))
+    ballast.write_bytes(bytes(21 << 20))
     recording = record(directory=disk / "runs")
     recording.folder = disk / "runs" / "run"
     with goodput.job():
