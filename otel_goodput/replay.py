@@ -218,9 +218,9 @@ class Timeline:
             if end != _OPEN:
                 order = (_JOB_END if phase == job else _END) if end > start else _EMPTY_END
                 add((attempt, end, order, 0, key, event(Event, (end, ev.END, phase, key, ev.NO_STEP, 0, 0, ""))))
-        for attempt, time, sign in self._signs:
+        for row, (attempt, time, sign) in enumerate(self._signs):
             if at is None or time <= at:
-                add((attempt, time, _START, 0, 0, sign))
+                add((attempt, time, _START, 0, row, sign))
         boundaries.sort()
         previous = None
         for attempt, time, _, _, _, happening in boundaries:

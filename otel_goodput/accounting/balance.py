@@ -37,7 +37,7 @@ def draw(
         excluded=hidden.elapsed,
         overlapped_data_loading=cursor.overlapped,
         last_step=cursor.course.last_step,
-        in_flight_step=max((execution.number for execution in running), default=None) if cursor.alive else None,
+        in_flight_step=running[-1].number if running and cursor.alive else None,
         executed=cursor.course.executed,
         kept=kept,
         lost=cursor.course.lost + (0 if cursor.alive else len(running)),

@@ -63,6 +63,9 @@ class Cursor:
         self.recompilations = 0
         self.overlapped = 0  # ns of non-blocking data loading
         self.slices: tuple[float, float] | None = None  # shares of slices stepping and available
+        self.slices_between: list[
+            tuple[int, tuple[float, float]]
+        ] = []  # told since the last life ended, with their times
         self.slice_time = [0.0, 0.0, 0.0]  # ns known, stepping, available
         # What is open, by key; in dictionaries the latest started is the last.
         self.job: int | None = None
@@ -89,7 +92,17 @@ class Cursor:
         twin.__dict__.update(self.__dict__)
         twin.lenses = [lens.clone() for lens in self.lenses]
         twin.course = self.course.clone(twin.lenses, self.rolling.clone() if self.rolling else None)
-        for name in ("totals", "names", "name_index", "slice_time", "blockers", "elastic", "loads", "exclusions"):
+        for name in (
+            "totals",
+            "names",
+            "slices_between",
+            "name_index",
+            "slice_time",
+            "blockers",
+            "elastic",
+            "loads",
+            "exclusions",
+        ):
             setattr(twin, name, getattr(self, name).copy())
         running = twin.course.running
         twin.hosts = [running[execution.key] for execution in self.hosts]
@@ -286,7 +299,11 @@ class Cursor:
                 self._choose_directly()
                 return
         elif kind == ev.SLICES:
-            self.slices = (step / arg, key / arg) if arg > 0 else (0.0, 0.0)
+            shares = (step / arg, key / arg) if arg > 0 else (0.0, 0.0)
+            if self.alive or self.begin is None:
+                self.slices = shares
+            else:
+                self.slices_between.append((time, shares))
         elif kind == ev.NOTICE:
             self.notice = REASONS[phase]
         elif kind == ev.DURABLE:
@@ -337,6 +354,11 @@ class Cursor:
         self.elastic, self.loads = {0: (rules.REINITIALIZING, rules.RECOVERY)}, set()
         self.alive = True
         self.choose()
+        for told, shares in self.slices_between:
+            self.advance(min(told, time))
+            self.slices = shares
+            self.choose()
+        self.slices_between = []
         self.advance(time)
         self.elastic, self.loads = held
 

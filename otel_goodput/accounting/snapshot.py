@@ -41,6 +41,7 @@ _CURSOR: Final = (
     "overlapped",
     "slices",
     "slice_time",
+    "slices_between",
     "job",
 )
 _COURSE: Final = (
@@ -109,6 +110,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         setattr(course, name, head["course"][name])
     cursor.spans = tuple(cursor.spans)
     cursor.slices = None if cursor.slices is None else (cursor.slices[0], cursor.slices[1])
+    cursor.slices_between = [(time, (shares[0], shares[1])) for time, shares in cursor.slices_between]
     cursor.name_index = {name: at for at, name in enumerate(cursor.names, rules.FIXED)}
     cursor.lenses = course.lenses = [Lens.from_state(state) for state in head["lenses"]]
     course.rolling = Rolling.from_state(head["rolling"]) if head["rolling"] else None

@@ -213,12 +213,13 @@ def test_phases_that_do_not_block_own_nothing(rows: Rows) -> None:
 
 # --- P7 nothing makes it raise or count backwards -------------------------------------------------------------------
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("key", ["start", "start_ns", "end_ns", "device_end_ns"])
 @pytest.mark.parametrize("time", [1e10, 1e20, 1e260, -1e260, math.inf, -math.inf, math.nan, 2**63, 2**70, -(2**70)])
 def test_times_beyond_all_clocks_are_survived(key: str, time: float) -> None:
-    rows = [{"kind": kind, "start_ns": 1, "step": 1, key: time} for kind in ("step", "job", "training_prep", "heartbeat")]
-    check_sane(replay([{"kind": "job", "start_ns": 0}, *rows, *({**row, "attempt": 2} for row in rows)]))
+    kinds = ("step", "job", "training_prep", "heartbeat")
+    rows = [{"kind": kind, "start": 1, "step": 1, key: time} for kind in kinds]
+    check_sane(replay([{"kind": "job", "start": 0}, *rows, *({**row, "attempt": 2} for row in rows)]))
 
 
 def check_sane(value: Any, path: str = "") -> None:
@@ -238,7 +239,7 @@ def check_sane(value: Any, path: str = "") -> None:
 WINDOWS = st.lists(st.tuples(st.integers(0, 50), st.integers(50, 99)), max_size=2)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(30)
 @settings(MANY, max_examples=300)
 @given(garbage(), st.none() | st.integers(-5, 90), WINDOWS)
 def test_no_input_raises_or_counts_backwards(rows: list[Any], at: int | None, spans: list[tuple[int, int]]) -> None:

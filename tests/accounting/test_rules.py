@@ -530,6 +530,19 @@ def test_a_total_of_no_slices_counts_as_nothing_for_its_time(ask: Ask) -> None:
     assert answer["slice_efficiency"] == {"stepping": 0.75, "available": 0.75}
 
 
+def test_a_record_of_slices_counts_from_its_own_time_on(ask: Ask) -> None:
+    # Even where it comes between two lives; of two at the same time the later one holds.
+    answer = ask("slices 4/4/4 @0 / job 0-10\nattempt 2\nslices 0/0/4 @15 / job 20-30")
+    assert answer["slice_efficiency"] == {"stepping": 0.5, "available": 0.5}
+    answer = ask("slices 4/4/4 @0 / slices 0/0/4 @0 / job 0-10")
+    assert answer["slice_efficiency"] == {"stepping": 0, "available": 0}
+
+
+def test_the_step_in_flight_is_the_latest_started(ask: Ask) -> None:
+    assert ask("job 0- / step 5 @1- / step 2 @3-", at=9)["in_flight_step"] == 2
+    assert ask("job 0- / step 5 @1-2 device 9 / step 6 @2-3 device 12", at=8)["in_flight_step"] == 6
+
+
 def test_loading_inside_a_step_is_overlapped(ask: Ask) -> None:
     answer = ask("job 0-40 / step 0 @0-20 / load 5-9 / load 15-25 / load 30-50 async / load 12-13 sync")
     # 4 s inside the step and 10 s up to the job end; the load that crosses the step's end holds up training.
