@@ -39,6 +39,7 @@ def test_the_wheel_works_without_the_source_tree(tmp_path: Path) -> None:
 
     where = run("-c", "import otel_goodput; print(otel_goodput.__file__)").strip()
     assert Path(where).is_relative_to(site)
-    assert json.loads(run("-m", "otel_goodput", "replay", "-", "--json"))["seconds"] == {"productive": 4.0, "other": 6.0}
+    answer = json.loads(run("-m", "otel_goodput", "replay", "-", "--json"))
+    assert answer["seconds"] == {"productive": 4.0, "other": 6.0}
     assert (site / "otel_goodput" / "py.typed").exists()
     assert not list(site.glob("tests*")) and not list(site.glob("benchmarks*"))
