@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import statistics
 import sys
 import tempfile
 import time
@@ -157,7 +158,7 @@ def _refresh(samples: Samples, kind: str, what: str, sizes: tuple[int, ...]) -> 
     for size in sizes:
         name = f"refresh {kind}: {size}"
         ratios = samples.ratios(name, f"refresh {kind}: {first}")
-        middle, taken = sorted(ratios)[len(ratios) // 2], samples.median(name)
+        middle, taken = statistics.median(ratios), samples.median(name)
         final = size == last
         rows.append(
             Row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
         for name, statement in STATEMENTS.items():
             samples.add(f"import {name}", _run(statement)[0])
     ours, sdk, nothing = (samples.values(f"import {name}") for name in ("ours", "SDK", "nothing"))
-    above = _middle([a - b for a, b in zip(ours, nothing, strict=True)])
+    above = statistics.median([a - b for a, b in zip(ours, nothing, strict=True)])
     rows = [
         Row(
             GROUP,
@@ -49,11 +50,11 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
             GROUP,
             "opentelemetry.sdk.trace and .metrics, above nothing",
             table.compared(samples.ratios("import SDK", "import nothing")),
-            f"{table.seconds(_middle([a - b for a, b in zip(sdk, nothing, strict=True)]))}, "
+            f"{table.seconds(statistics.median([a - b for a, b in zip(sdk, nothing, strict=True)]))}, "
             f"{modules['SDK'] - modules['nothing']} modules",
         ),
     ]
-    extra = _middle([a - b for a, b in zip(ours, sdk, strict=True)])
+    extra = statistics.median([a - b for a, b in zip(ours, sdk, strict=True)])
     rows.append(
         Row(
             GROUP,
@@ -63,7 +64,3 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
         )
     )
     return rows
-
-
-def _middle(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]

@@ -47,7 +47,7 @@ def recorder() -> Any:
     import google.cloud.logging
     from ml_goodput_measurement.src import goodput
 
-    google.cloud.logging.Client = _Client
+    setattr(google.cloud.logging, "Client", _Client)  # noqa: B010
     return goodput.GoodputRecorder("benchmark", "benchmark", logging_enabled=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -171,14 +172,13 @@ def test_full_till_the_end(record: Callable[..., Recording], mount: Mount, caplo
 
 
 def fill(ballast: Path) -> None:
-    with ballast.open("wb") as file:
-        block = bytes(64 * 1024)
-        while True:
-            try:
-                file.write(block)
-                file.flush()
-            except OSError:
-                break
+    """Leave no room for even one more block."""
+    try:
+        with ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("how", ["mounted so", "no directory", "no right"])
