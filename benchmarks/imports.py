@@ -16,6 +16,7 @@ STATEMENTS = {
     "nothing": "pass",
     "SDK": "import opentelemetry.sdk.trace, opentelemetry.sdk.metrics",
     "ours": "import otel_goodput",
+    "all": "import otel_goodput; otel_goodput.configure",
 }
 GROUP = "Import: wall time of a process, bytecode cached"
 
@@ -35,7 +36,7 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
     for _ in range(3 if fast else 15):
         for name, statement in STATEMENTS.items():
             samples.add(f"import {name}", _run(statement)[0])
-    ours, sdk, nothing = (samples.values(f"import {name}") for name in ("ours", "SDK", "nothing"))
+    ours, whole, sdk, nothing = (samples.values(f"import {name}") for name in ("ours", "all", "SDK", "nothing"))
     above = statistics.median([a - b for a, b in zip(ours, nothing, strict=True)])
     rows = [
         Row(
@@ -54,13 +55,13 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
             f"{modules['SDK'] - modules['nothing']} modules",
         ),
     ]
-    extra = statistics.median([a - b for a, b in zip(ours, sdk, strict=True)])
+    extra = statistics.median([a - b for a, b in zip(whole, sdk, strict=True)])
     rows.append(
         Row(
             GROUP,
-            "otel_goodput, above the SDK",
-            table.compared(samples.ratios("import ours", "import SDK")),
-            f"{'-' if extra < 0 else ''}{table.seconds(abs(extra))}, {modules['ours'] - modules['SDK']} modules",
+            "otel_goodput and the first name used (`otel_goodput.configure`), above the SDK",
+            table.compared(samples.ratios("import all", "import SDK")),
+            f"{'-' if extra < 0 else ''}{table.seconds(abs(extra))}, {modules['all'] - modules['SDK']} modules",
         )
     )
     return rows

@@ -16,7 +16,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.doctor.variables import WITHOUT_EFFECT
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.phases import Phases
-from otel_goodput.report.text import EXPLAINED
+from otel_goodput.reports.text import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
 
 README = Path(__file__).parents[1] / "README.md"

@@ -9,32 +9,38 @@
         for step, batch in goodput.steps(loader):
             state, loss = train_step(state, batch)
     print(goodput.report())
+
+Importing this loads nothing else; the first name that is used brings the rest, and the OpenTelemetry SDK with it.
 """
 
-from otel_goodput.default import (
-    accelerator_init,
-    checkpoint_restore,
-    checkpoint_save,
-    configure,
-    custom,
-    data_loading,
-    elastic_reinit,
-    elastic_wait,
-    exclusion,
-    flush,
-    job,
-    report,
-    shutdown,
-    slice_counts,
-    step,
-    steps,
-    totals,
-    training_prep,
-)
-from otel_goodput.errors import ConfigurationError, GoodputError, JournalError, PhaseError
-from otel_goodput.runtime import Recorder
-from otel_goodput.standalone import GoodputSpanProcessor
-from otel_goodput.version import __version__
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_goodput.default import (
+        accelerator_init,
+        checkpoint_restore,
+        checkpoint_save,
+        configure,
+        custom,
+        data_loading,
+        elastic_reinit,
+        elastic_wait,
+        exclusion,
+        flush,
+        job,
+        report,
+        shutdown,
+        slice_counts,
+        step,
+        steps,
+        totals,
+        training_prep,
+    )
+    from otel_goodput.errors import ConfigurationError, GoodputError, JournalError, PhaseError
+    from otel_goodput.runtime import Recorder
+    from otel_goodput.standalone import GoodputSpanProcessor
+    from otel_goodput.version import __version__
 
 __all__ = [
     "ConfigurationError",
@@ -63,3 +69,26 @@ __all__ = [
     "totals",
     "training_prep",
 ]
+
+# Where the names live that are not the default recorder's. No module here may be called like a public name: importing
+# it would put it in the name's place.
+_HOMES = {
+    "ConfigurationError": "errors",
+    "GoodputError": "errors",
+    "GoodputSpanProcessor": "standalone",
+    "JournalError": "errors",
+    "PhaseError": "errors",
+    "Recorder": "runtime",
+    "__version__": "version",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'default')}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

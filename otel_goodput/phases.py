@@ -29,7 +29,7 @@ from otel_goodput.semconv import (
     Reason,
 )
 from otel_goodput.spans import F, FastSpan, decorate, error_name
-from otel_goodput.steps import Steps
+from otel_goodput.step_loop import Steps
 from otel_goodput.tracer import PhaseTracer
 
 T = TypeVar("T")

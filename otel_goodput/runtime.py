@@ -38,7 +38,7 @@ from otel_goodput.processor import JobThread, PhaseSpanProcessor
 from otel_goodput.receipts import ReceiptExporter
 from otel_goodput.records import OWN_TRACES
 from otel_goodput.recovery import owed_spans
-from otel_goodput.report import Report, about
+from otel_goodput.reports import Report, about
 from otel_goodput.resources import process
 from otel_goodput.sampling import PhaseSampler, StepSampler
 from otel_goodput.semconv import SCOPE_NAME

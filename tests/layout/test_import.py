@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
+
+import otel_goodput
 
 HEAVY = (
     "jax",
@@ -55,7 +58,28 @@ print(json.dumps({{
 
 @pytest.fixture(scope="module")
 def ours() -> dict[str, Any]:
-    return after("import otel_goodput")
+    """After everything that a configured recorder needs is loaded."""
+    return after("import otel_goodput; otel_goodput.configure")
+
+
+def test_importing_is_nearly_nothing() -> None:
+    """The SDK comes with the first name that is used."""
+    own = {"otel_goodput"}
+    standard = {name for name in after("import otel_goodput")["modules"] if name not in own}
+    assert standard <= set(after("import importlib, typing, warnings")["modules"])
+
+
+@pytest.mark.parametrize("name", otel_goodput.__all__)
+def test_every_name_comes_when_asked(name: str) -> None:
+    """Whatever was imported before: a module called like a public name would stand in its way."""
+    assert getattr(otel_goodput, name) is not None
+    assert name in dir(otel_goodput)
+    assert find_spec(f"otel_goodput.{name}") is None
+
+
+def test_other_names_are_none() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'stpe'"):
+        otel_goodput.stpe  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("name", HEAVY)

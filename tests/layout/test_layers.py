@@ -43,7 +43,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
             {
                 "processor",
                 "tracer",
-                "steps",
+                "step_loop",
                 "phases",
                 "instruments",
                 "receipts",
@@ -54,7 +54,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
             }
         ),
     ),
-    ("outlets and surroundings", frozenset({"exporters", "resources", "disruption", "integrations", "report"})),
+    ("outlets and surroundings", frozenset({"exporters", "resources", "disruption", "integrations", "reports"})),
     ("wiring", frozenset({"runtime", "standalone"})),
     ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "finding", "salvage", "testing"})),
 )

@@ -19,7 +19,7 @@ from line.recording import Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.finding import found_runs
-from otel_goodput.report import of_run
+from otel_goodput.reports import of_run
 
 TRAINER = """
 import json, os, sys

@@ -12,7 +12,7 @@ from otel_goodput.accounting.totals import NS
 from otel_goodput.errors import JournalError
 from otel_goodput.recovery import all_events, restore
 from otel_goodput.replay import account
-from otel_goodput.report import text
+from otel_goodput.reports import text
 from otel_goodput.rundir import RunDirectory
 
 
