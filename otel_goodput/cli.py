@@ -179,8 +179,9 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from otel_goodput.replay import read_timeline, timeline_totals
+    from otel_goodput.replay import timeline_totals
     from otel_goodput.reports import Report
+    from otel_goodput.timeline import read_timeline
 
     if options.file.is_dir():
         options.directory, options.run_id, options.process = str(options.file), None, 0

@@ -192,7 +192,7 @@ class Keeper:
         path = self.run.segment_path(journal.attempt, journal.process, self.serial)
         self.serial += 1
         try:
-            write_privately(path, bytes(segment.buffer))
+            write_privately(path, segment.buffer)
         except OSError as error:
             self._trouble(error)
             return
@@ -229,10 +229,9 @@ class Keeper:
                 continue
             begin = read if segment.number == number else 0
             stop = end[1] if segment.number == end[0] else segment.end
-            data = bytes(
-                segment.buffer[records.HEADER_SIZE + begin * records.SIZE : records.HEADER_SIZE + stop * records.SIZE]
-            )
-            self.book.follow(data, self.account.journal.names)
+            place = slice(*(records.HEADER_SIZE + at * records.SIZE for at in (begin, stop)))
+            with memoryview(segment.buffer) as whole, whole[place] as part:
+                self.book.follow(part, self.account.journal.names)
             self._book_at = (segment.number, stop)
 
     def _archive(self, segment: Segment) -> None:
@@ -241,7 +240,7 @@ class Keeper:
             return
         sealed = segment.path.with_name(segment.path.name + ".gz")
         try:
-            write_privately(sealed, gzip.compress(bytes(segment.buffer), 1))
+            write_privately(sealed, gzip.compress(segment.buffer, 1))
             segment.path.unlink(missing_ok=True)
         except OSError as error:
             self._trouble(error)

@@ -131,7 +131,8 @@ class Mirror:
                 self._put(path, path.read_bytes())
                 self._sent[path.name] = state
         if current.path is not None and self._live != (live, current.read):
-            self._put(current.path, bytes(current.buffer[: HEADER_SIZE + current.read * SIZE]))
+            with current.path.open("rb") as file:  # a segment that is closed has nothing in memory
+                self._put(current.path, file.read(HEADER_SIZE + current.read * SIZE))
             self._live = (live, current.read)
             self._sent[live] = (0, 0)
             present.add(live)

@@ -17,6 +17,7 @@ from opentelemetry.util import types
 from otel_goodput import ids, records
 from otel_goodput.accounting import Event, Ledger, rules, snapshot
 from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.progress import Blob
 from otel_goodput.records import Record
 from otel_goodput.rundir import RunDirectory, SegmentFile, write_privately
 from otel_goodput.sampling import Summary
@@ -129,7 +130,7 @@ def _from_snapshot(
 def write_snapshot(
     run: RunDirectory,
     process: int,
-    ledger: tuple[dict[str, Any], list[bytes]],
+    ledger: tuple[dict[str, Any], list[Blob]],
     book: SpanBook,
     names: Sequence[str],
     position: Position,
@@ -141,7 +142,7 @@ def write_snapshot(
     """
     head, blobs = ledger
     whole = {"ledger": head, "book": book.to_state(), "names": list(names), "position": position}
-    write_privately(run.snapshot_path(process), snapshot.to_bytes(whole, blobs))
+    write_privately(run.snapshot_path(process), *snapshot.pieces(whole, blobs))
 
 
 def all_events(run: RunDirectory, process: int = 0) -> Iterator[Event]:

@@ -20,11 +20,14 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from otel_goodput import records
 from otel_goodput.errors import JournalError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 logger = logging.getLogger(__name__)
 
@@ -213,8 +216,8 @@ class Lock:
             self._file = -1
 
 
-def write_privately(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all, mode 0600.
+def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
+    """Write a file of these pieces as a whole or not at all, mode 0600.
 
     Raises:
         OSError: it cannot be written.
@@ -223,7 +226,7 @@ def write_privately(path: Path, data: bytes) -> None:
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(file, "wb") as stream:
-            stream.write(data)
+            stream.writelines(pieces)
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)

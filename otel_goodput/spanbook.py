@@ -140,7 +140,7 @@ class SpanBook:
         self.summaries += self._thinner.summaries()
         del self.summaries[:-REMEMBERED]
 
-    def follow(self, data: bytes, names: Sequence[str]) -> None:
+    def follow(self, data: memoryview, names: Sequence[str]) -> None:
         """As :meth:`take` for all records in `data`: our own, from memory, so that none needs a check."""
         opened, last = self._open, self.last_sign
         for kind, phase, flags, name, key, step, time, _ in RECORD.iter_unpack(data):

@@ -125,7 +125,7 @@ class Course:
             if self.attempts > 1 and self.history and self.history[-1].to_step is None:
                 self.history[-1].to_step = number
         if first or popped:
-            self.stretches.append(Stretch(life, len(self.progress), time))
+            self.stretches.append(Stretch(life, self.progress.length, time))
         if self.running:
             for other in self.running.values():
                 other.doomed |= other.number >= number
@@ -158,7 +158,7 @@ class Course:
     def _keep(self, execution: Execution, first: bool) -> None:
         progress = self.progress
         stretch = execution.stretch
-        index = len(progress)
+        index = progress.length
         if stretch is self.stretches[-1] and progress.top < execution.number:
             progress.push(execution.number, execution.net)
             stretch.grow()
@@ -176,7 +176,7 @@ class Course:
     def _insert(self, execution: Execution) -> int:
         """Steps overlapped and an earlier one completed later: keep it below those above it."""
         above = self.progress.pop_from(execution.number)
-        index = len(self.progress)
+        index = self.progress.length
         self.progress.push(execution.number, execution.net)
         for number, net in above:
             self.progress.push(number, net)
@@ -205,7 +205,7 @@ class Course:
 
     def _go_back(self, number: int, disruption: int) -> int:
         """Every kept execution from `number` on is lost to `disruption` (rule R4); returns their time, ns."""
-        before = len(self.progress)
+        before = self.progress.length
         popped = [net for _, net in self.progress.pop_from(number)]
         length = before - len(popped)
         self.lost += len(popped)
@@ -245,7 +245,7 @@ class Course:
 
     def begin_save(self, key: int, step: int) -> None:
         """A checkpoint is being saved: it covers what is kept now, and no step above `step` where that is given."""
-        covered = len(self.progress)
+        covered = self.progress.length
         if step >= 0:
             covered = min(covered, self.progress.index_above(step))
         self.saves[key] = covered

@@ -27,22 +27,13 @@ class Execution:
         marked, parts: how much of it rolling windows have in closed buckets, and where.
     """
 
-    __slots__ = (
-        "device_end",
-        "doomed",
-        "failed",
-        "key",
-        "marked",
-        "net",
-        "number",
-        "on_device",
-        "on_host",
-        "parts",
-        "pieces",
-        "shares",
-        "start",
-        "stretch",
-    )
+    net = 0
+    on_host = True
+    on_device = failed = doomed = False
+    shares: dict[int, int] | None = None
+    pieces: list[tuple[int, int]] | None = None
+    marked = 0
+    parts: tuple[tuple[int, int], ...] = ()
 
     def __init__(self, number: int, key: int, start: int, stretch: Stretch, device_end: int | None) -> None:
         self.number = number
@@ -50,15 +41,10 @@ class Execution:
         self.start = start
         self.stretch = stretch
         self.device_end = device_end
-        self.on_device = device_end is not None
-        self.on_host = True
-        self.net = 0
-        self.failed = False
-        self.doomed = False
-        self.shares: dict[int, int] | None = None
-        self.pieces: list[tuple[int, int]] | None = [] if stretch.first_net is None else None
-        self.marked = 0
-        self.parts: tuple[tuple[int, int], ...] = ()
+        if device_end is not None:
+            self.on_device = True
+        if stretch.first_net is None:
+            self.pieces = []
 
     @property
     def visible(self) -> int:
@@ -77,8 +63,7 @@ class Execution:
 
     def clone(self, stretch: Stretch) -> Execution:
         twin = Execution.__new__(Execution)
-        for name in Execution.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin.__dict__.update(self.__dict__)
         twin.stretch = stretch
         twin.shares = None if self.shares is None else self.shares.copy()
         twin.pieces = None if self.pieces is None else self.pieces.copy()

@@ -19,6 +19,7 @@ from otel_goodput.accounting import balance, snapshot
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.cursor import NEVER, Cursor
 from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.progress import Blob
 from otel_goodput.accounting.rules import STEP
 from otel_goodput.accounting.totals import Totals
 
@@ -235,7 +236,7 @@ class Ledger:
 
     # --- restart ------------------------------------------------------------------------------------------------------
 
-    def dump(self) -> tuple[dict[str, Any], list[bytes]]:
+    def dump(self) -> tuple[dict[str, Any], list[Blob]]:
         """All that a restart needs, as (JSON-able head, blobs)."""
         head, blobs = snapshot.dump(self._settled)
         waiting = {

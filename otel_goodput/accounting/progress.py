@@ -1,4 +1,4 @@
-"""Kept executions of steps, as a stack of increasing step numbers, in at most 16 bytes a step.
+"""Kept executions of steps, as a stack of increasing step numbers, in 4 bytes a step where steps are regular.
 
 Going back to step *n* pops every kept execution numbered *n* or higher (rule R4). The stack is persistent: sealed
 chunks are never written again, so :meth:`Progress.clone` costs a list copy and the ledger may answer "what if"
@@ -10,14 +10,19 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_goodput.accounting.rules import STARTUP_SAMPLE
 from otel_goodput.accounting.stats import median
 
 CHUNK: Final = 1024
+SHORT: Final = "I"  # net times below 4.3 s
+LONG: Final = "q"
 # Older chunks are summarised, so that a run of any length stays within 16 MB.
 DETAILED_CHUNKS: Final = 1000
+
+
+Blob: TypeAlias = "array[int]"  # written as its bytes
 
 
 class Chunk:
@@ -36,7 +41,7 @@ class Chunk:
         stride = max(1, numbers[1] - numbers[0]) if len(numbers) > 1 else 1
         run = range(numbers[0], numbers[-1] + 1, stride)
         regular = len(run) == len(numbers) and all(a == b for a, b in zip(run, numbers, strict=True))
-        return cls(run if regular else array("q", numbers), array("q", nets), len(nets), sum(nets))
+        return cls(run if regular else array("q", numbers), _packed(nets), len(nets), sum(nets))
 
     def summary(self) -> Chunk:
         """The chunk without its single times: numbers evenly spread, times equal but for the rounding."""
@@ -53,15 +58,20 @@ class Chunk:
         return numbers, nets
 
 
+def _packed(nets: Sequence[int]) -> array[int]:
+    return array(SHORT if max(nets) >> 32 == 0 else LONG, nets)
+
+
 class Progress:
     """The stack of kept executions.
 
     Attributes:
         total: sum of the kept net times, ns.
         top: the highest kept step number, -1 when nothing is kept.
+        length: how many there are.
     """
 
-    __slots__ = ("_chunks", "_early", "_nets", "_numbers", "top", "total")
+    __slots__ = ("_chunks", "_early", "_nets", "_numbers", "length", "top", "total")
 
     def __init__(self) -> None:
         self._early: dict[int, list[int]] = {}
@@ -70,6 +80,7 @@ class Progress:
         self._nets: list[int] = []
         self.total = 0
         self.top = -1
+        self.length = 0
 
     def clone(self) -> Progress:
         twin = Progress.__new__(Progress)
@@ -77,11 +88,11 @@ class Progress:
         twin._numbers = self._numbers.copy()
         twin._nets = self._nets.copy()
         twin._early = self._early.copy()
-        twin.total, twin.top = self.total, self.top
+        twin.total, twin.top, twin.length = self.total, self.top, self.length
         return twin
 
     def __len__(self) -> int:
-        return len(self._chunks) * CHUNK + len(self._nets)
+        return self.length
 
     def push(self, number: int, net: int) -> None:
         """Keep an execution; its number must be above the top."""
@@ -89,9 +100,10 @@ class Progress:
         self._nets.append(net)
         self.total += net
         self.top = number
-        if self._early and len(self) <= STARTUP_SAMPLE + 1:
+        self.length += 1
+        if self._early and self.length <= STARTUP_SAMPLE + 1:
             self._early = {}
-        if len(self._nets) == CHUNK:
+        if not self.length % CHUNK:
             self._chunks.append(Chunk.seal(self._numbers, self._nets))
             self._numbers = []
             self._nets = []
@@ -115,7 +127,8 @@ class Progress:
                 self.top = self._chunks[-1].numbers[-1] if self._chunks else -1
         entries = [pair for numbers, nets in reversed(popped) for pair in zip(numbers, nets, strict=True)]
         self.total -= sum(net for _, net in entries)
-        if entries and len(self) <= STARTUP_SAMPLE:
+        self.length -= len(entries)
+        if entries and self.length <= STARTUP_SAMPLE:
             self._early = {}
         return entries
 
@@ -151,7 +164,7 @@ class Progress:
 
     def nets(self, start: int, stop: int) -> list[int]:
         """Net times of the entries `start` to `stop` (clipped), ns."""
-        start, stop = max(0, start), min(stop, len(self))
+        start, stop = max(0, start), min(stop, self.length)
         found: list[int] = []
         while start < stop:
             at, within = divmod(start, CHUNK)
@@ -170,17 +183,19 @@ class Progress:
             yield from zip(*chunk.entries(), strict=True)
         yield from zip(self._numbers, self._nets, strict=True)
 
-    def dump(self) -> tuple[dict[str, Any], list[bytes]]:
-        """The stack as plain data and the raw 64-bit net times of its sealed chunks."""
+    def dump(self) -> tuple[dict[str, Any], list[Blob]]:
+        """The stack as plain data and the raw net times of its sealed chunks."""
         chunks: list[Any] = []
-        blobs: list[bytes] = []
+        blobs: list[Blob] = []
         for chunk in self._chunks:
             numbers = chunk.numbers
             regular = isinstance(numbers, range)
             spelt = [numbers.start, numbers.stop, numbers.step] if isinstance(numbers, range) else list(numbers)
-            chunks.append([regular, spelt, chunk.nets is not None, chunk.count, chunk.total])
+            code = None
             if isinstance(chunk.nets, array):
-                blobs.append(chunk.nets.tobytes())
+                code = chunk.nets.typecode
+                blobs.append(chunk.nets)
+            chunks.append([regular, spelt, code, chunk.count, chunk.total])
         return {"chunks": chunks, "numbers": self._numbers, "nets": self._nets, "total": self.total}, blobs
 
     @classmethod
@@ -192,19 +207,20 @@ class Progress:
         """
         progress = cls()
         at = 0
-        for regular, spelt, detailed, entries, total in head["chunks"]:
-            numbers: Sequence[int] = range(*spelt) if regular else (array("q", spelt) if detailed else tuple(spelt))
+        for regular, spelt, code, entries, total in head["chunks"]:
+            numbers: Sequence[int] = range(*spelt) if regular else (array("q", spelt) if code else tuple(spelt))
             nets = None
-            if detailed:
-                size = entries * 8
+            if code:
+                nets = array(code)
+                size = entries * nets.itemsize
                 if at + size > len(blobs):
                     raise ValueError("the snapshot's net times are cut short")
-                nets = array("q")
                 nets.frombytes(blobs[at : at + size])
                 at += size
             progress._chunks.append(Chunk(numbers, nets, entries, total))
         progress._numbers, progress._nets = list(head["numbers"]), list(head["nets"])
         progress.total = head["total"]
+        progress.length = len(progress._chunks) * CHUNK + len(progress._nets)
         if progress._numbers:
             progress.top = progress._numbers[-1]
         elif progress._chunks:

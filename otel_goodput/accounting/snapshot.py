@@ -1,7 +1,7 @@
 """A cursor as bytes and back: what makes a restart independent of the run's length.
 
-A snapshot is a JSON head, followed by the net times of sealed chunks as raw 64-bit integers, so that writing it does
-not hold the interpreter for long even after millions of steps.
+A snapshot is a JSON head, followed by the net times of sealed chunks as raw integers, so that writing it neither holds
+the interpreter for long nor takes memory, even after millions of steps.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import Lens
-from otel_goodput.accounting.progress import Progress
+from otel_goodput.accounting.progress import Blob, Progress
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.stretches import Life, Stretch
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _CHECK: Final = 32  # bytes
 
 # Attributes that are plain data.
@@ -58,7 +58,7 @@ _COURSE: Final = (
 )
 
 
-def dump(cursor: Cursor) -> tuple[dict[str, Any], list[bytes]]:
+def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
     """The cursor as (JSON-able head, blobs)."""
     course = cursor.course
     lives: list[Life] = []
@@ -134,11 +134,14 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     return cursor
 
 
-def to_bytes(head: dict[str, Any], blobs: list[bytes]) -> bytes:
-    """Head and blobs in one piece, after a checksum of it all."""
+def pieces(head: dict[str, Any], blobs: list[Blob]) -> list[bytes | Blob]:
+    """What to write one after the other: a checksum of all that follows, the head and the blobs."""
     text = json.dumps(head, separators=(",", ":")).encode()
-    whole = b"".join((len(text).to_bytes(8, "little"), text, *blobs))
-    return sha256(whole).digest() + whole
+    parts: list[bytes | Blob] = [len(text).to_bytes(8, "little"), text, *blobs]
+    check = sha256()
+    for part in parts:
+        check.update(part)
+    return [check.digest(), *parts]
 
 
 def from_bytes(data: bytes) -> tuple[dict[str, Any], bytes]:

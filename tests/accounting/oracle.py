@@ -51,9 +51,13 @@ class Row:
     order: int
 
     @property
-    def rank(self) -> tuple[int, float, int]:
-        """Sorts by start; of two that start together the one that ends later is the outer one and comes first."""
-        return (self.start, -self.end, self.order)
+    def rank(self) -> tuple[int, float, float, int]:
+        """Sorts by start; of what starts together, steps come first, one after the other as they end; of two other
+        phases the one that ends later is the outer one and comes first.
+        """
+        if self.kind == "step":
+            return (self.start, -1, self.end, self.order)
+        return (self.start, 0, -self.end, self.order)
 
 
 @dataclass(eq=False)

@@ -79,7 +79,7 @@ def test_every_name_comes_when_asked(name: str) -> None:
 
 def test_other_names_are_none() -> None:
     with pytest.raises(AttributeError, match="no attribute 'stpe'"):
-        otel_goodput.stpe  # type: ignore[attr-defined]  # noqa: B018
+        otel_goodput.stpe  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", HEAVY)

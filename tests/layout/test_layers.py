@@ -51,6 +51,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
                 "keeper",
                 "opening",
                 "replay",
+                "timeline",
             }
         ),
     ),

@@ -18,6 +18,9 @@ import pytest
 from line.recording import Recording, sum_ns
 
 import otel_goodput as goodput
+from otel_goodput import records
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
 from otel_goodput.finding import found_runs
 from otel_goodput.reports import of_run
 
@@ -26,6 +29,9 @@ import json, os, sys
 import logging
 logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
 import otel_goodput as goodput
+from otel_goodput import records
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
 recorder = goodput.configure("remote", run_id="run", directory=sys.argv[1], exporters="none")
 with goodput.job():
     number = int(sys.argv[2])
@@ -264,3 +270,21 @@ def test_the_url_fails_for_a_while(
         shutil.rmtree(path)
     with found_runs(bucket) as ((run, _),):
         assert of_run(run).to_json()["steps"]["kept"] == 20
+
+
+def test_the_last_upload_has_the_segment_as_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine's spool may have an older snapshot, which stands for nothing in that segment."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    remote = tmp_path / "bucket"
+    recorder = goodput.Recorder("remote", run_id="run", directory=f"file://{remote}", exporters="none")
+    with recorder.job():
+        deadline = time.monotonic() + 30
+        while not (segments := list(remote.glob("run/journal/*.segment"))):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        for number in range(7):
+            with recorder.step(number):
+                pass
+    recorder.shutdown()
+    found = records.decode_segment(segments[0].read_bytes(), records.Names())
+    assert sum(record.kind == ev.START and record.phase == rules.STEP for record in found) == 7

@@ -1,0 +1,265 @@
+"""Timelines in the neutral form, as events for the ledger.
+
+The neutral form is one JSON object a phase (see ACCOUNTING, "Timeline files")::
+
+    {"kind": "step", "start": 32.0, "end": 35.0, "step": 0, "attempt": 1}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.cursor import NEVER
+from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.totals import NS
+from otel_goodput.semconv import PHASES
+
+logger = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+
+_HEARTBEAT: Final = "heartbeat"
+_SLICE_COUNTS: Final = "slice_counts"
+_OPEN: Final = NEVER
+_BOUND: Final = 4_600_000_000 * NS  # beyond it nothing is a time; NEVER is beyond it
+_STEP: Final = rules.STEP
+_LOAD: Final = rules.DATA_LOADING
+_PER_SECOND: Final = float(NS)  # a float, so that text times this is an error and not a longer text
+
+_make: Final = tuple.__new__
+
+
+class _Entry(NamedTuple):
+    """A row, in the order in which it is to begin.
+
+    Attributes:
+        rank: orders what begins at the same time, see ``_RANKS``.
+        row: its number, from 1; the key of its phase.
+        end: ns; ``_OPEN`` where it never ended (or not before the question was asked), and of what only happens.
+        unsaid: a data load of which nobody said whether it blocks.
+        event: its start.
+    """
+
+    attempt: int
+    start: int
+    rank: int
+    row: int
+    end: int
+    unsaid: bool
+    event: Event
+
+
+# What begins at the same time begins in the order of (factor × its end + offset). A job is around all. Steps are not
+# nested, they follow each other; other phases find theirs whichever begins first. Of these, what ends later is around.
+_RANKS: Final = tuple(
+    {rules.JOB: (0, -5 * NEVER), rules.STEP: (1, -3 * NEVER)}.get(phase, (-1, 0)) for phase in range(len(PHASES))
+)
+
+
+class Timeline:
+    """Rows of the neutral form, checked and in order.
+
+    Attributes:
+        latest: latest time of the leader's rows, ns; None where there is none.
+        exclusions: (start, end) of the windows that the rows themselves exclude, ns.
+        dropped: rows that could not be understood.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.dropped = 0
+        self.latest: int | None = None
+        self.exclusions: list[tuple[int, int]] = []
+        entries: list[_Entry] = []
+        add = entries.append
+        latest = -_OPEN
+        for number, row in enumerate(rows, 1):
+            try:
+                entry = self._entry(row, number)
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+                self.dropped += 1
+                if self.dropped == 1:
+                    logger.warning("a row of the timeline is left out: %r: %s", row, error)
+                continue
+            if entry is None:
+                continue
+            _, start, _, _, end, _, event = entry
+            last = start if end == _OPEN else end
+            if event[6] > last and event[1] == ev.START:
+                last = event[6]
+            if last > latest:
+                latest = last
+            if event[2] == rules.EXCLUSION:
+                # A window of time, whatever becomes of the attempt.
+                self.exclusions.append((start, end))
+            else:
+                add(entry)
+        if self.dropped > 1:
+            logger.warning("%d rows of the timeline are left out", self.dropped)
+        if entries or self.exclusions:
+            self.latest = latest
+        self._entries = entries
+
+    def _entry(self, row: Row, number: int) -> _Entry | None:
+        """None for what is another process's. What follows is inlined where a million rows pass."""
+        get = row.get
+        if get("process"):
+            return None
+        kind = row["kind"]
+        start = get("start_ns")
+        start = round(row["start"] * _PER_SECOND) if start is None else int(start)
+        attempt = get("attempt", 1)
+        if attempt.__class__ is not int:
+            attempt = int(attempt or 1)
+        if not attempt:
+            attempt = 1
+        phase = rules.PHASE_INDEX.get(kind)
+        end = get("end_ns")
+        if end is not None:
+            end = int(end)
+        else:
+            end = get("end")
+            if end is not None:
+                end = round(end * _PER_SECOND)
+        if not (-_BOUND < start < _BOUND and (end is None or -_BOUND < end < _BOUND)):
+            raise ValueError(f"no times: {start} ns, {end} ns")
+        if phase is None:
+            return _Entry(attempt, start, number, number, _OPEN, False, _sign(kind, start, row))
+        if end is None:
+            end = _OPEN
+        elif end < start:
+            end = start
+        step, blocking, name = get("step"), get("blocking"), get("name", "")
+        device = 0
+        if phase == _STEP:
+            if step is None or step < 0:
+                raise ValueError("a step needs a number from 0")
+            device = _device_end(get, start)
+        if step is None:
+            step = ev.NO_STEP
+        elif step.__class__ is not int:
+            step = int(step)
+        if name.__class__ is not str:
+            name = "" if name is None else str(name)
+        flags = ev.NONBLOCKING if blocking is False else 0
+        # A third of the time of Event(…) and _Entry(…).
+        event = _make(Event, (start, ev.START, phase, number, step, flags, device, name))
+        factor, offset = _RANKS[phase]
+        unsaid = blocking is None and phase == _LOAD
+        return _make(_Entry, (attempt, start, factor * end + offset, number, end, unsaid, event))
+
+    def events(self, at: int | None = None) -> Iterator[Event]:
+        """The rows as events in the order of attempt and time, as they were known at `at` (ns)."""
+        entries = self._entries if at is None else [_as_known(entry, at) for entry in self._entries if entry[1] <= at]
+        entries.sort()
+        # What is open: (twice its end, one more if it has no length; a job?, key, event). At the same time ends come
+        # before starts, but what has no length ends after its start; a job ends last.
+        ending: list[tuple[int, bool, int, Event]] = []
+        stepping = -_OPEN  # latest end of the steps begun in this attempt
+        attempt, began, place = None, None, 0
+        twins: set[Any] = set()  # what begins at `began` in the same `place`
+        for number, start, rank, row, end, unsaid, event in entries:
+            if number != attempt:
+                while ending:
+                    yield heappop(ending)[3]
+                attempt, began, stepping = number, None, -_OPEN
+                yield Event(start, ev.ATTEMPT, step=number - 1)
+            if start != began or rank != place:
+                began, place = start, rank
+                first, first_end = event, end
+                twins = set()
+            else:
+                if not twins:
+                    twins.add((first_end, first[1:3], first[4:]))
+                same = (end, event[1:3], event[4:])
+                if same in twins:
+                    continue
+                twins.add(same)
+            limit = 2 * start + 1
+            while ending and ending[0][0] < limit:
+                yield heappop(ending)[3]
+            phase = event[2]
+            if phase == rules.STEP:
+                if end > stepping:
+                    stepping = end
+            elif unsaid and end <= stepping:
+                # A timeline has no threads: a load inside a step is taken for a prefetch where it does not say.
+                event = event._replace(flags=ev.NONBLOCKING)
+            yield event
+            if end != _OPEN:
+                over = _make(Event, (end, ev.END, phase, row, ev.NO_STEP, 0, 0, ""))
+                heappush(ending, (2 * end + (end == start), phase == rules.JOB, row, over))
+        while ending:
+            yield heappop(ending)[3]
+
+
+def _sign(kind: str, start: int, row: Row) -> Event:
+    """What only happens."""
+    if kind == _HEARTBEAT:
+        return Event(start, ev.HEARTBEAT)
+    if kind == _SLICE_COUNTS:
+        active, available, total = (int(row[name]) for name in ("active", "available", "total"))
+        return Event(start, ev.SLICES, 0, available, active, 0, total)
+    raise ValueError(f"unknown kind {kind!r}")
+
+
+def _device_end(get: Callable[[str], Any], start: int) -> int:
+    """When an observed step left the device, ns; 0 where nobody looked."""
+    device = get("device_end_ns")
+    if device is None:
+        seconds = get("device_end")
+        if seconds is None:
+            return 0
+        device = round(seconds * _PER_SECOND)
+    if not -_BOUND < device < _BOUND:
+        raise ValueError(f"no time: {device} ns")
+    return max(start, int(device), 1)
+
+
+def _as_known(entry: _Entry, at: int) -> _Entry:
+    """As it was known at `at` (ns)."""
+    event = entry.event
+    if event.kind != ev.START:
+        return entry
+    if event.arg > at:
+        entry = entry._replace(event=event._replace(arg=_OPEN))
+    if entry.end <= at:
+        return entry
+    factor, offset = _RANKS[event.phase]
+    return entry._replace(end=_OPEN, rank=factor * _OPEN + offset)
+
+
+def read_timeline(path: Path | None) -> Iterator[Row]:
+    """Rows of a JSON-lines file; of standard input where there is no path.
+
+    Raises:
+        ValueError: a line is not a JSON object.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") if path is not None else nullcontext(sys.stdin.buffer) as lines:
+        decoder = json.JSONDecoder()
+        parse = decoder.raw_decode
+        for number, raw in enumerate(lines, 1):
+            try:
+                line = raw.decode()
+                try:
+                    row, end = parse(line)
+                    if line[end:].strip():
+                        decoder.decode(line)
+                except ValueError:
+                    if not line.strip():
+                        continue
+                    row = decoder.decode(line)  # it may be indented
+            except ValueError as error:
+                raise ValueError(f"{path or 'standard input'}: line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{path or 'standard input'}: line {number} is not an object")
+            yield row
