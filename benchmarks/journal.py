@@ -44,10 +44,10 @@ def timeline(path: Path, steps: int) -> Path:
 
 def answer(directory: str) -> dict[str, float]:
     """Seconds until a job that goes on with the journal in `directory` may begin, imports aside."""
-    import otel_goodput as goodput
+    from otel_goodput import Recorder
 
     began = time.perf_counter()
-    recorder = goodput.Recorder("benchmark", directory=directory, exporters="none")
+    recorder = Recorder("benchmark", directory=directory, exporters="none")
     took = time.perf_counter() - began
     totals = recorder.totals()
     recorder.shutdown()

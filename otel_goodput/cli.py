@@ -160,7 +160,7 @@ def _print(report: Any, as_json: bool) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from otel_goodput.reports import of_run
+    from otel_goodput.reports.journalled import of_run
 
     with _found_runs(options) as found:
         for number, (run, _) in enumerate(found):
@@ -180,7 +180,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     from otel_goodput.replay import timeline_totals
-    from otel_goodput.reports import Report
+    from otel_goodput.reports.report import Report
     from otel_goodput.timeline import read_timeline
 
     if options.file.is_dir():

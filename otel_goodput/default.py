@@ -17,7 +17,7 @@ from opentelemetry.util import types
 from otel_goodput.accounting import Totals
 from otel_goodput.guard import TRUE
 from otel_goodput.phases import Phases
-from otel_goodput.reports import Report
+from otel_goodput.reports.report import Report
 from otel_goodput.runtime import Recorder
 from otel_goodput.tracer import PhaseTracer
 

@@ -1,53 +1,23 @@
-"""What a run's journal gives back after a restart: the account, and the spans that a dead attempt still owes."""
+"""What a run's journal gives back after a restart: the account, and what is known of a dead attempt's spans."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Status, StatusCode
-from opentelemetry.util import types
-
-from otel_goodput import ids, records
+from otel_goodput import records
 from otel_goodput.accounting import Event, Ledger, rules, snapshot
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.progress import Blob
 from otel_goodput.records import Record
 from otel_goodput.rundir import RunDirectory, SegmentFile, write_privately
-from otel_goodput.sampling import Summary
-from otel_goodput.semconv import (
-    ATTEMPT,
-    GOODPUT_BLOCKING,
-    GOODPUT_COMPILE_FUNCTION,
-    GOODPUT_CUSTOM_NAME,
-    GOODPUT_ELASTIC_KIND,
-    GOODPUT_INTERRUPTED,
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    GOODPUT_STEP_COMPLETED,
-    PHASES,
-    SCOPE_NAME,
-    STEPS_SUMMARY_SPAN,
-    Phase,
-)
-from otel_goodput.spanbook import Debt, SpanBook, SpanEntry
-from otel_goodput.spans import PhaseReadableSpan
-from otel_goodput.tracer import summary_attributes
-from otel_goodput.version import __version__
+from otel_goodput.spanbook import SpanBook
 
 logger = logging.getLogger(__name__)
-
-_NAME_ATTRIBUTE = {
-    Phase.CUSTOM: GOODPUT_CUSTOM_NAME,
-    Phase.ELASTIC_WAIT: GOODPUT_ELASTIC_KIND,
-    Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
-}
 
 
 @dataclass
@@ -154,7 +124,7 @@ def all_events(run: RunDirectory, process: int = 0) -> Iterator[Event]:
             yield from _ordered(events)
             attempt, events, names = segment.attempt, [], records.Names()
         try:
-            events += (event for record in records.decode_segment(segment.data(), names) if (event := record.event()))
+            events += records.decode_events(segment.data(), names)
         except (OSError, EOFError, ValueError) as error:
             logger.warning("journal: %s cannot be read: %s", segment.path, error)
     yield from _ordered(events)
@@ -162,99 +132,14 @@ def all_events(run: RunDirectory, process: int = 0) -> Iterator[Event]:
 
 def _ordered(events: list[Event]) -> Iterator[Event]:
     """One attempt's events in the order of time, each observed step's start with its device end."""
-    ends = {event.key: event.time for event in events if event.kind == ev.DEVICE_END}
-    events.sort(key=lambda event: (event.kind != ev.ATTEMPT, event.time))
-    for event in events:
+    yield from [event for event in events if event[1] == ev.ATTEMPT]
+    rest = [event for event in events if event[1] != ev.ATTEMPT]
+    rest.sort(key=itemgetter(0))
+    ends = {event.key: event.time for event in rest if event[1] == ev.DEVICE_END}
+    if not ends:
+        yield from rest
+        return
+    for event in rest:
         if event.kind == ev.START and event.key in ends and event.phase == rules.STEP:
             event = event._replace(arg=max(1, ends[event.key]))
         yield event
-
-
-# --- spans ------------------------------------------------------------------------------------------------------------
-
-
-def owed_spans(run: RunDirectory, book: SpanBook, run_id: str, process: int, resource: Resource) -> list[ReadableSpan]:
-    """The spans that the attempts before that of `book` still owe, the oldest attempt's first, parents after children.
-
-    Those that were open are closed at the attempt's last sign of life, with status ERROR and ``goodput.interrupted``.
-    """
-    spans = []
-    for debt in book.debts:
-        if run.recovered_path(debt.attempt, process).exists():
-            continue
-        build = _Builder(run_id, debt, process, resource.merge(Resource({ATTEMPT: debt.attempt})))
-        spans += [build.summary(summary) for summary in debt.summaries]
-        spans += [build.span(entry) for entry in debt.spans]
-    return spans
-
-
-class _Builder:
-    def __init__(self, run_id: str, debt: Debt, process: int, resource: Resource) -> None:
-        self._identity = (run_id, debt.attempt, process)
-        self._debt = debt
-        self._resource = resource
-        self._job = ids.job_span_context(*self._identity)
-        self._scope = InstrumentationScope(SCOPE_NAME, __version__)
-
-    def span(self, entry: SpanEntry) -> ReadableSpan:
-        phase = PHASES[entry.phase]
-        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
-        if entry.step >= 0:
-            attributes[GOODPUT_STEP] = entry.step
-        if entry.name and phase in _NAME_ATTRIBUTE:
-            attributes[_NAME_ATTRIBUTE[phase]] = entry.name
-        if entry.flags & ev.NONBLOCKING:
-            attributes[GOODPUT_BLOCKING] = False
-        interrupted = entry.end is None or bool(entry.end_flags & records.INTERRUPTED)
-        if interrupted:
-            attributes[GOODPUT_INTERRUPTED] = True
-        if phase == Phase.STEP and (interrupted or entry.end_flags & ev.FAILED):
-            attributes[GOODPUT_STEP_COMPLETED] = False
-        failed = interrupted or bool(entry.end_flags & ev.FAILED)
-        status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
-        own = self._debt.own_traces and phase == Phase.STEP
-        run_id, attempt, _ = self._identity
-        trace = ids.step_trace_id(run_id, attempt, entry.step) if own else entry.trace or self._job.trace_id
-        links = (Link(self._job),) if own else self._links(entry)
-        context = SpanContext(trace, entry.key, False, ids.SAMPLED)
-        return PhaseReadableSpan(
-            entry.name if phase == Phase.CUSTOM and entry.name else phase,
-            context,
-            None if own else self._parent(entry, trace),
-            self._resource,
-            attributes,
-            (),
-            links,
-            status=status,
-            start_time=entry.start,
-            end_time=max(entry.start, self._debt.last_sign if entry.end is None else entry.end),
-            instrumentation_scope=self._scope,
-        )
-
-    def _parent(self, entry: SpanEntry, trace: int) -> SpanContext | None:
-        run_id, attempt, process = self._identity
-        if entry.phase == rules.JOB:
-            return ids.job_span_context(run_id, attempt) if process else None
-        if entry.parent:
-            return SpanContext(trace, entry.parent, False, ids.SAMPLED)
-        return self._job
-
-    def _links(self, entry: SpanEntry) -> tuple[Link, ...]:
-        run_id, attempt, process = self._identity
-        if entry.phase == rules.JOB and attempt > 0:
-            return (Link(ids.job_span_context(run_id, attempt - 1, process)),)
-        return ()
-
-    def summary(self, summary: Summary) -> ReadableSpan:
-        key = ids.summary_span_id(*self._identity, summary.first, summary.start)
-        context = SpanContext(self._job.trace_id, key, False, ids.SAMPLED)
-        return PhaseReadableSpan(
-            STEPS_SUMMARY_SPAN,
-            context,
-            self._job,
-            self._resource,
-            summary_attributes(summary),
-            start_time=summary.start,
-            end_time=summary.end,
-            instrumentation_scope=self._scope,
-        )

@@ -27,6 +27,7 @@ from otel_goodput.account import Account
 from otel_goodput.accounting import Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
+from otel_goodput.debts import owed_spans
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
@@ -37,8 +38,7 @@ from otel_goodput.phases import Phases
 from otel_goodput.processor import JobThread, PhaseSpanProcessor
 from otel_goodput.receipts import ReceiptExporter
 from otel_goodput.records import OWN_TRACES
-from otel_goodput.recovery import owed_spans
-from otel_goodput.reports import Report, about
+from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
 from otel_goodput.sampling import PhaseSampler, StepSampler
 from otel_goodput.semconv import SCOPE_NAME

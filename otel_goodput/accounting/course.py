@@ -159,7 +159,7 @@ class Course:
         progress = self.progress
         stretch = execution.stretch
         index = progress.length
-        if stretch is self.stretches[-1] and progress.top < execution.number:
+        if progress.top < execution.number and stretch is self.stretches[-1]:
             progress.push(execution.number, execution.net)
             stretch.grow()
         else:

@@ -276,7 +276,7 @@ class Cursor:
                 self._spend(time)
         if kind == START:
             if phase == STEP:
-                self._start_step(event)
+                self._start_step(time, key, step, flags, arg)
                 if self._direct:
                     self._choose_directly()
                     return
@@ -419,11 +419,13 @@ class Cursor:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def _start_step(self, event: Event) -> None:
-        if event.key in self.course.running or event.flags & ev.NONBLOCKING or event.step < 0:
+    def _start_step(self, time: int, key: int, step: int, flags: int, device_end: int) -> None:
+        course = self.course
+        if key in course.running or flags & ev.NONBLOCKING or step < 0:
             return
-        start = max(event.time, self.now) if self.alive else event.time
-        execution = self.course.start(event.step, event.key, start, event.arg or None)
+        if time < self.now and self.alive:
+            time = self.now
+        execution = course.start(step, key, time, device_end or None)
         self.hosts.append(execution)
         if execution.on_device:
             self.device.append(execution)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from otel_goodput.reports import of_run
+from otel_goodput.reports.journalled import of_run
 from otel_goodput.rundir import RunDirectory
 
 from .runner import Run, delays

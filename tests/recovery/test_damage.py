@@ -17,8 +17,9 @@ from line.recording import NS, Recording, sum_ns
 import otel_goodput as goodput
 from otel_goodput import records
 from otel_goodput.accounting import Event, Ledger
-from otel_goodput.recovery import all_events, owed_spans, restore
-from otel_goodput.reports import of_run
+from otel_goodput.debts import owed_spans
+from otel_goodput.recovery import all_events, restore
+from otel_goodput.reports.journalled import of_run
 from otel_goodput.rundir import RunDirectory
 
 SEGMENT = "a0000-p0000-000000.segment"

@@ -18,7 +18,7 @@ from line.recording import Recording, sum_ns
 import otel_goodput as goodput
 from otel_goodput import JournalError
 from otel_goodput.records import CAPACITY
-from otel_goodput.reports import of_run
+from otel_goodput.reports.journalled import of_run
 from otel_goodput.rundir import RunDirectory
 
 Mount = Callable[[str], "Path | None"]

@@ -22,7 +22,7 @@ from otel_goodput import records
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.finding import found_runs
-from otel_goodput.reports import of_run
+from otel_goodput.reports.journalled import of_run
 
 TRAINER = """
 import json, os, sys

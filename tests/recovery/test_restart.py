@@ -17,7 +17,7 @@ import otel_goodput as goodput
 from otel_goodput import Recorder
 from otel_goodput.accounting import Ledger
 from otel_goodput.recovery import all_events
-from otel_goodput.reports import of_run
+from otel_goodput.reports.journalled import of_run
 from otel_goodput.rundir import RunDirectory
 
 

@@ -1,44 +1,15 @@
-"""Builds reports."""
+"""The report of a run from its journal."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from otel_goodput.accounting import Totals
-from otel_goodput.accounting.totals import NS
 from otel_goodput.errors import JournalError
 from otel_goodput.recovery import all_events, restore
 from otel_goodput.replay import account
-from otel_goodput.reports import text
+from otel_goodput.reports.report import Report, about
 from otel_goodput.rundir import RunDirectory
-
-
-@dataclass(frozen=True)
-class Report:
-    """An account and whose it is; ``str()`` is for a person, :meth:`to_json` for a program."""
-
-    totals: Totals
-    about: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON answer of ACCOUNTING, and the run's identity."""
-        return {
-            **self.totals.to_json(),
-            **self.about,
-            "started_at": None if self.totals.started_at is None else self.totals.started_at / NS,
-            "ended": self.totals.ended,
-        }
-
-    def __str__(self) -> str:
-        return text.render(self.to_json())
-
-
-def about(run_id: str, job_name: str) -> dict[str, Any]:
-    """Whose account it is."""
-    return {"run_id": run_id, "job_name": job_name}
 
 
 def of_run(

@@ -1,0 +1,77 @@
+"""Steps that do not become spans: each thinned stretch of them is summed up in one ``steps`` span."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from otel_goodput.accounting.stats import median, quantile
+
+SUMMARY: Final = 1000  # steps in one summary at most
+
+
+class Summary(NamedTuple):
+    """A stretch of thinned steps; durations in ns, times in ns since the epoch."""
+
+    first: int
+    last: int
+    steps: int
+    start: int
+    end: int
+    total: int
+    min: int
+    median: int
+    p90: int
+    max: int
+
+
+class Thinner:
+    """Collects thinned steps on the training thread and sums them up on another one."""
+
+    __slots__ = ("_held", "_thinned")
+
+    _CUT: Final = (-1, 0, 0)
+
+    def __init__(self) -> None:
+        self._thinned: deque[tuple[int, int, int]] = deque()
+        self._held: list[tuple[int, int, int]] = []
+
+    def add(self, number: int, start: int, end: int) -> None:
+        self._thinned.append((number, start, end))
+
+    def cut(self) -> None:
+        """A checkpoint begins: the stretch ends here."""
+        self._thinned.append(self._CUT)
+
+    def summaries(self, *, final: bool = False) -> list[Summary]:
+        """Stretches that are complete; with `final`, the one in progress too."""
+        done: list[Summary] = []
+        while self._thinned:
+            step = self._thinned.popleft()
+            if step is not self._CUT:
+                self._held.append(step)
+            if self._held and (step is self._CUT or len(self._held) >= SUMMARY):
+                done.append(self._sum_up())
+        if final and self._held:
+            done.append(self._sum_up())
+        return done
+
+    def held(self) -> list[tuple[int, int, int]]:
+        """The stretch in progress as (number, start, end), times in ns."""
+        return [*self._held, *(step for step in self._thinned if step is not self._CUT)]
+
+    def _sum_up(self) -> Summary:
+        held, self._held = self._held, []
+        rising = sorted(end - start for _, start, end in held)
+        return Summary(
+            first=held[0][0],
+            last=held[-1][0],
+            steps=len(held),
+            start=min(start for _, start, _ in held),
+            end=max(end for _, _, end in held),
+            total=sum(rising),
+            min=rising[0],
+            median=median(rising, ordered=True),
+            p90=round(quantile(rising, 0.9)),
+            max=rising[-1],
+        )
