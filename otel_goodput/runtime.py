@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from opentelemetry import metrics as metrics_api
-from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
@@ -254,7 +254,15 @@ class Recorder(Phases[Any]):
         views = []
         if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
             views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
-        return MeterProvider([*self._readers, *more], resource=resource, shutdown_on_exit=False, views=views)
+        # Figures observed once an interval are no one span's: an exemplar would name whichever is open just then.
+        exemplars = None if os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER") else AlwaysOffExemplarFilter()
+        return MeterProvider(
+            [*self._readers, *more],
+            resource=resource,
+            exemplar_filter=exemplars,
+            shutdown_on_exit=False,
+            views=views,
+        )
 
     @property
     def tracer(self) -> PhaseTracer | None:

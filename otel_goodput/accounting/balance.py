@@ -23,6 +23,7 @@ def draw(
     """
     kept = len(cursor.course.progress)
     nets = cursor.course.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept)
+    recent = sorted(nets[-IDEAL_SAMPLE:])
     startups = [
         (stretch, excess) for stretch in cursor.course.stretches if (excess := stretch.excess(cursor.course.progress))
     ]
@@ -44,9 +45,9 @@ def draw(
         attempts=cursor.course.attempts,
         disruptions=dict(cursor.course.disruptions),
         history=_history(cursor, startups),
-        ideal_step_time=stats.ideal_step_time(nets) if ideal_step_time is None else ideal_step_time,
+        ideal_step_time=stats.ideal_step_time(recent) if ideal_step_time is None else ideal_step_time,
         step_time_deviation=stats.step_time_deviation(nets),
-        step_time=_step_time(nets[-IDEAL_SAMPLE:]),
+        step_time=_step_time(recent),
         at_risk=_at_risk(cursor, startups),
         recompilations=cursor.recompilations,
         step_cadence=_cadence(cursor),
@@ -146,10 +147,9 @@ def _cadence(cursor: Cursor) -> float | None:
     return (cursor.now - stretch.begin) / (stretch.high - stretch.low)
 
 
-def _step_time(nets: list[int]) -> StepTime | None:
-    if not nets:
+def _step_time(rising: list[int]) -> StepTime | None:
+    if not rising:
         return None
-    rising = sorted(nets)
     return StepTime(
         count=len(rising),
         mean=sum(rising) / len(rising),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from otel_goodput.accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE
@@ -28,24 +29,23 @@ def quantile(ordered: Sequence[int], q: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
 
 
-def ideal_step_time(nets: Sequence[int]) -> float | None:
-    """Mean of the last 1,000 net times that are at most median + 3 x 1.4826 x MAD, in ns; None without steps.
+def ideal_step_time(rising: Sequence[int]) -> float | None:
+    """Mean of the net times that are at most median + 3 x 1.4826 x MAD, in ns; None without steps.
 
-    `nets`: the latest kept net times in ns, oldest first.
+    `rising`: the last 1,000 kept net times in ns, sorted.
     """
-    recent = sorted(nets[-IDEAL_SAMPLE:])
-    if not recent:
+    if not rising:
         return None
-    middle = statistics.median(recent)
-    spread = statistics.median([abs(net - middle) for net in recent])
-    limit = middle + 3 * MAD_SCALE * spread
-    usual = [net for net in recent if net <= limit]
+    middle = statistics.median(rising)
+    spread = statistics.median([abs(net - middle) for net in rising])
+    usual = rising[: bisect_right(rising, middle + 3 * MAD_SCALE * spread)]
     return sum(usual) / len(usual)
 
 
 def step_time_deviation(nets: Sequence[int]) -> float | None:
     """p90 of the last 100 net times less the median of the up to 1,000 before them, in ns, signed; None without steps.
 
+    `nets`: the latest kept net times in ns, oldest first.
     With fewer than 100 steps, or none before the last 100: p90 less the median of what there is.
     """
     if not nets:
