@@ -1,4 +1,4 @@
-"""Wiring: the only file that builds providers, readers and threads."""
+"""Wiring: a recorder is put together here, and taken apart."""
 
 from __future__ import annotations
 
@@ -7,40 +7,33 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from opentelemetry import metrics as metrics_api
-from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
-from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.util import types
 
 from otel_goodput import config as configuration
-from otel_goodput import deadline, ids, instruments
+from otel_goodput import deadline, ids, instruments, productivity
 from otel_goodput.account import Account
 from otel_goodput.accounting import Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
 from otel_goodput.debts import owed_spans
-from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
-from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
-from otel_goodput.guard import contain, report_once
+from otel_goodput.exporters import Surroundings
+from otel_goodput.guard import contain
 from otel_goodput.keeper import Keeper
 from otel_goodput.opening import Opened, open_journal
 from otel_goodput.phases import Phases
+from otel_goodput.pipelines import Pipelines, open_outlets, outlet_names
 from otel_goodput.processor import JobThread, PhaseSpanProcessor
-from otel_goodput.receipts import ReceiptExporter
 from otel_goodput.records import OWN_TRACES
 from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
-from otel_goodput.sampling import PhaseSampler, StepSampler
+from otel_goodput.sampling import StepSampler
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.tracer import PhaseTracer
 from otel_goodput.version import __version__
@@ -62,9 +55,8 @@ class Recorder(Phases[Any]):
 
     Args:
         job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
-        run_id: identity of the run over its restarts; by default ``OTEL_GOODPUT_RUN_ID``, else the scheduler's id of
-        the
-            job, else the job name.
+        run_id: identity of the run over its restarts; by default ``OTEL_GOODPUT_RUN_ID``, else the
+            scheduler's id of the job, else the job name.
         directory: where the journal lives: a local directory or an fsspec URL; by default ``OTEL_GOODPUT_DIR``, else
             ``./goodput``.
         exporters: outlets, such as ``["otlp", "file"]``; by default ``OTEL_GOODPUT_EXPORTERS``, else ``auto``.
@@ -133,9 +125,8 @@ class Recorder(Phases[Any]):
         self._tracer: PhaseTracer | None = None
         self._closing = threading.Lock()
         self._closed = False
-        self._given_processors, self._given_readers = tuple(span_processors), tuple(metric_readers)
         config = self.config
-        self._names: Sequence[str] = self._outlet_names()
+        names = outlet_names(config)  # before anything is opened: a wrong name leaves nothing behind
         clock = anchored()
         opened: Opened = open_journal(config, clock)
         self.run_id = opened.run_id
@@ -148,35 +139,38 @@ class Recorder(Phases[Any]):
             config.job_name, self.run_id, self.attempt, config.process_index, config.process_count, resource_attributes
         )
         self.resource = resource
-        self._outlets = self._open_outlets(opened)
+        surroundings = Surroundings(
+            job_name=config.job_name,
+            run_id=self.run_id,
+            attempt=self.attempt,
+            process_index=config.process_index,
+            directory=opened.run.path if opened.run is not None else None,
+            grace_period_s=config.grace_period_s,
+        )
+        outlets = open_outlets(names, config, surroundings)
+        self._pipelines = pipelines = Pipelines(outlets, account, span_processors, metric_readers)
         thread = JobThread()
         job = ids.job_span_context(self.run_id, self.attempt, config.process_index)
         self._processor = PhaseSpanProcessor(account, thread, job.trace_id, job.span_id)
-        exporting = [
-            _batching(ReceiptExporter(outlet.span_exporter, account, number))
-            for number, outlet in enumerate(self._outlets)
-            if outlet.span_exporter is not None
-        ]
-        self._exporting: list[BatchSpanProcessor] = exporting
         generator: ids.PrivateIdGenerator | None = None
-        self._own_provider = tracer_provider is None
+        sinks: Sequence[SpanProcessor] = pipelines.processors
         if tracer_provider is None:
             generator = ids.PrivateIdGenerator()
-            tracer_provider = TracerProvider(
-                sampler=PhaseSampler(), resource=resource, id_generator=generator, shutdown_on_exit=False
-            )
-        for each in (self._processor, *exporting, *span_processors):
+            tracer_provider = pipelines.trace_provider(resource, generator)
+            spans_resource = resource
+        else:
+            spans_resource = tracer_provider.resource
+        for each in (self._processor, *sinks):
             tracer_provider.add_span_processor(each)
-        self.tracer_provider = tracer_provider
-        sinks: Sequence[SpanProcessor] = [*exporting, *span_processors]
-        if not self._own_provider:
+        if generator is None:
             # The user's own processors take our fast spans too; the SDK has no public way to hand one over.
             sinks = [getattr(tracer_provider, "_active_span_processor", self._processor)]
+        self.tracer_provider = tracer_provider
         self._tracer = tracer = PhaseTracer(
             account,
             tracer_provider.get_tracer(SCOPE_NAME, __version__),
             sinks,
-            resource if self._own_provider else tracer_provider.resource,
+            spans_resource,
             generator,
             thread,
             self.run_id,
@@ -186,83 +180,22 @@ class Recorder(Phases[Any]):
             config.own_traces,
         )
         self._processor.hold = tracer.hold
-        self._readers: list[MetricReader] = []
-        self.meter_provider = meter_provider or self._provide_metrics(resource, metric_readers)
+        self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         if config.leads:
             meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
             record = instruments.register(meter, self.totals, lambda: tracer.overhead, self._dropped)
-            if meter_provider is not None or self._readers or metric_readers:
+            if meter_provider is not None or pipelines.measured:
                 account.on_steps, account.on_phases = record.steps, record.phases
         book = opened.restored.book.successor(self.attempt)
         self._owed: list[ReadableSpan] = []
-        if opened.run is not None and exporting:
+        if opened.run is not None and pipelines.batchers:
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
         self._keeper.start()
-        deadline.reserve(
-            len(exporting) + len(self._readers) + len(self._given_processors) + len(self._given_readers) + 2
-        )
+        deadline.reserve(len(pipelines.closers()) + 2)  # the journal and its upload
         atexit.register(self.shutdown)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._silence)
-
-    # --- building -----------------------------------------------------------------------------------------------------
-
-    def _open_outlets(self, opened: Opened) -> list[Outlet]:
-        config = self.config
-        if not config.exports_spans() and not config.leads:
-            return []
-        directory = opened.run.path if opened.run is not None else None
-        surroundings = Surroundings(
-            job_name=config.job_name,
-            run_id=self.run_id,
-            attempt=self.attempt,
-            process_index=config.process_index,
-            directory=directory,
-            grace_period_s=config.grace_period_s,
-        )
-        outlets = []
-        for name in self._names:
-            try:
-                outlet = open_outlet(name, surroundings)
-            except OutletUnavailable as error:
-                logger.warning("%s", error)
-                continue
-            if not config.exports_spans():
-                outlet = outlet._replace(span_exporter=None)
-            if not config.leads:
-                outlet = outlet._replace(metric_exporter=None)
-            outlets.append(outlet)
-        return outlets
-
-    def _outlet_names(self) -> tuple[str, ...]:
-        # Before anything is opened: a wrong name leaves nothing behind.
-        directory = Path(self.config.directory)
-        setting = self.config.settings[OTEL_GOODPUT_EXPORTERS.name]
-        try:
-            return resolve(self.config.exporters, os.environ, directory=directory)
-        except ConfigurationError as error:
-            if setting.source == "configure()":
-                raise
-            logger.warning("%s=%r is ignored, 'auto' is used: %s", OTEL_GOODPUT_EXPORTERS.name, setting.value, error)
-            return resolve(("auto",), os.environ, directory=directory)
-
-    def _provide_metrics(self, resource: Resource, more: Sequence[MetricReader]) -> MeterProvider:
-        for outlet in self._outlets:
-            if outlet.metric_exporter is not None:
-                self._readers.append(_reading(outlet.metric_exporter, outlet.interval_ms))
-        views = []
-        if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
-            views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
-        # Figures observed once an interval are no one span's: an exemplar would name whichever is open just then.
-        exemplars = None if os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER") else AlwaysOffExemplarFilter()
-        return MeterProvider(
-            [*self._readers, *more],
-            resource=resource,
-            exemplar_filter=exemplars,
-            shutdown_on_exit=False,
-            views=views,
-        )
 
     @property
     def tracer(self) -> PhaseTracer | None:
@@ -291,32 +224,14 @@ class Recorder(Phases[Any]):
     def _pay(self, most: int) -> None:
         """Hand spans that dead attempts owe to the exporters, no more at once than their queues have room for."""
         owed, self._owed = self._owed[:most], self._owed[most:]
-        for span in owed:
-            for sink in self._exporting:
-                sink.on_end(span)
+        self._pipelines.hand_over(owed)
 
     def _dropped(self) -> dict[str, int]:
-        lost: dict[str, int] = {"journal": self._account.journal.dropped + self._account.ledger.late}
-        for outlet in self._outlets:
-            for signal, count in dropped_items(outlet).items():
-                lost[signal] = lost.get(signal, 0) + count
-        return lost
+        return {"journal": self._account.journal.dropped + self._account.ledger.late, **self._pipelines.dropped()}
 
     def totals(self) -> Totals:
         """The account now, as integers of ns."""
-        return self._complete(self._account.totals())
-
-    def _complete(self, totals: Totals) -> Totals:
-        config = self.config
-        if config.ideal_step_time_s is not None:
-            totals = replace(totals, ideal_step_time=config.ideal_step_time_s * 1e9)
-        if config.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
-            waited = max(0, totals.started_at - config.submitted_at)
-            totals = replace(totals, scheduling=totals.run.elapsed / (totals.run.elapsed + waited))
-        if config.flops_per_step and config.peak_flops and totals.run.productive:
-            achieved = config.flops_per_step * totals.kept / (totals.run.productive / 1e9)
-            totals = replace(totals, program=achieved / config.peak_flops)
-        return totals
+        return productivity.complete(self._account.totals(), self.config)
 
     def report(self) -> Report:
         """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
@@ -329,13 +244,7 @@ class Recorder(Phases[Any]):
         """
         seconds = self.config.grace_period_s if timeout is None else timeout
         self._keeper.tick()
-        closers: list[tuple[str, deadline.Closer]] = [
-            (f"spans {at}", each.force_flush) for at, each in enumerate(self._exporting)
-        ]
-        closers += [(f"metrics {at}", _flusher(reader)) for at, reader in enumerate(self._readers)]
-        closers += [(f"processor {at}", each.force_flush) for at, each in enumerate(self._given_processors)]
-        closers += [(f"reader {at}", _flusher(reader)) for at, reader in enumerate(self._given_readers)]
-        return not deadline.close_all(closers, seconds)
+        return not deadline.close_all(self._pipelines.flushers(), seconds)
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop: end and mark what is open, export, write the journal. One deadline over everything, in seconds.
@@ -360,10 +269,7 @@ class Recorder(Phases[Any]):
         except Exception as error:
             contain("shutdown", error)
         closers: list[tuple[str, deadline.Closer]] = [("journal", lambda _: self._keeper.stop())]
-        closers += [(f"spans {at}", _closer(each)) for at, each in enumerate(self._exporting)]
-        closers += [(f"metrics {at}", _reader_closer(reader)) for at, reader in enumerate(self._readers)]
-        closers += [(f"processor {at}", _closer(each)) for at, each in enumerate(self._given_processors)]
-        closers += [(f"reader {at}", _reader_closer(reader)) for at, reader in enumerate(self._given_readers)]
+        closers += self._pipelines.closers()
         until = time.monotonic() + seconds
         unfinished = deadline.close_all(closers, seconds)
         if unfinished:
@@ -394,31 +300,3 @@ class Recorder(Phases[Any]):
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
-
-
-def _batching(exporter: SpanExporter) -> BatchSpanProcessor:
-    try:
-        return BatchSpanProcessor(exporter)
-    except ValueError as error:
-        report_once("environment OTEL_BSP", "an OTEL_BSP_* variable is wrong, the defaults are used: %s", error)
-        return BatchSpanProcessor(exporter, 2048, 5_000, 512, 30_000)
-
-
-def _reading(exporter: MetricExporter, interval_ms: float | None) -> PeriodicExportingMetricReader:
-    try:
-        return PeriodicExportingMetricReader(exporter, export_interval_millis=interval_ms)
-    except ValueError as error:
-        report_once("environment OTEL_METRIC_EXPORT", "an OTEL_METRIC_EXPORT_* variable is wrong: %s", error)
-        return PeriodicExportingMetricReader(exporter, interval_ms or 60_000, 30_000)
-
-
-def _closer(each: SpanProcessor) -> Callable[[int], None]:
-    return lambda _: each.shutdown()
-
-
-def _flusher(reader: MetricReader) -> Callable[[int], object]:
-    return lambda milliseconds: reader.force_flush(milliseconds)
-
-
-def _reader_closer(reader: MetricReader) -> Callable[[int], None]:
-    return lambda milliseconds: reader.shutdown(milliseconds)

@@ -6,11 +6,9 @@ identity, parent, attributes, the span to export, is made when somebody asks for
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
@@ -23,6 +21,7 @@ from opentelemetry.util import types
 from otel_goodput.account import EndedPhase
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import STEP
+from otel_goodput.decorators import F, decorate
 from otel_goodput.guard import contain
 from otel_goodput.ids import SAMPLED, UNSAMPLED
 from otel_goodput.records import EXPORT, INTERRUPTED
@@ -39,8 +38,6 @@ from otel_goodput.semconv import (
 
 if TYPE_CHECKING:
     from otel_goodput.tracer import PhaseTracer
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 # Of the fast spans those whose random id has none of these bits are timed, to estimate what we take of the thread.
 TIMED: Final = 63
@@ -59,41 +56,6 @@ def error_name(error: type[BaseException] | BaseException) -> str:
     """`error.type` as the semantic conventions have it: the qualified name of the exception's class."""
     kind = error if isinstance(error, type) else type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def decorate(again: Callable[[], Any], function: F) -> F:
-    """`function` with a context manager from `again` around each call; coroutines and generators too."""
-    wrapped: Any
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with again():
-                return await function(*args, **kwargs)
-
-    elif inspect.isasyncgenfunction(function):
-
-        @functools.wraps(function)
-        async def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with again():
-                async for item in function(*args, **kwargs):
-                    yield item
-
-    elif inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with again():
-                return (yield from function(*args, **kwargs))
-
-    else:
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with again():
-                return function(*args, **kwargs)
-
-    return cast(F, wrapped)
 
 
 class PhaseReadableSpan(ReadableSpan):

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_goodput
-from otel_goodput.phases import PhaseContext
+from otel_goodput.contexts import PhaseContext
 from otel_goodput.runtime import Recorder
 
 

@@ -1,0 +1,216 @@
+"""What a phase is while it is open: a context manager that starts a span and ends it, or a decorator that does so at
+every call.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+from opentelemetry import context as context_api
+from opentelemetry import trace as trace_api
+from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput.decorators import F, decorate
+from otel_goodput.errors import PhaseError
+from otel_goodput.guard import contain, refuse
+from otel_goodput.semconv import (
+    ELASTIC_WAITS,
+    ERROR_TYPE,
+    GOODPUT_BLOCKING,
+    GOODPUT_CUSTOM_NAME,
+    GOODPUT_ELASTIC_KIND,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    REASONS,
+    Phase,
+    Reason,
+)
+from otel_goodput.spans import FastSpan, error_name
+from otel_goodput.tracer import PhaseTracer
+
+Find = Callable[[], "PhaseTracer | None"]
+
+
+def checked_step(step: SupportsIndex | None, phase: str) -> int:
+    """`step` as an int from 0.
+
+    Raises:
+        PhaseError: it is none.
+    """
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise PhaseError(phase, f"{phase}() needs a step number, an int from 0, not {step!r}") from None
+    if number < 0:
+        raise PhaseError(phase, f"{phase}() needs a step number from 0, not {number}")
+    return number
+
+
+def checked_times(phase: str, *times: object) -> None:
+    """Raises:
+    PhaseError: one of `times` is neither None nor an integer of ns.
+    """
+    for time in times:
+        if time is not None and not isinstance(time, int):
+            raise PhaseError(phase, f"{phase}() takes times as integers of ns since the epoch, not {time!r}")
+
+
+class PhaseContext:
+    """One phase: ``with phase as span:``, or a decorator that opens a new one at every call.
+
+    Finds its tracer when it is entered, so that decorators may be applied before ``configure()``.
+    """
+
+    __slots__ = ("_arguments", "_find", "_phase", "_span", "_token")
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        self._find = find
+        self._phase = phase
+        self._arguments = arguments
+        self._span: trace_api.Span | None = None
+        self._token: Any = None
+
+    def __enter__(self) -> Any:
+        begin = perf_counter_ns()
+        tracer = None
+        try:
+            tracer = self._find()
+            if tracer is not None:
+                checked_times(self._phase, self._arguments.get("start_time"), self._arguments.get("end_time"))
+                self._span = span = self._begin(tracer)
+                self._token = context_api.attach(trace_api.set_span_in_context(span))
+                return self._yielded(tracer, span)
+        except PhaseError as error:
+            refuse(error)
+        except Exception as error:
+            contain("phase start", error)
+        finally:
+            if tracer is not None:
+                tracer.overhead += perf_counter_ns() - begin
+        return self._yielded(None, INVALID_SPAN)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        span, self._span = self._span, None
+        token, self._token = self._token, None
+        if span is None:
+            return
+        begin = perf_counter_ns()
+        tracer = None
+        try:
+            tracer = self._find()
+            if kind is not None and error is not None and not _clean_exit(error):
+                if isinstance(error, Exception):
+                    span.record_exception(error)
+                span.set_attribute(ERROR_TYPE, error_name(kind))
+                span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
+            if not span.is_recording():
+                pass  # shut down meanwhile, which ended it
+            elif tracer is not None:
+                self._finish(tracer, error)
+                span.end(self._end_time(tracer, span))
+            else:
+                span.end()
+        except Exception as trouble:
+            contain("phase end", trouble)
+        finally:
+            if token is not None:
+                context_api.detach(token)
+            if tracer is not None:
+                tracer.overhead += perf_counter_ns() - begin
+
+    def _begin(self, tracer: PhaseTracer) -> trace_api.Span:
+        """Start the span."""
+        arguments = self._arguments
+        phase = name = self._phase
+        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
+        if phase == Phase.CUSTOM:
+            name = str(arguments["name"]).strip()
+            if not name:
+                raise PhaseError(phase, "custom(name) needs a name")
+            attributes[GOODPUT_CUSTOM_NAME] = name
+        elif phase == Phase.ELASTIC_WAIT:
+            if arguments["name"] not in ELASTIC_WAITS:
+                raise PhaseError(
+                    phase, f"elastic_wait() takes one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}"
+                )
+            attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
+        if arguments.get("step") is not None:
+            attributes[GOODPUT_STEP] = checked_step(arguments["step"], phase)
+        blocking = arguments.get("blocking")
+        if blocking is not None or not tracer.blocks(None):
+            # Which thread it was does not show in a trace.
+            attributes[GOODPUT_BLOCKING] = bool(blocking)
+        return tracer.start_span(name, attributes, arguments.get("start_time"))
+
+    def _yielded(self, tracer: PhaseTracer | None, span: trace_api.Span) -> Any:
+        """What the ``with`` statement yields."""
+        return span
+
+    def _finish(self, tracer: PhaseTracer, error: BaseException | None) -> None:
+        """The span is about to end."""
+
+    def _end_time(self, tracer: PhaseTracer, span: trace_api.Span) -> int:
+        end: int | None = self._arguments.get("end_time")
+        if end is None:
+            return tracer.clock()
+        start: int | None = getattr(span, "start_time", None)
+        return tracer.check_end(start, end) if start is not None and end < start else end
+
+    def __call__(self, function: F) -> F:
+        return decorate(lambda: type(self)(self._find, self._phase, **self._arguments), function)
+
+
+def _clean_exit(error: BaseException) -> bool:
+    """Leaving by ``sys.exit(0)``, or because a generator was closed, is no failure."""
+    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
+
+
+class JobContext(PhaseContext):
+    """The whole of an attempt."""
+
+    __slots__ = ()
+
+    def _begin(self, tracer: PhaseTracer) -> trace_api.Span:
+        return tracer.start_job({GOODPUT_PHASE: Phase.JOB}, self._arguments.get("start_time"))
+
+    def _finish(self, tracer: PhaseTracer, error: BaseException | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            tracer.account.notice(REASONS.index(Reason.SIGNAL), tracer.clock())
+
+
+class FastContext(PhaseContext):
+    """A step or a data load asked for before ``configure()``, or used wrongly."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Any:
+        tracer = self._find()
+        if tracer is None:
+            return INVALID_SPAN
+        arguments = self._arguments
+        times = (arguments.get("start_time"), arguments.get("end_time"), arguments.get("blocking"))
+        try:
+            checked_times(self._phase, *times[:2])
+            if self._phase == Phase.STEP:
+                span = tracer.step(checked_step(arguments["step"], self._phase), *times)
+            else:
+                span = tracer.load(*times)
+        except PhaseError as error:
+            refuse(error)
+            return INVALID_SPAN
+        self._span = span
+        return span.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        span, self._span = self._span, None
+        if isinstance(span, FastSpan):
+            span.__exit__(kind, error, traceback)

@@ -1,0 +1,45 @@
+"""Context managers as decorators: of functions, coroutines and generators."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def decorate(again: Callable[[], Any], function: F) -> F:
+    """`function` with a context manager from `again` around each call; coroutines and generators too."""
+    wrapped: Any
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return await function(*args, **kwargs)
+
+    elif inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                async for item in function(*args, **kwargs):
+                    yield item
+
+    elif inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return (yield from function(*args, **kwargs))
+
+    else:
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return function(*args, **kwargs)
+
+    return cast(F, wrapped)

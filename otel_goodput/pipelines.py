@@ -1,0 +1,179 @@
+"""What stands between a recorder and its outlets: batching processors, periodic readers, and providers of our own.
+
+The only file that builds them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+from otel_goodput.account import Account
+from otel_goodput.config import Config
+from otel_goodput.deadline import Closer
+from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
+from otel_goodput.guard import report_once
+from otel_goodput.receipts import ReceiptExporter
+from otel_goodput.sampling import PhaseSampler
+
+logger = logging.getLogger("otel_goodput")
+
+
+def outlet_names(config: Config) -> tuple[str, ...]:
+    """The outlets that are asked for.
+
+    Raises:
+        ConfigurationError: ``configure()`` names one that nobody knows. (A variable that does only warns.)
+    """
+    directory = Path(config.directory)
+    setting = config.settings[OTEL_GOODPUT_EXPORTERS.name]
+    try:
+        return resolve(config.exporters, os.environ, directory=directory)
+    except ConfigurationError as error:
+        if setting.source == "configure()":
+            raise
+        logger.warning("%s=%r is ignored, 'auto' is used: %s", OTEL_GOODPUT_EXPORTERS.name, setting.value, error)
+        return resolve(("auto",), os.environ, directory=directory)
+
+
+def open_outlets(names: Iterable[str], config: Config, surroundings: Surroundings) -> list[Outlet]:
+    """Those of the outlets that can be opened and that this process exports through; of the others it is said why."""
+    outlets: list[Outlet] = []
+    if not config.exports_spans() and not config.leads:
+        return outlets
+    for name in names:
+        try:
+            outlet = open_outlet(name, surroundings)
+        except OutletUnavailable as error:
+            logger.warning("%s", error)
+            continue
+        if not config.exports_spans():
+            outlet = outlet._replace(span_exporter=None)
+        if not config.leads:
+            outlet = outlet._replace(metric_exporter=None)
+        outlets.append(outlet)
+    return outlets
+
+
+class Pipelines:
+    """The outlets of one recorder and what feeds them.
+
+    Args:
+        outlets: opened.
+        account: is told which spans have left.
+        processors, readers: of the user's own, flushed and closed along with ours.
+
+    Attributes:
+        batchers: one for each outlet that takes spans.
+        readers: one for each outlet that takes metrics.
+    """
+
+    def __init__(
+        self,
+        outlets: Sequence[Outlet],
+        account: Account,
+        processors: Sequence[SpanProcessor],
+        readers: Sequence[MetricReader],
+    ) -> None:
+        self._outlets = outlets
+        self._given_processors, self._given_readers = tuple(processors), tuple(readers)
+        self.batchers = [
+            _batching(ReceiptExporter(outlet.span_exporter, account, number))
+            for number, outlet in enumerate(outlets)
+            if outlet.span_exporter is not None
+        ]
+        self.readers: list[MetricReader] = []
+
+    @property
+    def processors(self) -> list[SpanProcessor]:
+        """All that take finished spans."""
+        return [*self.batchers, *self._given_processors]
+
+    def trace_provider(self, resource: Resource, generator: IdGenerator) -> TracerProvider:
+        return TracerProvider(sampler=PhaseSampler(), resource=resource, id_generator=generator, shutdown_on_exit=False)
+
+    def meter_provider(self, resource: Resource) -> MeterProvider:
+        """A provider with a reader for each outlet that takes metrics."""
+        self.readers += [
+            _reading(outlet.metric_exporter, outlet.interval_ms)
+            for outlet in self._outlets
+            if outlet.metric_exporter is not None
+        ]
+        views = []
+        if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
+            views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
+        # Figures observed once an interval are no one span's: an exemplar would name whichever is open just then.
+        exemplars = None if os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER") else AlwaysOffExemplarFilter()
+        return MeterProvider(
+            [*self.readers, *self._given_readers],
+            resource=resource,
+            exemplar_filter=exemplars,
+            shutdown_on_exit=False,
+            views=views,
+        )
+
+    @property
+    def measured(self) -> bool:
+        """Whether anybody reads metrics from our provider."""
+        return bool(self.readers or self._given_readers)
+
+    def hand_over(self, spans: Iterable[ReadableSpan]) -> None:
+        """Export spans that no provider of this process has made."""
+        for span in spans:
+            for batcher in self.batchers:
+                batcher.on_end(span)
+
+    def dropped(self) -> dict[str, int]:
+        """Items by signal that the outlets failed to export so far."""
+        lost: dict[str, int] = {}
+        for outlet in self._outlets:
+            for signal, count in dropped_items(outlet).items():
+                lost[signal] = lost.get(signal, 0) + count
+        return lost
+
+    def flushers(self) -> list[tuple[str, Closer]]:
+        return self._each(lambda processor: processor.force_flush, lambda reader: reader.force_flush)
+
+    def closers(self) -> list[tuple[str, Closer]]:
+        return self._each(
+            lambda processor: lambda _: processor.shutdown(),
+            lambda reader: lambda milliseconds: reader.shutdown(milliseconds),
+        )
+
+    def _each(
+        self, of_processor: Callable[[SpanProcessor], Closer], of_reader: Callable[[MetricReader], Closer]
+    ) -> list[tuple[str, Closer]]:
+        named: list[tuple[str, Closer]] = []
+        for kind, processors in (("spans", self.batchers), ("processor", self._given_processors)):
+            named += [(f"{kind} {at}", of_processor(each)) for at, each in enumerate(processors)]
+        for kind, readers in (("metrics", self.readers), ("reader", self._given_readers)):
+            named += [(f"{kind} {at}", of_reader(each)) for at, each in enumerate(readers)]
+        return named
+
+
+def _batching(exporter: SpanExporter) -> BatchSpanProcessor:
+    try:
+        return BatchSpanProcessor(exporter)
+    except ValueError as error:
+        report_once("environment OTEL_BSP", "an OTEL_BSP_* variable is wrong, the defaults are used: %s", error)
+        return BatchSpanProcessor(exporter, 2048, 5_000, 512, 30_000)
+
+
+def _reading(exporter: MetricExporter, interval_ms: float | None) -> PeriodicExportingMetricReader:
+    try:
+        return PeriodicExportingMetricReader(exporter, export_interval_millis=interval_ms)
+    except ValueError as error:
+        report_once("environment OTEL_METRIC_EXPORT", "an OTEL_METRIC_EXPORT_* variable is wrong: %s", error)
+        return PeriodicExportingMetricReader(exporter, interval_ms or 60_000, 30_000)
