@@ -84,7 +84,7 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
         times[IN_FLIGHT if cursor.alive else WASTED] += execution.visible
     for stretch, excess in startups:
         _transfer(times, stretch, excess - leading(stretch.pieces, excess, EXCLUDED))
-    slices = [whole - part for whole, part in zip(cursor.slice_time, hidden.slices, strict=True)]
+    slices = [whole - part for whole, part in zip(cursor.slices.time, hidden.slices, strict=True)]
     return partition(times, cursor.names, _top(cursor), slices)
 
 

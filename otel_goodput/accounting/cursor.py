@@ -16,9 +16,10 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.course import Course
 from otel_goodput.accounting.events import ATTEMPT, END, FAILED, START, Event
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.lenses import EXCLUDED, Lens
+from otel_goodput.accounting.lenses import Edge, Lens, Shutter
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import SIMPLE, STEP
+from otel_goodput.accounting.slices import Slices, shares_of
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, REASONS, Reason
 
 NEVER: Final = 1 << 62
@@ -42,7 +43,7 @@ class Cursor:
         course: fates of the steps.
     """
 
-    def __init__(self, spans: Sequence[int] = (), edges: Sequence[tuple[int, int, bool]] = (), lenses: int = 1) -> None:
+    def __init__(self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), lenses: int = 1) -> None:
         self.begin: int | None = None
         self.now = 0
         self.alive = False
@@ -51,10 +52,7 @@ class Cursor:
         self.spans = tuple(spans)
         self.lenses = [Lens(1 << index) for index in range(lenses)]
         self.course = Course(self.lenses)
-        self.edges = edges
-        self.next_edge = 0
-        self.excluded = 0  # exclusions open
-        self.opened = 0  # mask of lenses open, exclusions aside
+        self.shutter = Shutter(edges)
         self.totals = [0] * rules.FIXED
         self.names: list[str] = []
         self.name_index: dict[str, int] = {}
@@ -62,17 +60,12 @@ class Cursor:
         self.skewed = False
         self.recompilations = 0
         self.overlapped = 0  # ns of non-blocking data loading
-        self.slices: tuple[float, float] | None = None  # shares of slices stepping and available
-        self.slices_between: list[
-            tuple[int, tuple[float, float]]
-        ] = []  # told since the last life ended, with their times
-        self.slice_time = [0.0, 0.0, 0.0]  # ns known, stepping, available
+        self.slices = Slices()
         # What is open, by key; in dictionaries the latest started is the last.
         self.job: int | None = None
         self.blockers: dict[int, int] = {}  # -> category
         self.elastic: dict[int, tuple[int, int]] = {}  # -> rank, category
         self.loads: set[int] = set()  # non-blocking data loads
-        self.exclusions: set[int] = set()
         self.hosts: list[Execution] = []  # executions whose phase is open, latest last
         self.device: deque[Execution] = deque()
         self._owner: int | Execution = NOBODY
@@ -92,17 +85,8 @@ class Cursor:
         twin.__dict__.update(self.__dict__)
         twin.lenses = [lens.clone() for lens in self.lenses]
         twin.course = self.course.clone(twin.lenses, self.rolling.clone() if self.rolling else None)
-        for name in (
-            "totals",
-            "names",
-            "slices_between",
-            "name_index",
-            "slice_time",
-            "blockers",
-            "elastic",
-            "loads",
-            "exclusions",
-        ):
+        twin.shutter, twin.slices = self.shutter.clone(), self.slices.clone()
+        for name in ("totals", "names", "name_index", "blockers", "elastic", "loads"):
             setattr(twin, name, getattr(self, name).copy())
         running = twin.course.running
         twin.hosts = [running[execution.key] for execution in self.hosts]
@@ -134,12 +118,11 @@ class Cursor:
         """What moves with time beside the owner's account: lenses, slices, overlapped loading, pieces."""
         owner = self._owner
         self.overlapped += len(self.loads) * spent
-        mask = EXCLUDED if self.excluded else self.opened
+        mask = self.shutter.mask
         execution = owner if isinstance(owner, Execution) else None
         if execution is not None and execution.pieces is not None:
             execution.pieces.append((spent, mask))
-        if self.slices is not None:
-            self._weigh(self.slice_time, spent)
+        self.slices.weigh(self.slices.time, spent)
         for lens in self.lenses if mask else ():
             if not lens.bit & mask:
                 continue
@@ -148,13 +131,7 @@ class Cursor:
                 execution.share(lens.bit, spent)
             elif isinstance(owner, int):
                 lens.totals[owner] = lens.totals.get(owner, 0) + spent
-            if self.slices is not None:
-                self._weigh(lens.slices, spent)
-
-    def _weigh(self, into: list[float], spent: int) -> None:
-        if self.slices is not None:
-            for at, share in enumerate((1.0, *self.slices)):
-                into[at] += share * spent
+            self.slices.weigh(lens.slices, spent)
 
     def _fire(self, time: int) -> None:
         """Stop at everything that is due up to `time` by itself: device ends, edges of lenses and of buckets."""
@@ -165,21 +142,10 @@ class Cursor:
             while self.device and self.device[0].device_end is not None and self.device[0].device_end <= due:
                 self._leave_device()
             if self.alive:
-                while self.next_edge < len(self.edges) and self.edges[self.next_edge][0] <= due:
-                    self._pass_edge()
+                self.shutter.move(due)
                 if self.rolling is not None and self.rolling.boundary <= due:
                     self._close_bucket(time)
             self.choose()
-
-    def _pass_edge(self) -> None:
-        _, lens, opens = self.edges[self.next_edge]
-        self.next_edge += 1
-        if lens == 0:
-            self.excluded = max(0, self.excluded + (1 if opens else -1))
-        elif opens:
-            self.opened |= 1 << lens
-        else:
-            self.opened &= ~(1 << lens)
 
     def _close_bucket(self, time: int) -> None:
         """A bucket of the rolling windows ends; skip those in which nothing but the passing of time happens."""
@@ -200,8 +166,9 @@ class Cursor:
         due = NEVER
         if self.device and self.device[0].device_end is not None:
             due = self.device[0].device_end
-        if self.alive and self.next_edge < len(self.edges):
-            due = min(due, self.edges[self.next_edge][0])
+        edge = self.shutter.due
+        if edge is not None and self.alive:
+            due = min(due, edge)
         return due
 
     def change_spans(self, spans: Sequence[int]) -> None:
@@ -222,7 +189,7 @@ class Cursor:
 
     def choose(self) -> None:
         """Who owns time from now on (rule R3), when to stop next, and what else moves with time."""
-        self._calm = not (self.loads or self.excluded or self.opened or self.slices is not None)
+        self._calm = not (self.loads or self.shutter.mask or self.slices.shares is not None)
         self._direct = self.alive and not self.elastic and not self.device
         if self._direct:
             self._choose_directly()
@@ -235,7 +202,7 @@ class Cursor:
                 self._owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]
             else:
                 self._owner = self.device[0]
-        due = self._next_due() if self.device or self.edges else NEVER
+        due = self._next_due()
         rolling = self.course.rolling
         if rolling is not None and self.alive and rolling.boundary < due:
             due = rolling.boundary
@@ -299,11 +266,11 @@ class Cursor:
                 self._choose_directly()
                 return
         elif kind == ev.SLICES:
-            shares = (step / arg, key / arg) if arg > 0 else (0.0, 0.0)
+            shares = shares_of(step, key, arg)
             if self.alive or self.begin is None:
-                self.slices = shares
+                self.slices.shares = shares
             else:
-                self.slices_between.append((time, shares))
+                self.slices.between.append((time, shares))
         elif kind == ev.NOTICE:
             self.notice = REASONS[phase]
         elif kind == ev.DURABLE:
@@ -323,8 +290,7 @@ class Cursor:
         self.job = None
         for opened in (self.blockers, self.elastic, self.loads, self.hosts, self.device):
             opened.clear()
-        self.excluded -= len(self.exclusions)
-        self.exclusions.clear()
+        self.shutter.forget()
         self.choose()
 
     def _start_job(self, time: int, key: int) -> None:
@@ -354,11 +320,11 @@ class Cursor:
         self.elastic, self.loads = {0: (rules.REINITIALIZING, rules.RECOVERY)}, set()
         self.alive = True
         self.choose()
-        for told, shares in self.slices_between:
+        between, self.slices.between = self.slices.between, []
+        for told, shares in between:
             self.advance(min(told, time))
-            self.slices = shares
+            self.slices.shares = shares
             self.choose()
-        self.slices_between = []
         self.advance(time)
         self.elastic, self.loads = held
 
@@ -370,9 +336,7 @@ class Cursor:
             self._start_job(time, key)
             return
         if phase == rules.EXCLUSION:
-            if key not in self.exclusions:
-                self.exclusions.add(key)
-                self.excluded += 1
+            self.shutter.exclude(key)
             return
         if phase == rules.COMPILE:
             self.recompilations += self.course.life.compile(name)
@@ -408,9 +372,8 @@ class Cursor:
             self.choose()
         elif self.elastic.pop(key, None) is not None:
             self.choose()
-        elif key in self.exclusions:
-            self.exclusions.remove(key)
-            self.excluded -= 1
+        elif key in self.shutter.exclusions:
+            self.shutter.include(key)
             self.choose()
         elif key == self.job and self.alive:
             self.job = None

@@ -6,9 +6,12 @@ answer. A lens is open or shut at any moment; what happens while it is open is c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 EXCLUDED: Final = 1  # bit of the lens through which exclusions are seen; while it is open no other is
+
+Edge = tuple[int, int, bool]
 
 
 class Lens:
@@ -79,6 +82,77 @@ class Lens:
         lens.elapsed, totals, kept, lens.kept_total, lens.wasted, lens.slices = state[1:]
         lens.totals, lens.kept = dict(totals), dict(kept)
         return lens
+
+
+class Shutter:
+    """Which lenses are open.
+
+    Args:
+        edges: (time ns, lens index, opens?) known beforehand, rising; lens 0 excludes.
+    """
+
+    __slots__ = ("_edges", "_excluded", "_next", "_opened", "exclusions")
+
+    def __init__(self, edges: Sequence[Edge] = ()) -> None:
+        self._edges = edges
+        self._next = 0
+        self._excluded = 0  # exclusions open
+        self._opened = 0  # mask of lenses open, exclusions aside
+        self.exclusions: set[int] = set()  # those open by their phase, by its key
+
+    def clone(self) -> Shutter:
+        twin = Shutter.__new__(Shutter)
+        twin._edges, twin._next = self._edges, self._next
+        twin._excluded, twin._opened, twin.exclusions = self._excluded, self._opened, self.exclusions.copy()
+        return twin
+
+    @property
+    def mask(self) -> int:
+        """Bits of the open lenses."""
+        return EXCLUDED if self._excluded else self._opened
+
+    @property
+    def due(self) -> int | None:
+        """Time of the next edge known beforehand, ns."""
+        return self._edges[self._next][0] if self._next < len(self._edges) else None
+
+    def move(self, time: int) -> None:
+        """Pass the edges up to `time` (ns)."""
+        while self._next < len(self._edges) and self._edges[self._next][0] <= time:
+            _, lens, opens = self._edges[self._next]
+            self._next += 1
+            if lens == 0:
+                self._excluded = max(0, self._excluded + (1 if opens else -1))
+            elif opens:
+                self._opened |= 1 << lens
+            else:
+                self._opened &= ~(1 << lens)
+
+    def exclude(self, key: int) -> None:
+        """The exclusion `key` begins."""
+        if key not in self.exclusions:
+            self.exclusions.add(key)
+            self._excluded += 1
+
+    def include(self, key: int) -> None:
+        """The exclusion `key` ends."""
+        self.exclusions.remove(key)
+        self._excluded -= 1
+
+    def forget(self) -> None:
+        """Whatever exclusions were open died with their process."""
+        self._excluded -= len(self.exclusions)
+        self.exclusions.clear()
+
+    def to_state(self) -> list[Any]:
+        return [self._next, self._excluded, self._opened, list(self.exclusions)]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Shutter:
+        shutter = cls()
+        shutter._next, shutter._excluded, shutter._opened, exclusions = state
+        shutter.exclusions = set(exclusions)
+        return shutter
 
 
 def leading(pieces: list[tuple[int, int]], duration: int, bit: int) -> int:

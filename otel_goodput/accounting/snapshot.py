@@ -14,9 +14,10 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.lenses import Lens
+from otel_goodput.accounting.lenses import Lens, Shutter
 from otel_goodput.accounting.progress import Blob, Progress
 from otel_goodput.accounting.rolling import Rolling
+from otel_goodput.accounting.slices import Slices
 from otel_goodput.accounting.stretches import Life, Stretch
 
 FORMAT: Final = 2
@@ -30,18 +31,12 @@ _CURSOR: Final = (
     "ended",
     "clean",
     "spans",
-    "next_edge",
-    "excluded",
-    "opened",
     "totals",
     "names",
     "notice",
     "skewed",
     "recompilations",
     "overlapped",
-    "slices",
-    "slice_time",
-    "slices_between",
     "job",
 )
 _COURSE: Final = (
@@ -82,7 +77,8 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "blockers": list(cursor.blockers.items()),
         "elastic": list(cursor.elastic.items()),
         "loads": list(cursor.loads),
-        "exclusions": list(cursor.exclusions),
+        "shutter": cursor.shutter.to_state(),
+        "slices": cursor.slices.to_state(),
         "running": [[stretch_at[id(execution.stretch)], execution.to_state()] for execution in course.running.values()],
         "hosts": [execution.key for execution in cursor.hosts],
         "device": [execution.key for execution in cursor.device],
@@ -109,8 +105,8 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     for name in _COURSE:
         setattr(course, name, head["course"][name])
     cursor.spans = tuple(cursor.spans)
-    cursor.slices = None if cursor.slices is None else (cursor.slices[0], cursor.slices[1])
-    cursor.slices_between = [(time, (shares[0], shares[1])) for time, shares in cursor.slices_between]
+    cursor.slices = Slices.from_state(head["slices"])
+    cursor.shutter = Shutter.from_state(head["shutter"])
     cursor.name_index = {name: at for at, name in enumerate(cursor.names, rules.FIXED)}
     cursor.lenses = course.lenses = [Lens.from_state(state) for state in head["lenses"]]
     course.rolling = Rolling.from_state(head["rolling"]) if head["rolling"] else None
@@ -122,7 +118,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     course.saves = dict(head["saves"])
     cursor.blockers = dict(head["blockers"])
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["elastic"]}
-    cursor.loads, cursor.exclusions = set(head["loads"]), set(head["exclusions"])
+    cursor.loads = set(head["loads"])
     for at, state in head["running"]:
         execution = Execution.from_state(state, course.stretches[at])
         course.running[execution.key] = execution
