@@ -105,7 +105,7 @@ class PhaseContext:
         tracer = None
         try:
             tracer = self._find()
-            if kind is not None and error is not None and not _clean_exit(error):
+            if kind is not None and error is not None and not clean_exit(error):
                 if isinstance(error, Exception):
                     span.record_exception(error)
                 span.set_attribute(ERROR_TYPE, error_name(kind))
@@ -113,7 +113,7 @@ class PhaseContext:
             if not span.is_recording():
                 pass  # shut down meanwhile, which ended it
             elif tracer is not None:
-                self._finish(tracer, error)
+                self._finish(tracer, span, error)
                 span.end(self._end_time(tracer, span))
             else:
                 span.end()
@@ -153,7 +153,7 @@ class PhaseContext:
         """What the ``with`` statement yields."""
         return span
 
-    def _finish(self, tracer: PhaseTracer, error: BaseException | None) -> None:
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         """The span is about to end."""
 
     def _end_time(self, tracer: PhaseTracer, span: trace_api.Span) -> int:
@@ -167,7 +167,7 @@ class PhaseContext:
         return decorate(lambda: type(self)(self._find, self._phase, **self._arguments), function)
 
 
-def _clean_exit(error: BaseException) -> bool:
+def clean_exit(error: BaseException) -> bool:
     """Leaving by ``sys.exit(0)``, or because a generator was closed, is no failure."""
     return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
 
@@ -180,7 +180,7 @@ class JobContext(PhaseContext):
     def _begin(self, tracer: PhaseTracer) -> trace_api.Span:
         return tracer.start_job({GOODPUT_PHASE: Phase.JOB}, self._arguments.get("start_time"))
 
-    def _finish(self, tracer: PhaseTracer, error: BaseException | None) -> None:
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         if isinstance(error, KeyboardInterrupt):
             tracer.account.notice(REASONS.index(Reason.SIGNAL), tracer.clock())
 

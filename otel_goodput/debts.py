@@ -11,10 +11,12 @@ from opentelemetry.util import types
 from otel_goodput import ids, records
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
+from otel_goodput.resources.process import instance_id
 from otel_goodput.rundir import RunDirectory
 from otel_goodput.semconv import (
     ATTEMPT,
     GOODPUT_BLOCKING,
+    GOODPUT_CHECKPOINT_DURABLE,
     GOODPUT_COMPILE_FUNCTION,
     GOODPUT_CUSTOM_NAME,
     GOODPUT_ELASTIC_KIND,
@@ -24,6 +26,7 @@ from otel_goodput.semconv import (
     GOODPUT_STEP_COMPLETED,
     PHASES,
     SCOPE_NAME,
+    SERVICE_INSTANCE_ID,
     STEPS_SUMMARY_SPAN,
     Phase,
 )
@@ -49,7 +52,8 @@ def owed_spans(run: RunDirectory, book: SpanBook, run_id: str, process: int, res
     for debt in book.debts:
         if run.recovered_path(debt.attempt, process).exists():
             continue
-        build = _Builder(run_id, debt, process, resource.merge(Resource({ATTEMPT: debt.attempt})))
+        theirs = Resource({ATTEMPT: debt.attempt, SERVICE_INSTANCE_ID: instance_id(run_id, debt.attempt, process)})
+        build = _Builder(run_id, debt, process, resource.merge(theirs))
         spans += [build.summary(summary) for summary in debt.summaries]
         spans += [build.span(entry) for entry in debt.spans]
     return spans
@@ -72,6 +76,10 @@ class _Builder:
             attributes[_NAME_ATTRIBUTE[phase]] = entry.name
         if entry.flags & ev.NONBLOCKING:
             attributes[GOODPUT_BLOCKING] = False
+        if entry.phase == rules.SAVE:
+            attributes[GOODPUT_CHECKPOINT_DURABLE] = entry.end is not None and not entry.end_flags & (
+                ev.FAILED | ev.PENDING
+            )
         interrupted = entry.end is None or bool(entry.end_flags & records.INTERRUPTED)
         if interrupted:
             attributes[GOODPUT_INTERRUPTED] = True

@@ -143,6 +143,8 @@ class PhaseSpanProcessor(SpanProcessor):
             return
         for span in reversed(list(self._open.values())):
             span.set_attribute(GOODPUT_INTERRUPTED, True)
+            if (span.attributes or {}).get(GOODPUT_CHECKPOINT_DURABLE):
+                span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
             span.set_status(Status(StatusCode.ERROR, "interrupted by shutdown"))
             span.end()
         self._live = False

@@ -8,7 +8,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput.contexts import PhaseContext
+from otel_goodput.contexts import PhaseContext, clean_exit
 from otel_goodput.guard import contain
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE
 from otel_goodput.tracer import PhaseTracer
@@ -24,6 +24,10 @@ class SaveContext(PhaseContext):
         span = super()._begin(tracer)
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
         return span
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        if error is not None and not clean_exit(error):
+            span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
 
     def _yielded(self, tracer: PhaseTracer | None, span: trace_api.Span) -> Save:
         return Save(tracer, span)

@@ -62,7 +62,7 @@ class _Entry(NamedTuple):
 # What begins at the same time begins in the order of (factor × its end + offset). A job is around all. Steps are not
 # nested, they follow each other; other phases find theirs whichever begins first. Of these, what ends later is around.
 _RANKS: Final = tuple(
-    {rules.JOB: (0, -5 * NEVER), rules.STEP: (1, -3 * NEVER)}.get(phase, (-1, 0)) for phase in range(len(PHASES))
+    {rules.JOB: (-1, -5 * NEVER), rules.STEP: (1, -3 * NEVER)}.get(phase, (-1, 0)) for phase in range(len(PHASES))
 )
 
 

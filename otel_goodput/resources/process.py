@@ -21,15 +21,19 @@ def describe(
     more: Mapping[str, types.AttributeValue] | None = None,
 ) -> Resource:
     """Identity of this process; ``OTEL_RESOURCE_ATTRIBUTES`` adds to it, `more` wins over everything."""
-    host = socket.gethostname()
     mine: dict[str, types.AttributeValue] = {
         semconv.SERVICE_NAME: job_name,
-        semconv.SERVICE_INSTANCE_ID: f"{run_id}/{attempt}/{process}@{host}",
+        semconv.SERVICE_INSTANCE_ID: instance_id(run_id, attempt, process),
         semconv.RUN_ID: run_id,
         semconv.ATTEMPT: attempt,
         semconv.PROCESS_INDEX: process,
         semconv.PROCESS_COUNT: count,
-        semconv.HOST_NAME: host,
+        semconv.HOST_NAME: socket.gethostname(),
         semconv.PROCESS_PID: os.getpid(),
     }
     return Resource.create({**mine, **(more or {})})
+
+
+def instance_id(run_id: str, attempt: int, process: int) -> str:
+    """``service.instance.id`` of a process of an attempt of a run, as told on this host."""
+    return f"{run_id}/{attempt}/{process}@{socket.gethostname()}"

@@ -155,6 +155,23 @@ def test_of_two_phases_that_start_together_the_longer_is_the_outer_one(ask: Ask)
     assert ask("job 0- / init 0-20 / prep 0-30", at=10)["seconds"] == {"training_prep": 10}
 
 
+def test_steps_that_start_together_follow_each_other(ask: Ask) -> None:
+    """The clock may be too coarse for them; a step without length is no rollback's victim."""
+    for text in ("step 0 @10-10 / step 1 @10-20", "step 1 @10-20 / step 0 @10-10"):
+        answer = ask(f"job 0-30 / {text}")
+        assert answer["steps"] == {"executed": 2, "kept": 2, "lost": 0} and answer["disruptions"] == 0
+
+
+def test_of_jobs_that_start_together_the_longer_counts(ask: Ask) -> None:
+    for text in ("job 0-0 / job 0-30", "job 0-30 / job 0-0"):
+        assert ask(text)["seconds"] == {"other": 30}
+
+
+def test_what_is_told_of_slices_at_the_same_time_counts_as_it_was_told_last(ask: Ask) -> None:
+    answer = ask("job 0-30 / slices 0/1/1 @10 / slices 0/0/1 @10")
+    assert answer["slice_efficiency"] == {"stepping": 0.0, "available": 0.0}
+
+
 def test_a_phase_in_progress_owns_its_time_already(ask: Ask) -> None:
     assert ask("job 0-90 / prep 10-60 / step 1 @60-90", at=40)["seconds"] == {"other": 10, "training_prep": 30}
 

@@ -1,0 +1,56 @@
+"""What is told of a checkpoint, live and by whoever recovers it, is the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from crash.exported import read_spans
+
+import otel_goodput as goodput
+
+SAVER = """
+import os, sys
+import otel_goodput as goodput
+goodput.configure("saves", run_id="run", directory=sys.argv[1], exporters=sys.argv[2])
+with goodput.job():
+    with goodput.checkpoint_save(1):
+        pass
+    with goodput.checkpoint_save(2, durable=False):
+        pass
+    try:
+        with goodput.checkpoint_save(3):
+            raise OSError("disk")
+    except OSError:
+        pass
+    with goodput.checkpoint_save(4):
+        if sys.argv[3] == "die":
+            os._exit(0)
+        goodput.shutdown()
+"""
+
+
+def told(folder: Path) -> dict[object, object]:
+    return {
+        span.attributes["goodput.step"]: span.attributes["goodput.checkpoint.durable"]
+        for span in read_spans(folder)
+        if span.name == "checkpoint_save"
+    }
+
+
+@pytest.mark.parametrize(("exporters", "ending"), [("file", "close"), ("none", "die")], ids=["live", "recovered"])
+def test_durable_is_what_is_known_to_be(tmp_path: Path, exporters: str, ending: str) -> None:
+    subprocess.run([sys.executable, "-c", SAVER, str(tmp_path), exporters, ending], check=True, timeout=60)
+    if ending == "die":
+        goodput.Recorder("saves", run_id="run", directory=tmp_path, exporters="file").shutdown()
+    assert told(tmp_path / "run") == {1: True, 2: False, 3: False, 4: False}
+
+
+def test_the_dead_attempt_keeps_its_name(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", SAVER, str(tmp_path), "none", "die"], check=True, timeout=60)
+    goodput.Recorder("saves", run_id="run", directory=tmp_path, exporters="file").shutdown()
+    owed = [span.resource for span in read_spans(tmp_path / "run") if span.name == "checkpoint_save"]
+    assert owed and all(resource["goodput.attempt"] == 0 for resource in owed)
+    assert all(str(resource["service.instance.id"]).startswith("run/0/0@") for resource in owed)
