@@ -217,7 +217,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _found_runs(options: argparse.Namespace) -> Any:
-    from otel_goodput.finding import found_runs
+    from otel_goodput.journal.finding import found_runs
 
     return found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id)
 

@@ -19,7 +19,7 @@ from otel_goodput.guard import TRUE
 from otel_goodput.phases import Phases
 from otel_goodput.reports.report import Report
 from otel_goodput.runtime import Recorder
-from otel_goodput.tracer import PhaseTracer
+from otel_goodput.spans.tracer import PhaseTracer
 
 logger = logging.getLogger("otel_goodput")
 

@@ -9,10 +9,10 @@ from typing import Final
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from otel_goodput import semconv
-from otel_goodput.account import EndedPhase
 from otel_goodput.accounting import Partition, Totals
 from otel_goodput.accounting.totals import NS
 from otel_goodput.guard import contain
+from otel_goodput.journal.account import EndedPhase
 from otel_goodput.semconv import Category, Metric
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, SupportsIndex, TypeVar
 
-from otel_goodput.contexts import FastContext, Find, JobContext, PhaseContext, checked_step
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
-from otel_goodput.saves import SaveContext
 from otel_goodput.semconv import Phase
-from otel_goodput.spans import FastSpan
-from otel_goodput.step_loop import Steps
+from otel_goodput.spans.contexts import FastContext, Find, JobContext, PhaseContext, checked_step
+from otel_goodput.spans.fast import FastSpan
+from otel_goodput.spans.saves import SaveContext
+from otel_goodput.spans.step_loop import Steps
 
 T = TypeVar("T")
 

@@ -18,15 +18,15 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-from otel_goodput.account import Account
 from otel_goodput.config import Config
 from otel_goodput.deadline import Closer
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
 from otel_goodput.guard import report_once
-from otel_goodput.receipts import ReceiptExporter
-from otel_goodput.sampling import PhaseSampler
+from otel_goodput.journal.account import Account
+from otel_goodput.spans.receipts import ReceiptExporter
+from otel_goodput.spans.sampling import PhaseSampler
 
 logger = logging.getLogger("otel_goodput")
 

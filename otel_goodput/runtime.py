@@ -17,25 +17,27 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.util import types
 
 from otel_goodput import config as configuration
-from otel_goodput import deadline, ids, instruments, productivity
-from otel_goodput.account import Account
+from otel_goodput import deadline, instruments, productivity
 from otel_goodput.accounting import Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
-from otel_goodput.debts import owed_spans
 from otel_goodput.exporters import Surroundings
 from otel_goodput.guard import contain
-from otel_goodput.keeper import Keeper
-from otel_goodput.opening import Opened, open_journal
+from otel_goodput.journal.account import Account
+from otel_goodput.journal.keeper import Keeper
+from otel_goodput.journal.opening import Opened, open_journal
+from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.phases import Phases
 from otel_goodput.pipelines import Pipelines, open_outlets, outlet_names
-from otel_goodput.processor import JobThread, PhaseSpanProcessor
-from otel_goodput.records import OWN_TRACES
 from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
-from otel_goodput.sampling import StepSampler
 from otel_goodput.semconv import SCOPE_NAME
-from otel_goodput.tracer import PhaseTracer
+from otel_goodput.spans import ids
+from otel_goodput.spans.debts import owed_spans
+from otel_goodput.spans.job_thread import JobThread
+from otel_goodput.spans.processor import PhaseSpanProcessor
+from otel_goodput.spans.sampling import StepSampler
+from otel_goodput.spans.tracer import PhaseTracer
 from otel_goodput.version import __version__
 
 logger = logging.getLogger("otel_goodput")

@@ -13,12 +13,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import config as configuration
 from otel_goodput.deadline import close_all
-from otel_goodput.debts import owed_spans
 from otel_goodput.exporters import OutletUnavailable, Surroundings, open_outlet, resolve
-from otel_goodput.finding import Found
-from otel_goodput.recovery import restore
+from otel_goodput.journal.finding import Found
+from otel_goodput.journal.recovery import restore
+from otel_goodput.journal.rundir import write_privately
 from otel_goodput.resources import process as process_resource
-from otel_goodput.rundir import write_privately
+from otel_goodput.spans.debts import owed_spans
 
 
 def salvage(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:

@@ -13,17 +13,18 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 
 from otel_goodput import config as configuration
 from otel_goodput import instruments
-from otel_goodput.account import Account
 from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.clock import anchored
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
-from otel_goodput.journal import Journal, Segment
-from otel_goodput.keeper import Keeper
-from otel_goodput.opening import Opened, open_journal
-from otel_goodput.processor import JobThread, PhaseSpanProcessor
+from otel_goodput.journal.account import Account
+from otel_goodput.journal.journal import Journal, Segment
+from otel_goodput.journal.keeper import Keeper
+from otel_goodput.journal.opening import Opened, open_journal
+from otel_goodput.journal.spanbook import SpanBook
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import SCOPE_NAME
-from otel_goodput.spanbook import SpanBook
+from otel_goodput.spans.job_thread import JobThread
+from otel_goodput.spans.processor import PhaseSpanProcessor
 from otel_goodput.version import __version__
 
 

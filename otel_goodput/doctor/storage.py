@@ -15,8 +15,8 @@ from otel_goodput.config import Config
 from otel_goodput.deadline import close_all
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.errors import JournalError
-from otel_goodput.mirror import open_filesystem, spool
-from otel_goodput.rundir import RunDirectory, folder_name, runs
+from otel_goodput.journal.mirror import open_filesystem, spool
+from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
 
 MIB: Final = 2**20
 SCARCE: Final = 1024 * MIB

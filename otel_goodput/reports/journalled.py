@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 
 from otel_goodput.errors import JournalError
-from otel_goodput.recovery import all_events, restore
+from otel_goodput.journal.recovery import all_events, restore
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.replay import account
 from otel_goodput.reports.report import Report, about
-from otel_goodput.rundir import RunDirectory
 
 
 def of_run(

@@ -10,6 +10,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.util import types
 
 from otel_goodput import semconv
+from otel_goodput.spans.ids import instance_id
 
 
 def describe(
@@ -32,8 +33,3 @@ def describe(
         semconv.PROCESS_PID: os.getpid(),
     }
     return Resource.create({**mine, **(more or {})})
-
-
-def instance_id(run_id: str, attempt: int, process: int) -> str:
-    """``service.instance.id`` of a process of an attempt of a run, as told on this host."""
-    return f"{run_id}/{attempt}/{process}@{socket.gethostname()}"

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.rundir import RunDirectory
 
 from .runner import Run, delays
 

@@ -18,51 +18,13 @@ PACKAGE = Path(otel_goodput.__file__).parent
 LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("words", frozenset({"semconv", "errors", "envvars", "clock", "version", "printable"})),
     ("pure core", frozenset({"accounting"})),
-    (
-        "edge to OpenTelemetry and disk",
-        frozenset(
-            {
-                "guard",
-                "config",
-                "deadline",
-                "ids",
-                "records",
-                "journal",
-                "rundir",
-                "mirror",
-                "sampling",
-                "thinning",
-                "account",
-                "decorators",
-                "spans",
-                "spanbook",
-            }
-        ),
-    ),
-    (
-        "the line",
-        frozenset(
-            {
-                "processor",
-                "tracer",
-                "step_loop",
-                "contexts",
-                "saves",
-                "phases",
-                "instruments",
-                "receipts",
-                "recovery",
-                "debts",
-                "keeper",
-                "opening",
-                "replay",
-                "timeline",
-            }
-        ),
-    ),
+    ("edge of the process", frozenset({"guard", "config", "deadline"})),
+    ("memory", frozenset({"journal"})),
+    ("spans", frozenset({"spans"})),
+    ("the line", frozenset({"phases", "instruments", "timeline", "replay", "productivity"})),
     ("outlets and surroundings", frozenset({"exporters", "resources", "disruption", "integrations", "reports"})),
-    ("wiring", frozenset({"pipelines", "productivity", "runtime", "standalone"})),
-    ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "finding", "salvage", "testing"})),
+    ("wiring", frozenset({"pipelines", "runtime", "standalone"})),
+    ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "salvage", "testing"})),
 )
 # What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.
 PURE = frozenset(

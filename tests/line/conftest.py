@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import otel_goodput as goodput
 from otel_goodput import Recorder
-from otel_goodput.rundir import folder_name
+from otel_goodput.journal.rundir import folder_name
 
 from .recording import NS, Recording
 

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_goodput import Recorder
 from otel_goodput.accounting import Event
-from otel_goodput.recovery import all_events
+from otel_goodput.journal.recovery import all_events
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.rundir import RunDirectory
 
 NS = 1_000_000_000
 

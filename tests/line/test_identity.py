@@ -17,7 +17,7 @@ from opentelemetry import trace
 
 import otel_goodput as goodput
 from otel_goodput import Recorder
-from otel_goodput.ids import attempt_trace_id, job_span_id
+from otel_goodput.spans.ids import attempt_trace_id, job_span_id
 
 from .recording import Recording, attributes, identity, orphans, parent, trace_of
 

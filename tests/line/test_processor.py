@@ -18,8 +18,8 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 import otel_goodput as goodput
 from otel_goodput import ConfigurationError, GoodputSpanProcessor
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.rundir import RunDirectory
 
 from .backfill import CASES, read_case, rows_of
 from .recording import NS, Recording, attributes, identity, parent, sum_ns

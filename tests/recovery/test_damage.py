@@ -15,12 +15,12 @@ import pytest
 from line.recording import NS, Recording, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput import records
 from otel_goodput.accounting import Event, Ledger
-from otel_goodput.debts import owed_spans
-from otel_goodput.recovery import all_events, restore
+from otel_goodput.journal import records
+from otel_goodput.journal.recovery import all_events, restore
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.rundir import RunDirectory
+from otel_goodput.spans.debts import owed_spans
 
 SEGMENT = "a0000-p0000-000000.segment"
 

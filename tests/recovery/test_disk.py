@@ -17,9 +17,9 @@ from line.recording import Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput import JournalError
-from otel_goodput.records import CAPACITY
+from otel_goodput.journal.records import CAPACITY
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.rundir import RunDirectory
 
 Mount = Callable[[str], "Path | None"]
 RECORDS_A_STEP = 2

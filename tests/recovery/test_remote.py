@@ -18,10 +18,10 @@ import pytest
 from line.recording import Recording, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput import records
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.finding import found_runs
+from otel_goodput.journal import records
+from otel_goodput.journal.finding import found_runs
 from otel_goodput.reports.journalled import of_run
 
 TRAINER = """
@@ -29,7 +29,7 @@ import json, os, sys
 import logging
 logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
 import otel_goodput as goodput
-from otel_goodput import records
+from otel_goodput.journal import records
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 recorder = goodput.configure("remote", run_id="run", directory=sys.argv[1], exporters="none")

@@ -16,9 +16,9 @@ from line.recording import NS, Recording, sum_ns
 import otel_goodput as goodput
 from otel_goodput import Recorder
 from otel_goodput.accounting import Ledger
-from otel_goodput.recovery import all_events
+from otel_goodput.journal.recovery import all_events
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.rundir import RunDirectory
 
 
 def test_attempts_go_on(record: Callable[..., Recording], base: int) -> None:

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from otel_goodput.errors import JournalError
 from otel_goodput.guard import report_once
-from otel_goodput.journal import Journal
+from otel_goodput.journal.journal import Journal
+from otel_goodput.journal.records import HEADER_SIZE, SIZE
+from otel_goodput.journal.rundir import RunDirectory, write_privately
 from otel_goodput.printable import without_credentials
-from otel_goodput.records import HEADER_SIZE, SIZE
-from otel_goodput.rundir import RunDirectory, write_privately
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput.decorators import F, decorate
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
 from otel_goodput.semconv import (
@@ -30,8 +29,9 @@ from otel_goodput.semconv import (
     Phase,
     Reason,
 )
-from otel_goodput.spans import FastSpan, error_name
-from otel_goodput.tracer import PhaseTracer
+from otel_goodput.spans.decorators import F, decorate
+from otel_goodput.spans.fast import FastSpan, error_name
+from otel_goodput.spans.tracer import PhaseTracer
 
 Find = Callable[[], "PhaseTracer | None"]
 

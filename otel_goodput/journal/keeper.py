@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from otel_goodput import records
-from otel_goodput.account import Account
 from otel_goodput.guard import contain, report_once
-from otel_goodput.journal import Segment
-from otel_goodput.recovery import Position, write_snapshot
-from otel_goodput.rundir import RunDirectory, write_privately
-from otel_goodput.spanbook import SpanBook
+from otel_goodput.journal import records
+from otel_goodput.journal.account import Account
+from otel_goodput.journal.journal import Segment
+from otel_goodput.journal.recovery import Position, write_snapshot
+from otel_goodput.journal.rundir import RunDirectory, write_privately
+from otel_goodput.journal.spanbook import SpanBook
 
 logger = logging.getLogger(__name__)
 

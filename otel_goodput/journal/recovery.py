@@ -9,13 +9,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from otel_goodput import records
 from otel_goodput.accounting import Event, Ledger, rules, snapshot
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.progress import Blob
-from otel_goodput.records import Record
-from otel_goodput.rundir import RunDirectory, SegmentFile, write_privately
-from otel_goodput.spanbook import SpanBook
+from otel_goodput.journal import records
+from otel_goodput.journal.records import Record
+from otel_goodput.journal.rundir import RunDirectory, SegmentFile, write_privately
+from otel_goodput.journal.spanbook import SpanBook
 
 logger = logging.getLogger(__name__)
 

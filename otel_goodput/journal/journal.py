@@ -1,7 +1,7 @@
 """The writing side of the journal: records packed into a memory-mapped segment, without a system call or a wait.
 
 What was stored into the mapped page survives the death of the process. Everything slow, creating, sealing and
-compressing segments, is the :mod:`~otel_goodput.keeper`'s business on its own thread.
+compressing segments, is the :mod:`~otel_goodput.journal.keeper`'s business on its own thread.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from otel_goodput import records
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
-from otel_goodput.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
+from otel_goodput.journal import records
+from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
 
 logger = logging.getLogger(__name__)
 

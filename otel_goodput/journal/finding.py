@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_goodput.errors import JournalError
-from otel_goodput.mirror import Mirror, open_filesystem
+from otel_goodput.journal.mirror import Mirror, open_filesystem
+from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
 from otel_goodput.printable import without_credentials
-from otel_goodput.rundir import RunDirectory, folder_name, runs
 
 
 class Found(NamedTuple):

@@ -14,14 +14,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Tracer
 from opentelemetry.util import types
 
-from otel_goodput import ids
-from otel_goodput.account import Account
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.guard import contain, report_once
-from otel_goodput.processor import JobThread
-from otel_goodput.records import INTERRUPTED, PARENT, signed
-from otel_goodput.sampling import StepSampler
+from otel_goodput.journal.account import Account
+from otel_goodput.journal.records import INTERRUPTED, PARENT, signed
+from otel_goodput.journal.thinning import Summary, Thinner
 from otel_goodput.semconv import (
     GOODPUT_STEP,
     GOODPUT_STEPS_COUNT,
@@ -35,8 +33,11 @@ from otel_goodput.semconv import (
     SCOPE_NAME,
     STEPS_SUMMARY_SPAN,
 )
-from otel_goodput.spans import TIMED, FastSpan, PhaseReadableSpan
-from otel_goodput.thinning import Summary, Thinner
+from otel_goodput.spans import ids
+from otel_goodput.spans.fast import TIMED, FastSpan
+from otel_goodput.spans.finished import PhaseReadableSpan
+from otel_goodput.spans.job_thread import JobThread
+from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.version import __version__
 
 Append = Callable[..., None]

@@ -8,10 +8,10 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput.contexts import PhaseContext, clean_exit
 from otel_goodput.guard import contain
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE
-from otel_goodput.tracer import PhaseTracer
+from otel_goodput.spans.contexts import PhaseContext, clean_exit
+from otel_goodput.spans.tracer import PhaseTracer
 
 
 class SaveContext(PhaseContext):

@@ -18,13 +18,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput.account import EndedPhase
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import STEP
-from otel_goodput.decorators import F, decorate
 from otel_goodput.guard import contain
-from otel_goodput.ids import SAMPLED, UNSAMPLED
-from otel_goodput.records import EXPORT, INTERRUPTED
+from otel_goodput.journal.account import EndedPhase
+from otel_goodput.journal.records import EXPORT, INTERRUPTED
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -35,9 +33,12 @@ from otel_goodput.semconv import (
     GOODPUT_STEP_OUTLIER,
     PHASES,
 )
+from otel_goodput.spans.decorators import F, decorate
+from otel_goodput.spans.finished import PhaseReadableSpan
+from otel_goodput.spans.ids import SAMPLED, UNSAMPLED
 
 if TYPE_CHECKING:
-    from otel_goodput.tracer import PhaseTracer
+    from otel_goodput.spans.tracer import PhaseTracer
 
 # Of the fast spans those whose random id has none of these bits are timed, to estimate what we take of the thread.
 TIMED: Final = 63
@@ -56,10 +57,6 @@ def error_name(error: type[BaseException] | BaseException) -> str:
     """`error.type` as the semantic conventions have it: the qualified name of the exception's class."""
     kind = error if isinstance(error, type) else type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-class PhaseReadableSpan(ReadableSpan):
-    """A finished phase on its way to the exporters; the ledger knows it already."""
 
 
 class FastSpan(trace_api.Span):

@@ -10,11 +10,11 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import Status, StatusCode
 
-from otel_goodput.account import Account, EndedPhase
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import guarded, report_once
-from otel_goodput.records import EXPORT, INTERRUPTED, PARENT, signed
+from otel_goodput.journal.account import Account, EndedPhase
+from otel_goodput.journal.records import EXPORT, INTERRUPTED, PARENT, signed
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -28,7 +28,8 @@ from otel_goodput.semconv import (
     GOODPUT_STEP_COMPLETED,
     Phase,
 )
-from otel_goodput.spans import PhaseReadableSpan
+from otel_goodput.spans.finished import PhaseReadableSpan
+from otel_goodput.spans.job_thread import JobThread
 
 # Which attribute names a phase, beside the phase itself.
 _NAME_ATTRIBUTES: Final = {
@@ -36,21 +37,6 @@ _NAME_ATTRIBUTES: Final = {
     Phase.ELASTIC_WAIT: GOODPUT_ELASTIC_KIND,
     Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
 }
-
-
-class JobThread:
-    """The thread that opened the job: phases of other threads hold up nothing unless they say so."""
-
-    __slots__ = ("identity",)
-
-    def __init__(self) -> None:
-        self.identity = threading.main_thread().ident
-
-    def blocks(self, said: bool | None) -> bool:
-        """Whether a phase that opens now, here, is blocking; `said` is what its user said, if anything."""
-        if said is not None:
-            return said
-        return threading.get_ident() == self.identity
 
 
 class PhaseSpanProcessor(SpanProcessor):

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
-from otel_goodput.journal import DRAINED, Journal
-from otel_goodput.records import TRACE, signed
+from otel_goodput.journal.journal import DRAINED, Journal
+from otel_goodput.journal.records import TRACE, signed
 
 ROUNDS: Final = 1000  # a journal that grows faster than the ledger must not hold whoever asks for ever
 _LONGEST: Final = (1 << 62) - 1  # below what means never

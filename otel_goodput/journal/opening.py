@@ -14,11 +14,11 @@ from otel_goodput.accounting import Ledger
 from otel_goodput.clock import Clock
 from otel_goodput.config import Config
 from otel_goodput.errors import JournalError
-from otel_goodput.journal import Journal, Segment
-from otel_goodput.mirror import Mirror, spool
+from otel_goodput.journal.journal import Journal, Segment
+from otel_goodput.journal.mirror import Mirror, spool
+from otel_goodput.journal.recovery import Restored, restore
+from otel_goodput.journal.rundir import Lock, RunDirectory, folder_name
 from otel_goodput.printable import without_credentials
-from otel_goodput.recovery import Restored, restore
-from otel_goodput.rundir import Lock, RunDirectory, folder_name
 
 logger = logging.getLogger(__name__)
 

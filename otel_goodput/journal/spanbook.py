@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.records import EXPORT, EXPORTED, NAME, OWN_TRACES, PARENT, RECORD, TRACE, Record, unsigned
-from otel_goodput.thinning import SUMMARY, Summary, Thinner
+from otel_goodput.journal.records import EXPORT, EXPORTED, NAME, OWN_TRACES, PARENT, RECORD, TRACE, Record, unsigned
+from otel_goodput.journal.thinning import SUMMARY, Summary, Thinner
 
 MOMENTS: Final = 1_000_000_000  # ns
 ATTEMPTS: Final = 16  # whose debts are remembered

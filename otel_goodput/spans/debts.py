@@ -8,11 +8,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput import ids, records
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.resources.process import instance_id
-from otel_goodput.rundir import RunDirectory
+from otel_goodput.journal import records
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.spanbook import Debt, SpanBook, SpanEntry
+from otel_goodput.journal.thinning import Summary
 from otel_goodput.semconv import (
     ATTEMPT,
     GOODPUT_BLOCKING,
@@ -30,10 +31,9 @@ from otel_goodput.semconv import (
     STEPS_SUMMARY_SPAN,
     Phase,
 )
-from otel_goodput.spanbook import Debt, SpanBook, SpanEntry
-from otel_goodput.spans import PhaseReadableSpan
-from otel_goodput.thinning import Summary
-from otel_goodput.tracer import summary_attributes
+from otel_goodput.spans import ids
+from otel_goodput.spans.finished import PhaseReadableSpan
+from otel_goodput.spans.tracer import summary_attributes
 from otel_goodput.version import __version__
 
 _NAME_ATTRIBUTE = {
@@ -52,7 +52,7 @@ def owed_spans(run: RunDirectory, book: SpanBook, run_id: str, process: int, res
     for debt in book.debts:
         if run.recovered_path(debt.attempt, process).exists():
             continue
-        theirs = Resource({ATTEMPT: debt.attempt, SERVICE_INSTANCE_ID: instance_id(run_id, debt.attempt, process)})
+        theirs = Resource({ATTEMPT: debt.attempt, SERVICE_INSTANCE_ID: ids.instance_id(run_id, debt.attempt, process)})
         build = _Builder(run_id, debt, process, resource.merge(theirs))
         spans += [build.summary(summary) for summary in debt.summaries]
         spans += [build.span(entry) for entry in debt.spans]

@@ -1,7 +1,7 @@
 """Which steps become spans: a trace of a million steps must stay openable.
 
 Accounting sees every step. Exported are the first ones, then one in N, and those that are slow, failed, or hold
-something worth seeing; :mod:`~otel_goodput.thinning` sums up the others.
+something worth seeing; :mod:`~otel_goodput.journal.thinning` sums up the others.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput.account import Account
 from otel_goodput.accounting.events import NO_STEP
-from otel_goodput.records import EXPORTED
+from otel_goodput.journal.account import Account
+from otel_goodput.journal.records import EXPORTED
 from otel_goodput.semconv import ATTEMPT, GOODPUT_PHASE
 
 

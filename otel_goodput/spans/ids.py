@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import socket
 from functools import partial
 from threading import get_ident
 from typing import Final
@@ -94,3 +95,8 @@ class PrivateIdGenerator(IdGenerator):
         if self._next is not None and self._next[0] == get_ident():
             return self._next[1]
         return self._random.getrandbits(_TRACE_BITS) or 1
+
+
+def instance_id(run_id: str, attempt: int, process: int) -> str:
+    """``service.instance.id`` of a process of an attempt of a run, as told on this host."""
+    return f"{run_id}/{attempt}/{process}@{socket.gethostname()}"

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from otel_goodput import records
 from otel_goodput.errors import JournalError
+from otel_goodput.journal import records
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -10,8 +10,8 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from opentelemetry.util import types
 
 from otel_goodput.guard import contain
-from otel_goodput.spans import FastSpan
-from otel_goodput.tracer import PhaseTracer
+from otel_goodput.spans.fast import FastSpan
+from otel_goodput.spans.tracer import PhaseTracer
 
 T = TypeVar("T")
 
