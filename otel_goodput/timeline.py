@@ -36,6 +36,7 @@ _STEP: Final = rules.STEP
 _LOAD: Final = rules.DATA_LOADING
 _PER_SECOND: Final = float(NS)  # a float, so that text times this is an error and not a longer text
 
+_NOTHING: Final = Event(0, 0)
 _make: Final = tuple.__new__
 
 
@@ -166,7 +167,8 @@ class Timeline:
         ending: list[tuple[int, bool, int, Event]] = []
         stepping = -_OPEN  # latest end of the steps begun in this attempt
         attempt, began, place = None, None, 0
-        twins: set[Any] = set()  # what begins at `began` in the same `place`
+        first = (0, False, _NOTHING)  # what was the first to begin at `began` in this `place`
+        twins: set[Any] | None = None  # contents of all that did, where it is not alone
         for number, start, rank, row, end, unsaid, event in entries:
             if number != attempt:
                 while ending:
@@ -175,15 +177,14 @@ class Timeline:
                 yield Event(start, ev.ATTEMPT, step=number - 1)
             if start != began or rank != place:
                 began, place = start, rank
-                first, first_end = event, end
-                twins = set()
+                first, twins = (end, unsaid, event), None
             else:
-                if not twins:
-                    twins.add((first_end, first[1:3], first[4:]))
-                same = (end, event[1:3], event[4:])
-                if same in twins:
+                if twins is None:
+                    twins = {_content(*first)}
+                content = _content(end, unsaid, event)
+                if content in twins:
                     continue
-                twins.add(same)
+                twins.add(content)
             limit = 2 * start + 1
             while ending and ending[0][0] < limit:
                 yield heappop(ending)[3]
@@ -200,6 +201,11 @@ class Timeline:
                 heappush(ending, (2 * end + (end == start), phase == rules.JOB, row, over))
         while ending:
             yield heappop(ending)[3]
+
+
+def _content(end: int, unsaid: bool, event: Event) -> tuple[Any, ...]:
+    """What a row says, beside its attempt and start."""
+    return end, unsaid, event[1:3], event[4:]
 
 
 def _sign(kind: str, start: int, row: Row) -> Event:

@@ -417,6 +417,11 @@ def test_an_event_delivered_twice_counts_once(ask: Ask) -> None:
     assert ask(f"{text} / {text} / {text}") == ask(text)
 
 
+def test_a_load_that_says_that_it_blocks_is_another_than_one_that_does_not_say(ask: Ask) -> None:
+    answer = ask("job 0-30 / step 0 @0-30 / load 5-9 sync / load 5-9")
+    assert answer["seconds"]["data_loading"] == 4 and answer["overlapped_data_loading_s"] == 4
+
+
 def test_other_processes_never_enter(ask: Ask) -> None:
     text = "job 0-30 / steps 0..2 @0 every 10"
     strangers = "job 0-90 process 1 / step 0 @5-20 process 1 / compile train 0-90 process 2 / heartbeat @99 process 3"
