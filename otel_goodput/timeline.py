@@ -36,7 +36,6 @@ _STEP: Final = rules.STEP
 _LOAD: Final = rules.DATA_LOADING
 _PER_SECOND: Final = float(NS)  # a float, so that text times this is an error and not a longer text
 
-_NOTHING: Final = Event(0, 0)
 _make: Final = tuple.__new__
 
 
@@ -108,7 +107,8 @@ class Timeline:
             logger.warning("%d rows of the timeline are left out", self.dropped)
         if entries or self.exclusions:
             self.latest = latest
-        self._entries = entries
+        entries.sort()
+        self._entries = _once(entries)
 
     def _entry(self, row: Row, number: int) -> _Entry | None:
         """None for what is another process's. What follows is inlined where a million rows pass."""
@@ -160,31 +160,20 @@ class Timeline:
 
     def events(self, at: int | None = None) -> Iterator[Event]:
         """The rows as events in the order of attempt and time, as they were known at `at` (ns)."""
-        entries = self._entries if at is None else [_as_known(entry, at) for entry in self._entries if entry[1] <= at]
-        entries.sort()
+        entries = self._entries
+        if at is not None:
+            entries = sorted(_as_known(entry, at) for entry in entries if entry[1] <= at)
         # What is open: (twice its end, one more if it has no length; a job?, key, event). At the same time ends come
         # before starts, but what has no length ends after its start; a job ends last.
         ending: list[tuple[int, bool, int, Event]] = []
         stepping = -_OPEN  # latest end of the steps begun in this attempt
-        attempt, began, place = None, None, 0
-        first = (0, False, _NOTHING)  # what was the first to begin at `began` in this `place`
-        twins: set[Any] | None = None  # contents of all that did, where it is not alone
-        for number, start, rank, row, end, unsaid, event in entries:
+        attempt = None
+        for number, start, _, row, end, unsaid, event in entries:
             if number != attempt:
                 while ending:
                     yield heappop(ending)[3]
-                attempt, began, stepping = number, None, -_OPEN
+                attempt, stepping = number, -_OPEN
                 yield Event(start, ev.ATTEMPT, step=number - 1)
-            if start != began or rank != place:
-                began, place = start, rank
-                first, twins = (end, unsaid, event), None
-            else:
-                if twins is None:
-                    twins = {_content(*first)}
-                content = _content(end, unsaid, event)
-                if content in twins:
-                    continue
-                twins.add(content)
             limit = 2 * start + 1
             while ending and ending[0][0] < limit:
                 yield heappop(ending)[3]
@@ -203,9 +192,15 @@ class Timeline:
             yield heappop(ending)[3]
 
 
-def _content(end: int, unsaid: bool, event: Event) -> tuple[Any, ...]:
-    """What a row says, beside its attempt and start."""
-    return end, unsaid, event[1:3], event[4:]
+def _once(entries: list[_Entry]) -> list[_Entry]:
+    """The sorted entries without those that say the same as another one."""
+    places = [entry[:3] for entry in entries]
+    if len(set(places)) == len(places):
+        return entries
+    once: dict[object, _Entry] = {}
+    for entry in entries:
+        once.setdefault((*entry[:3], *entry[4:6], entry[6][:3], entry[6][4:]), entry)
+    return list(once.values())
 
 
 def _sign(kind: str, start: int, row: Row) -> Event:

@@ -226,7 +226,7 @@ def spread(rows: Rows) -> Rows:
 def crossing_steps(rows: Rows) -> bool:
     """Whether a step ends before one that started earlier: no loop does that, and what a save then holds is moot."""
     steps = [row for row in rows if row["kind"] == "step" and not row.get("process") and row["end_ns"] is not None]
-    steps.sort(key=lambda row: (row.get("attempt", 1), row["start_ns"], -row["end_ns"]))
+    steps.sort(key=lambda row: (row.get("attempt", 1), row["start_ns"], row["end_ns"]))
     attempt = latest = device_free = 0
     for row in steps:
         if row.get("attempt", 1) != attempt:

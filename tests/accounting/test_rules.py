@@ -417,6 +417,11 @@ def test_an_event_delivered_twice_counts_once(ask: Ask) -> None:
     assert ask(f"{text} / {text} / {text}") == ask(text)
 
 
+def test_two_phases_are_not_the_same_for_being_open_both(ask: Ask) -> None:
+    text = "job 0- / load 10-13 sync / compile train 10-15 / load 10-19 sync"
+    assert ask(text, at=12)["seconds"] == {"other": 10, "data_loading": 2}
+
+
 def test_a_load_that_says_that_it_blocks_is_another_than_one_that_does_not_say(ask: Ask) -> None:
     answer = ask("job 0-30 / step 0 @0-30 / load 5-9 sync / load 5-9")
     assert answer["seconds"]["data_loading"] == 4 and answer["overlapped_data_loading_s"] == 4
