@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +14,10 @@ from opentelemetry import context
 # Variables that change what we do: OpenTelemetry's, ours, and those that schedulers and launchers set.
 _PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_")
 _NAMES = ("JOBSET_NAME", "JOB_COMPLETION_INDEX", "RANK", "WORLD_SIZE")
+
+# A shell starts what runs in the background with SIGINT ignored, and a child inherits that: then nothing interrupts it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
