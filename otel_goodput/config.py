@@ -24,6 +24,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Where the identity of a run is found when nobody gives it: the scheduler's id of the job, stable over its restarts.
 RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
 # The index and number of this process, as launchers tell them.
+INTEGRATIONS: Final = ("jax", "orbax")
 PROCESS_INDEX_SOURCES: Final = ("JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK")
 PROCESS_COUNT_SOURCES: Final = ("JAX_NUM_PROCESSES", "SLURM_NTASKS", "WORLD_SIZE")
 
@@ -57,6 +58,7 @@ class Config:
     ideal_step_time_s: float | None = None
     flops_per_step: float | None = None
     peak_flops: float | None = None
+    integrations: tuple[str, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict, repr=False)
 
     @property
@@ -155,6 +157,15 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _integrations(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(_names(text.lower())))
+    if unknown := [name for name in names if name not in (*INTEGRATIONS, "auto", "none")]:
+        raise ValueError(f"integrations are auto, none, or some of {', '.join(INTEGRATIONS)}, not {unknown[0]!r}")
+    if "none" in names and len(names) > 1:
+        raise ValueError("integrations: none excludes all others")
+    return () if "none" in names else INTEGRATIONS if "auto" in names else names
+
+
 class _Reader:
     """Reads settings in their order of precedence; a wrong argument raises, a wrong variable warns and is ignored."""
 
@@ -217,6 +228,7 @@ def read(
     ideal_step_time: float | None = None,
     flops_per_step: float | None = None,
     peak_flops: float | None = None,
+    integrations: str | Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """The configuration in force; see ``configure()`` for the arguments.
@@ -263,6 +275,7 @@ def read(
         ideal_step_time_s=ideal_step_time,
         flops_per_step=flops_per_step,
         peak_flops=peak_flops,
+        integrations=setting(envvars.OTEL_GOODPUT_INTEGRATIONS, integrations, _integrations),
         settings=setting.settings,
     )
 

@@ -23,6 +23,8 @@ from otel_goodput.clock import anchored
 from otel_goodput.config import Config
 from otel_goodput.exporters import Surroundings
 from otel_goodput.guard import contain
+from otel_goodput.integrations import Integrations
+from otel_goodput.integrations.device_clock import DeviceClock
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.opening import Opened, open_journal
@@ -72,6 +74,7 @@ class Recorder(Phases[Any]):
         ideal_step_time: seconds, instead of the estimate.
         flops_per_step, peak_flops: floating-point operations of the model in one step, and per second of all chips
             together at their peak; with both, the program goodput (MFU) is known.
+        integrations: libraries that are watched: ``auto``, ``none``, or some of ``jax``, ``orbax``.
         resource_attributes: further attributes of the resource.
         tracer_provider, meter_provider: providers of your own to use instead of ours; they stay yours to shut down.
         span_processors, metric_readers: further processors of spans and readers of metrics; shut down along with us.
@@ -99,6 +102,7 @@ class Recorder(Phases[Any]):
         ideal_step_time: float | None = None,
         flops_per_step: float | None = None,
         peak_flops: float | None = None,
+        integrations: str | Sequence[str] | None = None,
         resource_attributes: Mapping[str, types.AttributeValue] | None = None,
         tracer_provider: TracerProvider | None = None,
         meter_provider: metrics_api.MeterProvider | None = None,
@@ -123,6 +127,7 @@ class Recorder(Phases[Any]):
             ideal_step_time=ideal_step_time,
             flops_per_step=flops_per_step,
             peak_flops=peak_flops,
+            integrations=integrations,
         )
         self._tracer: PhaseTracer | None = None
         self._closing = threading.Lock()
@@ -192,6 +197,11 @@ class Recorder(Phases[Any]):
         self._owed: list[ReadableSpan] = []
         if opened.run is not None and pipelines.batchers:
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
+        self._device_clock = DeviceClock(tracer)
+        tracer.observe = self._device_clock.observe
+        self._integrations = Integrations(config.integrations, tracer)
+        self._integrations.poll()
+        tracer.background.append(self._integrations.poll)
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
         self._keeper.start()
         deadline.reserve(len(pipelines.closers()) + 2)  # the journal and its upload
@@ -229,7 +239,11 @@ class Recorder(Phases[Any]):
         self._pipelines.hand_over(owed)
 
     def _dropped(self) -> dict[str, int]:
-        return {"journal": self._account.journal.dropped + self._account.ledger.late, **self._pipelines.dropped()}
+        return {
+            "journal": self._account.journal.dropped + self._account.ledger.late,
+            "observations": self._device_clock.lost,
+            **self._pipelines.dropped(),
+        }
 
     def totals(self) -> Totals:
         """The account now, as integers of ns."""
@@ -261,8 +275,10 @@ class Recorder(Phases[Any]):
         seconds = self.config.grace_period_s if timeout is None else timeout
         tracer, self._tracer = self._tracer, None
         try:
+            self._integrations.remove()
             if tracer is not None:
                 tracer.close_open()
+                self._device_clock.close(seconds / 2)
             self._processor.shutdown()
             if tracer is not None:
                 tracer.tick(final=True)

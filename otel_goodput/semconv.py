@@ -143,6 +143,12 @@ GOODPUT_CHECKPOINT_DURABLE: Final = "goodput.checkpoint.durable"
 GOODPUT_INTERRUPTED: Final = "goodput.interrupted"
 GOODPUT_COMPILE_FUNCTION: Final = "goodput.compile.function"
 GOODPUT_COMPILE_RECOMPILATION: Final = "goodput.compile.recompilation"
+GOODPUT_COMPILE_CACHE_HIT: Final = "goodput.compile.cache_hit"
+GOODPUT_COMPILE_CACHE_RETRIEVAL: Final = "goodput.compile.cache_retrieval_duration"
+GOODPUT_COMPILE_TRACE: Final = "goodput.compile.trace_duration"
+GOODPUT_COMPILE_LOWER: Final = "goodput.compile.lower_duration"
+GOODPUT_COMPILE_BACKEND: Final = "goodput.compile.backend_duration"
+GOODPUT_COMPILE_STAGES: Final = (GOODPUT_COMPILE_TRACE, GOODPUT_COMPILE_LOWER, GOODPUT_COMPILE_BACKEND)
 GOODPUT_ELASTIC_KIND: Final = "goodput.elastic.kind"
 GOODPUT_STEPS_FIRST: Final = "goodput.steps.first"
 GOODPUT_STEPS_LAST: Final = "goodput.steps.last"
@@ -168,6 +174,11 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_INTERRUPTED, "bool", "any", "closed by recovery or shutdown, not by its owner"),
     Attribute(GOODPUT_COMPILE_FUNCTION, "string", "compile", "the function compiled"),
     Attribute(GOODPUT_COMPILE_RECOMPILATION, "bool", "compile", "true: the function had been compiled before"),
+    Attribute(GOODPUT_COMPILE_CACHE_HIT, "bool", "compile", "whether the persistent cache had it"),
+    Attribute(GOODPUT_COMPILE_CACHE_RETRIEVAL, "int (ns)", "compile", "time to get it from the persistent cache"),
+    Attribute(GOODPUT_COMPILE_TRACE, "int (ns)", "compile", "time to trace the function"),
+    Attribute(GOODPUT_COMPILE_LOWER, "int (ns)", "compile", "time to lower it"),
+    Attribute(GOODPUT_COMPILE_BACKEND, "int (ns)", "compile", "time in the compiler"),
     Attribute(GOODPUT_ELASTIC_KIND, "string", "elastic_wait", "`slice_down` or `scale_up`"),
     Attribute(GOODPUT_STEPS_FIRST, "int", "steps", "first step of the summarised stretch"),
     Attribute(GOODPUT_STEPS_LAST, "int", "steps", "last step of the stretch"),

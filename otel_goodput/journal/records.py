@@ -23,6 +23,7 @@ EXPORTED: Final = 67  # spans up to the end of `key` have left through the outle
 # Flags beside those of accounting.events.
 EXPORT: Final = 1 << 8  # START, END: the span goes to the exporters
 OWN_TRACES: Final = 1 << 10  # ATTEMPT: each step has a trace of its own
+ERRED: Final = 1 << 11  # END: the span's status is ERROR; a step left by a break has failed without one
 INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by its owner
 
 BODY: Final = struct.Struct("<BBHHQqq")

@@ -85,7 +85,7 @@ class _Builder:
             attributes[GOODPUT_INTERRUPTED] = True
         if phase == Phase.STEP and (interrupted or entry.end_flags & ev.FAILED):
             attributes[GOODPUT_STEP_COMPLETED] = False
-        failed = interrupted or bool(entry.end_flags & ev.FAILED)
+        failed = interrupted or bool(entry.end_flags & records.ERRED)
         status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
         own = self._debt.own_traces and phase == Phase.STEP
         run_id, attempt, _ = self._identity

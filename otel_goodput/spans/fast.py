@@ -6,7 +6,7 @@ identity, parent, attributes, the span to export, is made when somebody asks for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,9 +20,9 @@ from opentelemetry.util import types
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import STEP
-from otel_goodput.guard import contain
+from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import EndedPhase
-from otel_goodput.journal.records import EXPORT, INTERRUPTED
+from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -30,6 +30,7 @@ from otel_goodput.semconv import (
     GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEP_COMPLETED,
+    GOODPUT_STEP_DEVICE_DURATION,
     GOODPUT_STEP_OUTLIER,
     PHASES,
 )
@@ -59,6 +60,36 @@ def error_name(error: type[BaseException] | BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+class Observation:
+    """Whether it is known when the step left the device, and what waits to be exported until it is."""
+
+    __slots__ = ("_duration", "_settled", "_waiting")
+
+    def __init__(self) -> None:
+        self._settled = False
+        self._duration: int | None = None
+        self._waiting: list[Callable[[int | None], None]] = []
+
+    def then(self, export: Callable[[int | None], None]) -> None:
+        """Call `export` with the step's ns on the device (None: they stay unknown), now or when they are known."""
+        self._waiting.append(export)
+        if self._settled:
+            self._call()
+
+    def settle(self, duration: int | None) -> None:
+        """`duration` (ns) is known, or that it never will be."""
+        self._duration, self._settled = duration, True
+        self._call()
+
+    def _call(self) -> None:
+        # Both sides come here, in any order: whoever takes it calls it.
+        try:
+            export = self._waiting.pop()
+        except IndexError:
+            return
+        export(self._duration)
+
+
 class FastSpan(trace_api.Span):
     """One step or data load; enter it as a context manager, use it as a span.
 
@@ -81,6 +112,8 @@ class FastSpan(trace_api.Span):
     _context: SpanContext | None = None
     _within: context_api.Context = _NO_CONTEXT
     _token: Any = None
+    _annotation: Any = None
+    observation: Observation | None = None
 
     def __init__(
         self, tracer: PhaseTracer, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
@@ -109,7 +142,7 @@ class FastSpan(trace_api.Span):
         if self._key:
             # Used again: what the first use has left behind is not the second's.
             self._keep, self._status, self._context = False, _UNSET, None
-            self._attributes = self._events = self._links = None
+            self._attributes = self._events = self._links = self.observation = None
         self._start = start
         self._key = key = tracer.new_key()
         self._sampled = sampled = tracer.takes(self)
@@ -124,6 +157,9 @@ class FastSpan(trace_api.Span):
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
         if sampled:
             tracer.announce(self, within)
+        if tracer.annotate is not None and self._phase == STEP:
+            self._annotation = tracer.annotate("step", step_num=self.step)
+            self._annotation.__enter__()
         if not key & TIMED and self._start_at is None:
             tracer.sample_overhead(tracer.clock() - start)
 
@@ -154,10 +190,15 @@ class FastSpan(trace_api.Span):
         if end < self._start:
             end = tracer.check_end(self._start, end)
         key = self._key
+        if self._annotation is not None:
+            self._annotation.__exit__(None, None, None)
+            self._annotation = None
         tracer.open_spans.pop(key, None)
         exported, outlier = tracer.exports(self, end - self._start, failed)
         if failed:
             flags |= ev.FAILED
+        if self._status.status_code is StatusCode.ERROR:
+            flags |= ERRED
         tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
         token, self._token = self._token, None
         if token is not None:
@@ -170,7 +211,13 @@ class FastSpan(trace_api.Span):
         if not key & TIMED and self._end_at is None:
             tracer.sample_overhead(tracer.clock() - end)
         if exported:
-            tracer.emit(self.readable(end, failed, outlier, bool(flags & INTERRUPTED)))
+            interrupted = bool(flags & INTERRUPTED)
+            if self.observation is None:
+                tracer.emit(self.readable(end, failed, outlier, interrupted))
+            else:
+                self.observation.then(
+                    lambda device: tracer.emit(self.readable(end, failed, outlier, interrupted, device))
+                )
 
     def abandon(self, end: int, flags: int = 0) -> None:
         """End without its owner, from wherever we are: a loop was left by a break, or everything is shut down."""
@@ -290,8 +337,24 @@ class FastSpan(trace_api.Span):
 
     # --- export -------------------------------------------------------------------------------------------------------
 
-    def readable(self, end: int, failed: bool, outlier: bool, interrupted: bool) -> ReadableSpan:
-        """The finished span as exporters want it."""
+    def observe(self, output: Any) -> None:
+        """The step has left the device when `output` is ready: an array of jax, or a tree whose smallest one counts.
+
+        Hand over what the next step does not take over (no donated state), such as the loss. Costs about a
+        microsecond; never waits.
+        """
+        try:
+            if self._ended or self._phase != STEP:
+                report_once("observe ended", "observe() is for a step that is open; nothing is observed")
+            elif self._tracer.observe is not None:
+                self._tracer.observe(self, output)
+        except Exception as error:
+            contain("observe", error)
+
+    def readable(
+        self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None
+    ) -> ReadableSpan:
+        """The finished span as exporters want it; `device`: ns that the step was on the device."""
         tracer = self._tracer
         phase = PHASES[self._phase]
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
@@ -301,6 +364,8 @@ class FastSpan(trace_api.Span):
             attributes[GOODPUT_STEP_COMPLETED] = False
         if outlier:
             attributes[GOODPUT_STEP_OUTLIER] = True
+        if device is not None:
+            attributes[GOODPUT_STEP_DEVICE_DURATION] = device
         if self._blocking is False:
             attributes[GOODPUT_BLOCKING] = False
         if interrupted:

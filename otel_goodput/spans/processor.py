@@ -14,7 +14,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import guarded, report_once
 from otel_goodput.journal.account import Account, EndedPhase
-from otel_goodput.journal.records import EXPORT, INTERRUPTED, PARENT, signed
+from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, PARENT, signed
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -103,6 +103,8 @@ class PhaseSpanProcessor(SpanProcessor):
             return
         attributes = span.attributes or {}
         flags = EXPORT
+        if span.status.status_code is StatusCode.ERROR:
+            flags |= ERRED
         if span.status.status_code is StatusCode.ERROR or attributes.get(GOODPUT_STEP_COMPLETED) is False:
             flags |= ev.FAILED
         if attributes.get(GOODPUT_CHECKPOINT_DURABLE) is False:

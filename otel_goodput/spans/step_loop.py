@@ -25,6 +25,11 @@ class Step(int):
         # A copy is a number: checkpoint libraries copy and pickle what they are given.
         return int, (int(self),)
 
+    def observe(self, output: object) -> None:
+        """As :meth:`FastSpan.observe`."""
+        if isinstance(self.span, FastSpan):
+            self.span.observe(output)
+
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
         self.span.set_attribute(key, value)
 

@@ -99,6 +99,9 @@ class PhaseTracer:
         self.find: Callable[[], PhaseTracer | None] = lambda: None if self.closed else self
         self.closed = False
         self.thinner = Thinner()
+        self.observe: Callable[[FastSpan, Any], None] | None = None  # the device clock's
+        self.annotate: Callable[..., AbstractContextManager[Any]] | None = None  # the profiler's
+        self.background: list[Callable[[], None]] = []  # further work at every tick
         self.overhead = 0  # ns, estimated
         self._keys = generator or ids.PrivateIdGenerator()
         self.new_key = self._keys.new_span_id
@@ -245,6 +248,8 @@ class PhaseTracer:
 
     def tick(self, *, final: bool = False) -> None:
         """Work off the training thread: the ledger, summaries of thinned steps."""
+        for work in tuple(self.background):
+            work()
         self.account.refresh()
         for summary in self.thinner.summaries(final=final):
             self.emit(self._summary_span(summary))

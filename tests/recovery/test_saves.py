@@ -48,6 +48,41 @@ def test_durable_is_what_is_known_to_be(tmp_path: Path, exporters: str, ending: 
     assert told(tmp_path / "run") == {1: True, 2: False, 3: False, 4: False}
 
 
+LEAVER = """
+import os, sys
+import otel_goodput as goodput
+goodput.configure("left", run_id="run", directory=sys.argv[1], exporters=sys.argv[2])
+job = goodput.job()
+job.__enter__()
+for number in goodput.steps(range(9)):
+    break
+del number
+loop = goodput.steps(range(9), start=1)
+next(loop)
+loop.close()
+try:
+    with goodput.step(2):
+        raise ValueError("loss")
+except ValueError:
+    pass
+if sys.argv[2] == "none":
+    os._exit(0)
+"""
+
+
+def test_a_step_that_was_left_is_no_error_unless_it_was_one(tmp_path: Path) -> None:
+    found = []
+    for exporters in ("file", "none"):
+        directory = tmp_path / exporters
+        subprocess.run([sys.executable, "-c", LEAVER, str(directory), exporters], check=True, timeout=60)
+        if exporters == "none":
+            goodput.Recorder("left", run_id="run", directory=directory, exporters="file").shutdown()
+        steps = [span for span in read_spans(directory / "run") if span.name == "step"]
+        found.append([(span.attributes["goodput.step"], span.status, span.attributes["goodput.step.completed"])
+                      for span in sorted(steps, key=lambda span: span.start)])
+    assert found[0] == found[1] == [(0, 0, False), (1, 0, False), (2, 2, False)]
+
+
 def test_the_dead_attempt_keeps_its_name(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SAVER, str(tmp_path), "none", "die"], check=True, timeout=60)
     goodput.Recorder("saves", run_id="run", directory=tmp_path, exporters="file").shutdown()

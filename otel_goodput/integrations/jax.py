@@ -1,0 +1,109 @@
+"""What jax tells of itself: its compilations, through ``jax.monitoring``.
+
+Nothing else fires there: no event for a dispatch, so a step that is compiled already costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from otel_goodput.guard import contain, report_once
+from otel_goodput.integrations.compilations import BACKEND, LOWER, TRACE, Compilations
+from otel_goodput.spans.tracer import PhaseTracer
+
+STAGES: Final = {
+    "/jax/core/compile/jaxpr_trace_duration": TRACE,
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": LOWER,
+    "/jax/core/compile/backend_compile_duration": BACKEND,
+}
+CACHE_HIT: Final = "/jax/compilation_cache/cache_hits"
+CACHE_MISS: Final = "/jax/compilation_cache/cache_misses"
+CACHE_RETRIEVAL: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
+
+# (what registers a listener, what takes it back, which listener): the latter is nowhere public before jax 0.5.
+_LISTENERS: Final = (
+    ("register_scalar_listener", "unregister_scalar_listener", "begin"),
+    ("register_event_duration_secs_listener", "unregister_event_duration_listener", "end"),
+    ("register_event_listener", "unregister_event_listener", "happen"),
+)
+
+
+def install(tracer: PhaseTracer) -> Callable[[], None] | None:
+    """Listen to jax from now on; returns what ends it, None while jax is still being imported."""
+    jax = sys.modules.get("jax")
+    monitoring = getattr(jax, "monitoring", None)
+    if monitoring is None or not hasattr(jax, "jit"):
+        return None
+    return Listener(tracer, monitoring).remove
+
+
+class Listener:
+    """The listeners on ``jax.monitoring``; none of them raises, an error in one would end the user's compilation."""
+
+    def __init__(self, tracer: PhaseTracer, monitoring: Any) -> None:
+        self._compilations: Compilations | None = Compilations(tracer)
+        self._tracer = tracer
+        self._monitoring = monitoring
+        self._registered: list[tuple[str, Callable[..., None]]] = []
+        for register, unregister, name in _LISTENERS:
+            if not hasattr(monitoring, register):
+                report_once(
+                    "jax monitoring", "this jax tells less of its compilations (no %s); 0.5 tells all", register
+                )
+                continue
+            listener = getattr(self, f"_{name}")
+            getattr(monitoring, register)(listener)
+            self._registered.append((unregister, listener))
+        tracer.background.append(self._compilations.tick)
+        # xprof then shows the same steps.
+        tracer.annotate = getattr(getattr(sys.modules["jax"], "profiler", None), "StepTraceAnnotation", None)
+
+    def _begin(self, event: str, _: object, **about: Any) -> None:
+        if event in STAGES and self._compilations is not None:
+            try:
+                self._compilations.begin(_plain(about))
+            except Exception as error:
+                contain("compile listener", error)
+
+    def _end(self, event: str, seconds: float, **about: Any) -> None:
+        stage = STAGES.get(event)
+        compilations = self._compilations
+        if compilations is None:
+            return
+        try:
+            if stage is not None:
+                compilations.end(stage, _plain(about), round(seconds * 1e9))
+            elif event == CACHE_RETRIEVAL:
+                compilations.cached(retrieval=round(seconds * 1e9))
+        except Exception as error:
+            contain("compile listener", error)
+
+    def _happen(self, event: str, **_: object) -> None:
+        if event in (CACHE_HIT, CACHE_MISS) and self._compilations is not None:
+            try:
+                self._compilations.cached(hit=event == CACHE_HIT)
+            except Exception as error:
+                contain("compile listener", error)
+
+    def remove(self) -> None:
+        """Listen no more."""
+        self._tracer.annotate = None
+        compilations, self._compilations = self._compilations, None
+        if compilations is not None:
+            compilations.close()
+            self._tracer.background.remove(compilations.tick)
+        for unregister, listener in self._registered:
+            try:
+                getattr(self._monitoring, unregister)(listener)
+            except Exception:
+                # Somebody has cleared jax's listeners, or this jax cannot take one back: ours is deaf by now.
+                continue
+        self._registered.clear()
+
+
+def _plain(about: dict[str, Any]) -> str:
+    """The function's name: ``train_step`` of ``jit(train_step)``."""
+    name = str(about.get("fun_name") or "")
+    return name[4:-1] if name.startswith("jit(") and name.endswith(")") else name

@@ -1,0 +1,270 @@
+"""The device clock on real asynchronous dispatch, beside a watcher of the test's own that blocks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_goodput import Recorder
+
+jax = pytest.importorskip("jax")
+pytestmark = pytest.mark.jax
+
+
+class Blocking:
+    """When each array became ready, by a thread that waits for them one after the other."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._arrays: SimpleQueue[Any] = SimpleQueue()
+        self.ends: list[int] = []
+        self.starts: list[int] = []
+        self._thread = threading.Thread(target=self._wait)
+        self._thread.start()
+
+    def put(self, start: int, array: Any) -> None:
+        self.starts.append(start)
+        self._arrays.put(array)
+
+    def _wait(self) -> None:
+        while (array := self._arrays.get()) is not None:
+            array.block_until_ready()
+            self.ends.append(self._clock())
+
+    def busy(self) -> int:
+        """ns in which the device was at work."""
+        self._arrays.put(None)
+        self._thread.join()
+        before = [0, *self.ends]
+        return sum(end - max(start, free) for start, end, free in zip(self.starts, self.ends, before, strict=False))
+
+
+@pytest.fixture
+def spans() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, spans: InMemorySpanExporter) -> Iterator[Recorder]:
+    made = Recorder("device", directory=tmp_path, exporters="none", span_processors=[SimpleSpanProcessor(spans)])
+    yield made
+    made.shutdown()
+
+
+def step_of(milliseconds: float, **options: Any) -> tuple[Callable[[Any], Any], Any]:
+    """A training step that keeps the device busy for about so long, compiled, and its first state."""
+    state = jax.numpy.ones((256, 256)) * 1e-3
+
+    def build(turns: int) -> Callable[[Any], Any]:
+        def step(a: Any) -> tuple[Any, Any]:
+            a = jax.lax.fori_loop(0, turns, lambda _, b: jax.numpy.tanh(b @ b), a)
+            return a, a.sum()
+
+        return jax.jit(step, **options)
+
+    def taken(step: Callable[[Any], Any]) -> float:
+        began = time.perf_counter()
+        step(jax.numpy.array(state))[1].block_until_ready()
+        return time.perf_counter() - began
+
+    probe = build(50)
+    taken(probe)
+    step = build(max(1, round(50 * milliseconds / 1e3 / min(taken(probe) for _ in range(3)))))
+    taken(step)
+    return step, state
+
+
+def test_a_slow_loader_behind_an_asynchronous_step(recorder: Recorder, spans: InMemorySpanExporter) -> None:
+    """The host's clock would call nearly all of it data loading; the device was busy nearly all the time."""
+    train, state = step_of(40)
+    assert recorder.tracer is not None
+    blocking = Blocking(recorder.tracer.clock)
+    loading = 0.0
+    waiting = None
+    with recorder.job():
+        for number in range(25):
+            with recorder.data_loading():
+                began = time.perf_counter()
+                time.sleep(0.02)
+                loading += time.perf_counter() - began
+            with recorder.step(number) as step:
+                start = recorder.tracer.clock()
+                state, loss = train(state)
+                step.observe(loss)
+                blocking.put(start, loss)
+            if waiting is not None:
+                waiting.block_until_ready()
+            waiting = loss
+        loss.block_until_ready()
+    busy = blocking.busy()
+    recorder.shutdown()
+    totals = recorder.totals()
+    assert totals.observed and totals.kept == 25
+    on_steps = totals.run.categories["productive"] + totals.run.categories["program_startup"]
+    assert on_steps == pytest.approx(busy, rel=0.03)
+    assert totals.run.categories["data_loading"] < loading * 1e9 / 2
+    durations = [
+        (span.attributes or {})["goodput.step.device_duration"]
+        for span in spans.get_finished_spans() if span.name == "step"
+    ]
+    assert len(durations) == 25 and sum(map(int, durations)) == pytest.approx(busy, rel=0.03)  # type: ignore[arg-type]
+
+
+def test_what_is_on_the_device_is_in_flight(recorder: Recorder) -> None:
+    train, state = step_of(300)
+    with recorder.job():
+        with recorder.step(0) as step:
+            _, loss = train(state)
+            step.observe(loss)
+        time.sleep(0.02)
+        totals = recorder.totals()
+        assert totals.in_flight_step == 0 and totals.run.categories["in_flight"] > 0
+        loss.block_until_ready()
+        until = time.monotonic() + 10
+        while recorder.totals().kept == 0:
+            assert time.monotonic() < until
+    assert recorder.totals().kept == 1
+
+
+def test_of_a_tree_the_smallest_counts(recorder: Recorder) -> None:
+    train, state = step_of(5)
+    with recorder.job():
+        for number, _ in recorder.steps(range(5)):
+            state, loss = train(state)
+            number.observe({"params": [state], "metrics": {"loss": loss, "name": "text"}})
+        loss.block_until_ready()
+    recorder.shutdown()
+    totals = recorder.totals()
+    assert totals.observed and totals.kept == 5 and recorder._device_clock.lost == 0
+
+
+def said(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if word in record.getMessage()]
+
+
+@pytest.mark.parametrize("what", [None, 3.5, "loss", {"loss": 1.0}, [], object()], ids=repr)
+def test_what_is_no_array(recorder: Recorder, caplog: pytest.LogCaptureFixture, what: Any) -> None:
+    with recorder.job():
+        for number in range(3):
+            with recorder.step(number) as step:
+                step.observe(what)
+    assert len(said(caplog, "no array")) == 1
+    totals = recorder.totals()
+    assert totals.kept == 3 and not totals.observed
+
+
+def test_a_deleted_array(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+    with recorder.job():
+        for number in range(3):
+            gone = jax.numpy.ones(3)
+            gone.delete()
+            with recorder.step(number) as step:
+                step.observe(gone)
+    assert len(said(caplog, "donated")) == 1
+    assert recorder.totals().kept == 3
+
+
+def test_donated_state_is_warned_of_once_and_harms_nothing(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    train, state = step_of(20, donate_argnums=0)
+    state = jax.numpy.array(state)
+    with recorder.job():
+        for number in range(6):
+            with recorder.step(number) as step:
+                state, loss = train(state)
+                step.observe(state)
+        loss.block_until_ready()
+    recorder.shutdown()
+    assert len(said(caplog, "donated")) == 1
+    assert recorder.totals().kept == 6 and recorder._device_clock.lost >= 4
+
+
+def test_an_observation_learns_what_is_donated(recorder: Recorder) -> None:
+    """Of an output with a counter that the next step takes over, the loss is found by itself."""
+
+    @jax.jit
+    def count(n: Any, a: Any) -> Any:
+        a = jax.lax.fori_loop(0, 60, lambda _, b: jax.numpy.tanh(b @ b), a)
+        return a, jax.numpy.stack([a.sum(), a.max()]), n + 1
+
+    donating = jax.jit(count.__wrapped__, donate_argnums=(0, 1))
+    n, a = jax.numpy.zeros((), "int32"), jax.numpy.ones((200, 200))
+    with recorder.job():
+        for number in range(12):
+            with recorder.step(number) as step:
+                a, metrics, n = donating(n, a)
+                step.observe((a, metrics, n))
+            if number < 3:
+                time.sleep(0.01)
+        metrics.block_until_ready()
+    recorder.shutdown()
+    assert recorder.totals().kept == 12
+    assert recorder._device_clock.lost <= 6
+
+
+ENDS = """
+import sys, os
+import otel_goodput as goodput
+goodput.configure("ends", directory=sys.argv[1], exporters="none")
+import jax, jax.numpy as jnp
+@jax.jit
+def train(a):
+    a = jax.lax.fori_loop(0, int(sys.argv[3]), lambda _, b: jnp.tanh(b @ b), a)
+    return a, a.sum()
+a = jnp.ones((256, 256))
+job = goodput.job()
+job.__enter__()
+for number in range(4):
+    with goodput.step(number) as step:
+        a, loss = train(a)
+        step.observe(loss)
+if sys.argv[2] == "raise":
+    raise RuntimeError("on purpose")
+if sys.argv[2] == "exit":
+    sys.exit(3)
+if sys.argv[2] == "leave":
+    os._exit(4)
+"""
+
+
+@pytest.mark.parametrize(("how", "status"), [("end", 0), ("raise", 1), ("exit", 3), ("leave", 4)])
+def test_it_does_not_stand_in_the_way_of_the_end(tmp_path: Path, how: str, status: int) -> None:
+    """Steps are on the device when the process ends: no abort, no wait for long."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, str(tmp_path), how, "2000"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert "Fatal" not in done.stderr and "abort" not in done.stderr.lower()
+    assert time.monotonic() - began < 60
+    report = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "otel_goodput", "report", str(tmp_path), "--json"],
+            capture_output=True, text=True, timeout=60, check=True,
+        ).stdout
+    )
+    seconds = report["seconds"]
+    known = sum(sum(value.values()) if isinstance(value, dict) else value for value in seconds.values())
+    assert round(known * 1e9) == round(report["elapsed_s"] * 1e9)
+
+
+def test_observing_after_the_end_is_said(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), recorder.job():
+        with recorder.step(0) as step:
+            pass
+        step.observe(jax.numpy.ones(3))
+    assert len(said(caplog, "a step that is open")) == 1

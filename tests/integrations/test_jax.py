@@ -1,0 +1,300 @@
+"""Compilations of real jax as phases: against an account of the test's own, from the same events."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import otel_goodput
+from otel_goodput import Recorder
+
+jax = pytest.importorskip("jax")
+pytestmark = pytest.mark.jax
+
+NS = 1e9
+
+
+class Watched:
+    """A recorder with its spans, and what jax says to everybody."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.recorder = Recorder(
+            "jax",
+            directory=directory,
+            exporters="none",
+            span_processors=[SimpleSpanProcessor(self.exporter)],
+            **options,
+        )
+        self.heard: list[tuple[float, float]] = []
+        jax.monitoring.register_event_time_span_listener(self._hear)
+
+    def _hear(self, event: str, start: float, end: float, **_: object) -> None:
+        if event.startswith("/jax/core/compile/"):
+            self.heard.append((start, end))
+
+    def union(self) -> float:
+        """Seconds of the stages heard, overlaps counted once."""
+        total, until = 0.0, 0.0
+        for start, end in sorted(self.heard):
+            total += max(0.0, end - max(start, until))
+            until = max(until, end)
+        return total
+
+    def compiles(self) -> list[ReadableSpan]:
+        self.recorder.flush()
+        return [span for span in self.exporter.get_finished_spans() if span.name == "compile"]
+
+    def close(self) -> None:
+        jax.monitoring.unregister_event_time_span_listener(self._hear)
+        self.recorder.shutdown()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    made = Watched(tmp_path)
+    yield made
+    made.close()
+
+
+def function(name: str, layers: int = 10) -> Any:
+    """A function that jax has not met yet."""
+
+    def body(a: Any) -> Any:
+        for _ in range(layers):
+            a = jax.numpy.tanh(a @ a)
+        return a.sum()
+
+    body.__name__ = name
+    return jax.jit(body)
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def test_the_time_is_that_of_the_stages(watched: Watched) -> None:
+    goodput = watched.recorder
+    with goodput.job():
+        with goodput.training_prep():
+            a = jax.numpy.ones((48, 48)).block_until_ready()
+        watched.recorder.flush()
+        before = watched.recorder.totals().run.categories["program_startup"]
+        watched.heard.clear()
+        train = function("train_step")
+        for number in range(3):
+            with goodput.step(number):
+                train(a).block_until_ready()
+        spent = (goodput.totals().run.categories["program_startup"] - before) / NS
+        assert watched.union() <= spent + 0.002
+        assert spent <= watched.union() * 1.2 + 0.02
+    (span,) = [span for span in watched.compiles() if attributes(span)["goodput.compile.function"] == "train_step"]
+    said = attributes(span)
+    assert said["goodput.phase"] == "compile" and said["goodput.step"] == 0
+    assert "goodput.compile.recompilation" not in said
+    stages = [said[f"goodput.compile.{stage}_duration"] for stage in ("trace", "lower", "backend")]
+    assert span.end_time is not None and span.start_time is not None
+    assert 0 < sum(stages) <= span.end_time - span.start_time
+    step = next(span for span in watched.exporter.get_finished_spans() if span.name == "step")
+    assert span.parent is not None and span.parent.span_id == step.get_span_context().span_id
+    assert span.get_span_context().trace_id == step.get_span_context().trace_id
+
+
+def test_a_changed_shape_compiles_again_and_is_flagged(watched: Watched) -> None:
+    goodput = watched.recorder
+    train = function("train_again")
+    inputs = [jax.numpy.ones((size, size)) for size in (31, 31, 33)]
+    with goodput.job():
+        for number, a in enumerate(inputs):
+            with goodput.step(number):
+                train(a).block_until_ready()
+    mine = [span for span in watched.compiles() if attributes(span)["goodput.compile.function"] == "train_again"]
+    assert [attributes(span).get("goodput.compile.recompilation", False) for span in mine] == [False, True]
+    assert [attributes(span)["goodput.step"] for span in mine] == [0, 2]
+    assert goodput.totals().recompilations >= 1
+
+
+def test_tracing_alone_is_startup_but_compiles_nothing(watched: Watched) -> None:
+    goodput = watched.recorder
+    a = jax.numpy.ones((17, 17))
+    train = function("traced_first")
+    with goodput.job(), goodput.training_prep():
+        watched.heard.clear()
+        lowered = train.lower(a)
+        time.sleep(0.02)  # a person between the two
+        lowered.compile()
+    mine = [span for span in watched.compiles() if attributes(span)["goodput.compile.function"] == "traced_first"]
+    assert len(mine) == 2, "lowering and compiling are apart, what is between them is no compilation"
+    assert not any("goodput.compile.recompilation" in attributes(span) for span in mine)
+    assert goodput.totals().recompilations == 0
+    covered = sum((span.end_time or 0) - (span.start_time or 0) for span in mine) / NS
+    assert covered == pytest.approx(watched.union(), abs=0.015)
+
+
+def test_a_compilation_is_seen_while_it_lasts(watched: Watched) -> None:
+    """A compiler that hangs is program_startup already."""
+    goodput = watched.recorder
+    seen: list[int] = []
+
+    def slow(a: Any) -> Any:
+        until = time.monotonic() + 20
+        while goodput.totals().run.categories["program_startup"] < 50_000_000:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        seen.append(goodput.totals().run.categories["program_startup"])
+        return a + 1
+
+    a = jax.numpy.ones(3)
+    with goodput.job():
+        jax.jit(slow)(a).block_until_ready()
+    assert seen and seen[0] >= 50_000_000
+
+
+def test_compilations_of_other_threads_hold_up_nothing(watched: Watched) -> None:
+    goodput = watched.recorder
+    a = jax.numpy.ones((19, 19))
+    train = function("elsewhere")
+    with goodput.job():
+        thread = threading.Thread(target=lambda: train(a).block_until_ready())
+        thread.start()
+        thread.join()
+    assert goodput.totals().run.categories["program_startup"] == 0
+    (span,) = [span for span in watched.compiles() if attributes(span)["goodput.compile.function"] == "elsewhere"]
+    assert attributes(span)["goodput.blocking"] is False
+
+
+def test_an_error_in_the_traced_function_passes_untouched(watched: Watched) -> None:
+    goodput = watched.recorder
+
+    def wrong(a: Any) -> Any:
+        raise ZeroDivisionError("in the model")
+
+    with goodput.job():
+        with pytest.raises(ZeroDivisionError, match="in the model"):
+            jax.jit(wrong)(1.0)
+        watched.recorder.flush()
+        with goodput.custom("after"):
+            time.sleep(0.15)
+    assert goodput.totals().run.custom["after"] > 100_000_000, "the compilation that failed is over"
+
+
+def test_it_is_taken_back(tmp_path: Path) -> None:
+    before = [len(listeners) for listeners in _listeners()]
+    made = Recorder("jax", directory=tmp_path, exporters="none")
+    assert [len(listeners) for listeners in _listeners()] != before
+    made.shutdown()
+    assert [len(listeners) for listeners in _listeners()] == before
+
+
+def test_none_is_none(tmp_path: Path) -> None:
+    before = [len(listeners) for listeners in _listeners()]
+    made = Recorder("jax", directory=tmp_path, exporters="none", integrations="none")
+    assert [len(listeners) for listeners in _listeners()] == before
+    made.shutdown()
+
+
+def _listeners() -> list[Any]:
+    monitoring = jax._src.monitoring
+    return [monitoring.get_event_duration_listeners(), monitoring.get_event_listeners(), monitoring.get_scalar_listeners()]
+
+
+def test_somebody_clears_all_listeners(tmp_path: Path) -> None:
+    """jax's own clear_event_listeners(): ours are deaf then, and taking them back is no error. In a process apart."""
+    code = """
+import jax, sys
+import otel_goodput as goodput
+goodput.configure("cleared", directory=sys.argv[1], exporters="none")
+jax.monitoring.clear_event_listeners()
+with goodput.job():
+    jax.jit(lambda a: a + 1)(1.0)
+goodput.shutdown()
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code, str(tmp_path)], check=True, timeout=120)
+
+
+LATER = """
+import json, sys
+import otel_goodput as goodput
+recorder = goodput.configure("later", directory=sys.argv[1], exporters="none")
+with goodput.job():
+    with goodput.training_prep():
+        assert "jax" not in sys.modules
+        import jax
+        import jax.numpy as jnp
+    import time
+    until = time.monotonic() + 30
+    while not jax._src.monitoring.get_scalar_listeners() and time.monotonic() < until:
+        time.sleep(0.01)
+    with goodput.step(0):
+        jax.jit(lambda a: jnp.tanh(a @ a))(jnp.ones((8, 8))).block_until_ready()
+print(json.dumps(goodput.report().to_json()))
+"""
+
+
+def test_jax_may_be_imported_later(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LATER, str(tmp_path)],
+        check=True, timeout=120, capture_output=True, text=True,
+    )
+    assert json.loads(done.stdout)["seconds"]["program_startup"] > 0.01
+
+
+CACHED = """
+import json, sys
+import otel_goodput as goodput
+import jax, jax.numpy as jnp
+jax.config.update("jax_compilation_cache_dir", sys.argv[2])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+goodput.configure("cached", directory=sys.argv[1], exporters="file")
+def cached_step(a):
+    return jnp.tanh(a @ a).sum()
+with goodput.job(), goodput.step(0):
+    jax.jit(cached_step)(jnp.ones((8, 8))).block_until_ready()
+goodput.shutdown()
+"""
+
+
+def test_the_persistent_cache_is_told_of(tmp_path: Path) -> None:
+    found = []
+    for attempt in range(2):
+        command = [sys.executable, "-W", "error", "-c", CACHED, str(tmp_path / "runs"), str(tmp_path / "cache")]
+        subprocess.run(command, check=True, timeout=120)
+        lines = (tmp_path / f"runs/cached/traces-attempt{attempt:04d}-p0000.jsonl").read_text().splitlines()
+        spans = [
+            span
+            for line in lines
+            for resource in json.loads(line)["resourceSpans"]
+            for scope in resource["scopeSpans"]
+            for span in scope["spans"]
+        ]
+        said = [
+            {entry["key"]: next(iter(entry["value"].values())) for entry in span["attributes"]}
+            for span in spans if span["name"] == "compile"
+        ]
+        (mine,) = [one for one in said if one["goodput.compile.function"] == "cached_step"]
+        found.append(mine)
+    assert [one.get("goodput.compile.cache_hit") for one in found] == [False, True]
+    assert "goodput.compile.cache_retrieval_duration" not in found[0]
+    assert int(found[1]["goodput.compile.cache_retrieval_duration"]) > 0
+
+
+def test_listeners_of_ours_never_raise(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong in them, the user's compilation goes on."""
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT")
+    goodput = watched.recorder
+    with goodput.job():
+        monkeypatch.setattr(goodput._account, "start", None)
+        assert float(function("unharmed")(jax.numpy.ones((5, 5)))) == pytest.approx(25.0, rel=1e-3)
+    assert otel_goodput.guard.contained["compile listener"] >= 1  # type: ignore[attr-defined]
