@@ -10,6 +10,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from otel_goodput import semconv
 from otel_goodput.accounting import Partition, Totals
+from otel_goodput.accounting.paces import straggler
 from otel_goodput.accounting.totals import NS
 from otel_goodput.guard import contain
 from otel_goodput.journal.account import EndedPhase
@@ -139,6 +140,12 @@ def _productivity(totals: Totals) -> Rows:
         yield float(totals.productivity), {}
 
 
+def _straggler(totals: Totals) -> Rows:
+    slowest = straggler(totals.paces)
+    if slowest is not None:
+        yield slowest.ratio, {}
+
+
 # Which rows each metric has; what rests on figures that nobody gave has none.
 ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.TIME, _time),
@@ -154,6 +161,7 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.PROGRAM_RATIO, _program),
     (semconv.PRODUCTIVITY, _productivity),
     (semconv.SLICE_EFFICIENCY, _slices),
+    (semconv.STRAGGLER, _straggler),
 )
 
 

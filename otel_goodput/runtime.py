@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,18 +20,21 @@ from opentelemetry.util import types
 from otel_goodput import config as configuration
 from otel_goodput import deadline, instruments, productivity
 from otel_goodput.accounting import Totals
+from otel_goodput.accounting.paces import Pace
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
 from otel_goodput.exporters import Surroundings
-from otel_goodput.guard import contain
+from otel_goodput.guard import contain, report_once
 from otel_goodput.integrations import Integrations
 from otel_goodput.integrations.device_clock import DeviceClock
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.opening import Opened, open_journal
+from otel_goodput.journal.paces import Paces, read_paces
 from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.phases import Phases
 from otel_goodput.pipelines import Pipelines, open_outlets, outlet_names
+from otel_goodput.printable import without_credentials
 from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
 from otel_goodput.semconv import SCOPE_NAME
@@ -202,6 +206,10 @@ class Recorder(Phases[Any]):
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         tracer.background.append(self._integrations.poll)
+        self._paces: Paces | None = None
+        self._paces_heard: Sequence[Pace] = ()
+        if opened.run is not None and config.process_count > 1:
+            self._paces = Paces(opened.run, self.attempt, config.process_index)
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
         self._keeper.start()
         deadline.reserve(len(pipelines.closers()) + 2)  # the journal and its upload
@@ -230,8 +238,24 @@ class Recorder(Phases[Any]):
         if tracer is not None:
             tracer.tick()
         self._pay(OWED_AT_ONCE)
+        self._compare()
         if self._opened.mirror is not None:
             self._opened.mirror.send(self._account.journal)
+
+    def _compare(self, *, final: bool = False) -> None:
+        """Tell the other processes our pace, hear theirs."""
+        paces, run, mirror = self._paces, self._opened.run, self._opened.mirror
+        now = self._account.clock()
+        if paces is None or run is None or not (final or paces.due(now)):
+            return
+        try:
+            paces.tell(self._account.totals())
+            if self.config.leads and mirror is not None:
+                mirror.fetch_paces(self.config.process_index)
+        except Exception as error:  # every filesystem has errors of its own
+            report_once("paces", "the paces of the processes are not exchanged: %s", without_credentials(str(error)))
+        if self.config.leads:
+            self._paces_heard = read_paces(run, self.attempt, now)
 
     def _pay(self, most: int) -> None:
         """Hand spans that dead attempts owe to the exporters, no more at once than their queues have room for."""
@@ -247,7 +271,10 @@ class Recorder(Phases[Any]):
 
     def totals(self) -> Totals:
         """The account now, as integers of ns."""
-        return productivity.complete(self._account.totals(), self.config)
+        totals = productivity.complete(self._account.totals(), self.config)
+        if self._paces is None:
+            return totals
+        return replace(totals, paces=self._paces_heard, processes=self.config.process_count)
 
     def report(self) -> Report:
         """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
@@ -283,6 +310,7 @@ class Recorder(Phases[Any]):
             if tracer is not None:
                 tracer.tick(final=True)
                 tracer.close()
+            self._compare(final=True)
             self._pay(len(self._owed))
         except Exception as error:
             contain("shutdown", error)

@@ -278,6 +278,9 @@ SLICE_EFFICIENCY: Final = Metric(
     (GOODPUT_SLICE_STATE,),
     "Time-weighted share of slices stepping or available.",
 )
+STRAGGLER: Final = Metric(
+    "goodput.straggler.ratio", GAUGE, "1", (), "Median step time of the slowest process over the median of all."
+)
 OVERHEAD: Final = Metric(
     "goodput.telemetry.overhead",
     COUNTER,
@@ -303,6 +306,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     PROGRAM_RATIO,
     PRODUCTIVITY,
     SLICE_EFFICIENCY,
+    STRAGGLER,
     OVERHEAD,
     DROPPED,
 )

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from otel_goodput.accounting import rules
+from otel_goodput.accounting import paces, rules
 from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.paces import Pace
 from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, Category
 
 NS = 1_000_000_000
@@ -103,6 +104,8 @@ class Totals:
     rolling: Sequence[tuple[int, Partition]] = ()
     scheduling: float | None = None
     program: float | None = None
+    paces: Sequence[Pace] = ()
+    processes: int = 1
 
     @property
     def productivity(self) -> float | None:
@@ -155,6 +158,8 @@ class Totals:
             answer["program_goodput"] = self.program
         if self.productivity is not None:
             answer["productivity_goodput"] = self.productivity
+        if self.paces:
+            answer["processes"] = paces.to_json(self.paces, self.processes)
         answer["slice_efficiency"] = dict(self.run.slice_efficiency) or None
         if self.step_time is not None:
             answer["step_time"] = {

@@ -95,6 +95,17 @@ class Mirror:
                 if not local.exists() or (name.endswith(".snapshot") and not self._own_segments()):
                     write_privately(local, self._filesystem.cat_file(entry["name"]))
 
+    def fetch_paces(self, own: int) -> None:
+        """Bring down what the processes other than `own` tell of their paces.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        for entry in self._filesystem.ls(f"{self._remote}/journal", detail=False):
+            local = self._run.journal / str(entry).rstrip("/").rsplit("/", 1)[-1]
+            if local.suffix == ".pace" and local != self._run.pace_path(own):
+                write_privately(local, self._filesystem.cat_file(entry))
+
     def _own_segments(self) -> bool:
         return any(self._run.journal.glob("*.lock"))
 

@@ -99,6 +99,13 @@ class RunDirectory:
     def snapshot_path(self, process: int) -> Path:
         return self.journal / f"p{process:04d}.snapshot"
 
+    def pace_path(self, process: int) -> Path:
+        """Where a process tells the others how fast it steps."""
+        return self.journal / f"p{process:04d}.pace"
+
+    def pace_paths(self) -> list[Path]:
+        return sorted(path for path in self._files() if path.suffix == ".pace")
+
     def recovered_path(self, attempt: int, process: int) -> Path:
         """A mark that what an attempt owed has been exported by the command."""
         return self.journal / f"a{attempt:04d}-p{process:04d}.recovered"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from otel_goodput.errors import JournalError
+from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.recovery import all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.replay import account
@@ -53,4 +55,8 @@ def of_run(
         )
     else:
         totals = restored.ledger.totals(asked)
+    paces = read_paces(run, restored.attempt, totals.at)
+    if paces:
+        count = int(identity.get("process_count") or len(paces))
+        totals = replace(totals, paces=paces, processes=max(count, len(paces)))
     return Report(totals, whose)

@@ -29,6 +29,7 @@ EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
 _WIDTH: Final = 24
 # With fewer steps, or with steps that take more than this share of the time, nothing is suspected.
 DISPATCH_STEPS: Final = 20
+LATE_SHARE: Final = 0.05  # of the cadence, from which on it is worth a line
 DISPATCH_SHARE: Final = 0.05
 
 
@@ -75,6 +76,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _steps(report)
     yield from _disruptions(report)
+    yield from _processes(report)
     for window in report["windows"]:
         yield from _window(window)
     yield ""
@@ -177,6 +179,26 @@ def _disruptions(report: Mapping[str, Any]) -> Iterator[str]:
         )
     if report["skewed_clocks"]:
         yield "    an attempt began before the last sign of life of the one before it: the hosts' clocks differ"
+
+
+def _processes(report: Mapping[str, Any]) -> Iterator[str]:
+    processes = report.get("processes")
+    if not processes or len(processes["paces"]) < 2:
+        return
+    yield f"  processes  {len(processes['paces'])} of {processes['count']} tell their pace"
+    slowest, latest = processes["straggler"], processes["late"]
+    if slowest is not None:
+        median = processes["paces"][str(slowest["process"])]["median_s"]
+        yield (
+            f"    the slowest is process {slowest['process']}: median step {duration(median)}, "
+            f"{slowest['ratio']:.2f} times the median of all"
+        )
+    if latest is not None and latest["share"] >= LATE_SHARE:
+        outside = processes["paces"][str(latest["process"])]["outside_s"]
+        yield (
+            f"    process {latest['process']} spends {duration(outside)} from one step to the next outside of steps "
+            f"({latest['share'] * 100:.0f} %): the others wait for it"
+        )
 
 
 def _window(window: Mapping[str, Any]) -> Iterator[str]:

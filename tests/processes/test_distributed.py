@@ -1,0 +1,176 @@
+"""Real distributed jobs of several local processes: one account, one trace, and who holds the others up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash.exported import ERROR, Span, read_spans
+
+pytest.importorskip("jax")
+pytestmark = [pytest.mark.jax, pytest.mark.crash]
+
+HERE = Path(__file__).parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Job:
+    """The processes of one attempt."""
+
+    def __init__(self, directory: Path, count: int, first: int = 0, last: int = 40, slow: int = -1) -> None:
+        self.directory = directory
+        port = free_port()
+        command = [sys.executable, "-m", "processes.rank"]
+        paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+        self.processes = []
+        for index in range(count):
+            with (directory / f"err-{index}").open("ab") as errors:
+                self.processes.append(
+                    subprocess.Popen(
+                        [*command, *map(str, (index, count, port, directory, first, last, slow))],
+                        env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
+                    )
+                )
+
+    def end(self, timeout: float = 120) -> dict[str, Any]:
+        """The leader's report, when all have ended well."""
+        try:
+            told = [process.communicate(timeout=timeout)[0] for process in self.processes]
+            assert [process.returncode for process in self.processes] == [0] * len(told), self.errors()
+        finally:
+            self.stop()
+        report: dict[str, Any] = json.loads(told[0].splitlines()[-1])  # Gloo talks there too
+        return report
+
+    def errors(self) -> str:
+        return "\n".join(path.read_text()[-2000:] for path in sorted(self.directory.glob("err-*")))
+
+    def wait_for_step(self, index: int, step: int, timeout: float = 90) -> None:
+        deadline = time.monotonic() + timeout
+        while not any(entry.get("step") == step for entry in own(self.directory, index)):
+            assert time.monotonic() < deadline and self.processes[index].poll() is None, self.errors()
+            time.sleep(0.005)
+
+    def kill(self, index: int) -> None:
+        """SIGKILL one process; the platform then ends the others."""
+        self.processes[index].send_signal(signal.SIGKILL)
+        self.processes[index].wait(30)
+        time.sleep(0.05)
+        self.stop()
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait(30)
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def own(directory: Path, index: int) -> list[dict[str, Any]]:
+    """What the process noted by itself."""
+    path = directory / f"own-{index}.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            assert line is lines[-1], "only the last line may be torn"
+    return found
+
+
+def step_time(entries: list[dict[str, Any]]) -> float:
+    """Seconds between the starts and ends of steps."""
+    spent, began = 0, None
+    for entry in entries:
+        if entry["what"] == "start":
+            began = entry["at"]
+        elif entry["what"] == "end" and began is not None:
+            spent += entry["at"] - began
+            began = None
+    return spent / 1e9
+
+
+def traces(spans: list[Span]) -> set[str]:
+    return {span.trace for span in spans}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_leader_accounts_and_all_share_the_trace(tmp_path: Path, count: int) -> None:
+    job = Job(tmp_path, count, last=40, slow=count - 1)
+    report = job.end()
+    assert report["steps"]["kept"] == 40 and report["attempts"] == 1
+    seconds = report["seconds"]
+    known = sum(sum(held.values()) if isinstance(held, dict) else held for held in seconds.values())
+    assert round(known * 1e9) == round(report["elapsed_s"] * 1e9)
+    on_steps = seconds["productive"] + seconds.get("program_startup", 0.0)
+    assert on_steps >= 0.95 * step_time(own(tmp_path, 0))
+    processes = report["processes"]
+    assert processes["count"] == count
+    assert set(processes["paces"]) <= {str(index) for index in range(count)} and "0" in processes["paces"]
+
+    # Long after the end all paces are there, and the one with the slow loader shows as the one that is late.
+    told = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "otel_goodput", "report", str(tmp_path), "--json"],
+            check=True, capture_output=True, text=True, timeout=60,
+        ).stdout
+    )["processes"]
+    assert set(told["paces"]) == {str(index) for index in range(count)}
+    assert all(pace["steps"] == 40 for pace in told["paces"].values())
+    assert told["late"]["process"] == count - 1
+    assert told["straggler"]["ratio"] >= 1.0
+
+    spans = read_spans(tmp_path / "run")
+    assert len(traces(spans)) == 1
+    steps = [span for span in spans if span.name == "step"]
+    assert len(steps) == 40 * count
+    assert {span.resource["goodput.process.index"] for span in steps} == set(range(count))
+    (root,) = [span for span in spans if not span.parent]
+    assert root.name == "job" and root.resource["goodput.process.index"] == 0
+    known_ids = {span.key for span in spans}
+    assert all(not span.parent or span.parent in known_ids for span in spans)
+
+
+@pytest.mark.parametrize("victim", [1, 0], ids=["follower", "leader"])
+def test_killed_and_restarted(tmp_path: Path, victim: int) -> None:
+    first = Job(tmp_path, 2, last=100_000)
+    first.wait_for_step(0, 25)
+    first.kill(victim)
+    died = own(tmp_path, 0)
+    reached = max(entry["step"] for entry in died if entry["what"] == "end")
+    begun = max(entry["step"] for entry in died if entry["what"] == "start")
+    resume = 20
+    report = Job(tmp_path, 2, first=resume, last=50).end()
+    assert report["attempts"] == 2 and report["disruption_reasons"] == {"crash": 1}
+    assert report["steps"]["kept"] == 50 and report["max_productive_step"] == 49
+    # What was done again is lost; the step in progress counts where it had begun. A step is noted within its span.
+    assert reached - resume + 1 <= report["steps"]["lost"] <= begun - resume + 2
+    wasted = report["seconds"]["wasted_progress"]
+    lost = [entry for entry in died if entry.get("step", -1) >= resume]
+    assert wasted >= 0.9 * step_time(lost)
+    assert report["seconds"]["infrastructure_recovery"] > 0
+    spans = read_spans(tmp_path / "run")
+    assert len(traces(spans)) == 2
+    known_ids = {span.key for span in spans}
+    assert all(not span.parent or span.parent in known_ids for span in spans)
+    # The survivor saw the collective fail and ended its job by that; what it exported itself may come twice.
+    jobs = {(span.resource["goodput.attempt"], span.resource["goodput.process.index"]): span
+            for span in spans if span.name == "job"}
+    assert set(jobs) == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert jobs[0, victim].interrupted and jobs[0, 1 - victim].status == ERROR
+    assert not any(jobs[1, process].interrupted or jobs[1, process].status == ERROR for process in (0, 1))
