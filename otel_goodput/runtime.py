@@ -242,11 +242,11 @@ class Recorder(Phases[Any]):
         if self._opened.mirror is not None:
             self._opened.mirror.send(self._account.journal)
 
-    def _compare(self, *, final: bool = False) -> None:
-        """Tell the other processes our pace, hear theirs."""
+    def _compare(self, *, at_once: bool = False) -> None:
+        """Tell the other processes our pace, hear theirs; every few seconds, or now."""
         paces, run, mirror = self._paces, self._opened.run, self._opened.mirror
         now = self._account.clock()
-        if paces is None or run is None or not (final or paces.due(now)):
+        if paces is None or run is None or not (at_once or paces.due(now)):
             return
         try:
             paces.tell(self._account.totals())
@@ -287,6 +287,7 @@ class Recorder(Phases[Any]):
         """
         seconds = self.config.grace_period_s if timeout is None else timeout
         self._keeper.tick()
+        self._compare(at_once=True)
         return not deadline.close_all(self._pipelines.flushers(), seconds)
 
     def shutdown(self, timeout: float | None = None) -> None:
@@ -310,7 +311,7 @@ class Recorder(Phases[Any]):
             if tracer is not None:
                 tracer.tick(final=True)
                 tracer.close()
-            self._compare(final=True)
+            self._compare(at_once=True)
             self._pay(len(self._owed))
         except Exception as error:
             contain("shutdown", error)

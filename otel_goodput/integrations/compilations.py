@@ -174,8 +174,12 @@ class Compilations:
         """Close what no further stage comes for, export what is done."""
         idle = self._tracer.clock() - IDLE
         self._close_since(idle)
-        while self._done:
-            self._tracer.emit(self._span(self._done.popleft()))
+        for _ in range(len(self._done)):
+            try:
+                done = self._done.popleft()
+            except IndexError:  # another thread was quicker
+                break
+            self._tracer.emit(self._span(done))
 
     def close(self) -> None:
         """No stage is waited for any more."""

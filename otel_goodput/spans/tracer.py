@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -43,6 +44,7 @@ from otel_goodput.version import __version__
 Append = Callable[..., None]
 
 SAMPLED_ONE_IN: Final = TIMED + 1
+LONGEST_TICK_S: Final = 1.0
 LONGEST_SAMPLE: Final = 100_000  # ns
 
 
@@ -105,6 +107,7 @@ class PhaseTracer:
         self.overhead = 0  # ns, estimated
         self._keys = generator or ids.PrivateIdGenerator()
         self.new_key = self._keys.new_span_id
+        self._ticking = threading.Lock()
         self._last_step = -1
         self._jobs = 0
         self._first_job = self.job_context.span_id
@@ -247,12 +250,18 @@ class PhaseTracer:
     # --- background ---------------------------------------------------------------------------------------------------
 
     def tick(self, *, final: bool = False) -> None:
-        """Work off the training thread: the ledger, summaries of thinned steps."""
-        for work in tuple(self.background):
-            work()
-        self.account.refresh()
-        for summary in self.thinner.summaries(final=final):
-            self.emit(self._summary_span(summary))
+        """Work off the training thread: the ledger, compilations, summaries of thinned steps."""
+        # The keeper, a flush and the end may meet here; an exporter stuck in one of them must not hold up the end.
+        if not self._ticking.acquire(timeout=LONGEST_TICK_S):
+            return
+        try:
+            for work in tuple(self.background):
+                work()
+            self.account.refresh()
+            for summary in self.thinner.summaries(final=final):
+                self.emit(self._summary_span(summary))
+        finally:
+            self._ticking.release()
 
     def _summary_span(self, summary: Summary) -> PhaseReadableSpan:
         key = ids.summary_span_id(self.run_id, self.attempt, self.process, summary.first, summary.start)

@@ -1,0 +1,104 @@
+"""What processes tell each other of their paces, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from otel_goodput import Recorder
+from otel_goodput.accounting.paces import Pace, late, straggler
+from otel_goodput.journal.paces import STALE_NS, read_paces
+from otel_goodput.journal.rundir import RunDirectory
+
+MS = 1_000_000
+
+
+def pace(process: int, median: int, outside: int = 0, steps: int = 100, at: int = 0) -> Pace:
+    return Pace(process, at, steps, median * MS, median * MS, outside * MS)
+
+
+def test_the_slowest_is_set_against_the_median_of_all() -> None:
+    paces = [pace(0, 100), pace(1, 110), pace(2, 150), pace(3, 90)]
+    assert straggler(paces) == (2, pytest.approx(150 / 105))
+    assert straggler(paces[:1]) is None and straggler([]) is None
+
+
+def test_who_has_few_steps_is_not_compared() -> None:
+    assert straggler([pace(0, 100), pace(1, 900, steps=9), pace(2, 101)]) == (2, pytest.approx(101 / 100.5))
+
+
+def test_in_step_with_each_other_the_late_one_shows_outside() -> None:
+    paces = [pace(0, 100, 5), pace(1, 75, 30), pace(2, 100, 5)]
+    assert late(paces) == (1, pytest.approx(30 / 105))
+
+
+def test_foreign_torn_and_stale_files_are_left_out(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create({})
+    now = time.time_ns()
+    good = pace(1, 100, at=now)
+    told = {
+        1: json.dumps({"attempt": 3, **good._asdict()}),
+        2: json.dumps({"attempt": 2, **pace(2, 100, at=now)._asdict()}),
+        3: json.dumps({"attempt": 3, **pace(3, 100, at=now - 2 * STALE_NS)._asdict()}),
+        4: json.dumps({"attempt": 3, **good._asdict()})[:20],
+        5: "[]",
+        6: json.dumps({"attempt": 3, "process": "x"}),
+        7: "",
+    }
+    for process, text in told.items():
+        run.pace_path(process).write_text(text)
+    run.pace_path(8).mkdir()
+    assert read_paces(run, 3, now) == [good]
+
+
+def test_two_processes_in_one_folder(tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    start = time.time_ns() - 100 * 10**9
+    # The follower is the slower one.
+    for index, length in ((1, 300), (0, 200)):
+        recorder = Recorder(
+            "pair", run_id="run", directory=tmp_path, exporters="none", process_index=index, process_count=2,
+            metric_readers=[reader] if index == 0 else [],
+        )
+        with recorder.job(start_time=start):
+            for number in range(20):
+                at = start + number * 400 * MS
+                with recorder.step(number, start_time=at, end_time=at + length * MS):
+                    pass
+            recorder.flush()
+            if index == 0:
+                totals = recorder.totals()
+                assert {entry.process: entry.median for entry in totals.paces} == {0: 200 * MS, 1: 300 * MS}
+                data = reader.get_metrics_data()
+                assert data is not None
+                values = {
+                    metric.name: [getattr(point, "value", None) for point in metric.data.data_points]
+                    for metric in data.resource_metrics[0].scope_metrics[0].metrics
+                }
+                assert values["goodput.straggler.ratio"] == [pytest.approx(300 / 250)]
+                text = str(recorder.report())
+                assert "2 of 2 tell their pace" in text
+                assert "the slowest is process 1: median step 300 ms, 1.20 times the median of all" in text
+        recorder.shutdown()
+
+
+def test_a_folder_that_cannot_be_written_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder("pair", run_id="run", directory=tmp_path, exporters="none", process_count=2)
+    path = RunDirectory(tmp_path / "run").pace_path(0)
+    path.with_name(f"{path.name}.{__import__('os').getpid()}.part").mkdir()
+    with recorder.job():
+        for number in range(12):
+            with recorder.step(number):
+                pass
+        for _ in range(3):
+            recorder._compare(at_once=True)
+    recorder.shutdown()
+    assert len([record for record in caplog.records if "paces" in record.getMessage()]) == 1
+    assert recorder.totals().kept == 12
