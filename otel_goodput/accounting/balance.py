@@ -132,9 +132,11 @@ def _top(cursor: Cursor) -> int | None:
 def _at_risk(cursor: Cursor, startups: Startups) -> int:
     """Productive time of kept steps that no durable checkpoint covers, ns."""
     hidden = cursor.lenses[0]
-    exposed = cursor.course.progress.total_from(cursor.course.safe) - hidden.kept_from(cursor.course.safe)
+    progress = cursor.course.progress
+    safe = progress.index_above(cursor.course.safe)
+    exposed = progress.total_from(safe) - hidden.kept_from(safe)
     for stretch, excess in startups:
-        if stretch.first_index is not None and stretch.first_index >= cursor.course.safe:
+        if stretch.first_index is not None and stretch.first_index >= safe:
             exposed -= excess - leading(stretch.pieces, excess, EXCLUDED)
     return exposed
 

@@ -24,8 +24,8 @@ class Course:
         interrupted: of that, what was in flight when the last life ended, ns.
         observed: the device end of some step is known.
         last_step: number of the latest started step.
-        safe: kept entries that the last durable checkpoint covers.
-        saves: entries that a checkpoint not durable yet will cover, by the key of its phase.
+        safe: the highest step that a durable checkpoint covers, -1 where none does.
+        saves: the highest step that a checkpoint not durable yet will cover, by the key of its phase.
         attempts: lives so far.
         disruptions, disrupted: how many there were, by reason and in all; history: the latest of them.
         finished: net times of completed steps for whoever takes them, None where nobody does.
@@ -45,7 +45,7 @@ class Course:
         self.interrupted = 0
         self.last_step: int | None = None
         self.observed = False
-        self.safe = 0
+        self.safe = -1
         self.saves: dict[int, int] = {}
         self.attempts = 0
         self.disruptions: dict[str, int] = {}
@@ -124,6 +124,10 @@ class Course:
             life.steps_started = True
             if self.attempts > 1 and self.history and self.history[-1].to_step is None:
                 self.history[-1].to_step = number
+        if number <= self.safe:
+            self.safe = number - 1
+        if self.saves:
+            self.saves = {save: min(covered, number - 1) for save, covered in self.saves.items()}
         if first or popped:
             self.stretches.append(Stretch(life, self.progress.length, time))
         if self.running:
@@ -189,9 +193,6 @@ class Course:
                 break
             own = self.stretches[at] is execution.stretch
             self._own_stretch(at).make_room(index, own)
-        self.safe += self.safe > index
-        for key, covered in self.saves.items():
-            self.saves[key] = covered + (covered > index)
         return index
 
     def _lose(self, execution: Execution) -> None:
@@ -220,9 +221,6 @@ class Course:
             if self.stretches[at].high <= length:
                 break
             self._own_stretch(at).cut_to(length, popped, disruption)
-        self.safe = min(self.safe, length)
-        for key, covered in self.saves.items():
-            self.saves[key] = min(covered, length)
         return sum(visible)
 
     def _own_stretch(self, at: int) -> Stretch:
@@ -244,14 +242,18 @@ class Course:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def begin_save(self, key: int, step: int) -> None:
-        """A checkpoint is being saved: it covers what is kept now, and no step above `step` where that is given."""
-        covered = self.progress.length
+        """A checkpoint is being saved: it covers what is kept now; where its `step` is told, no later one, and of the
+        steps in progress those up to it.
+        """
+        covered = self.progress.top
         if step >= 0:
-            covered = min(covered, self.progress.index_above(step))
+            begun = [execution.number for execution in self.running.values() if execution.number <= step]
+            covered = min(step, max((covered, *begun)))
         self.saves[key] = covered
 
     def end_save(self, key: int, durable: bool) -> None:
         """The checkpoint is stored safely, or was given up."""
         covered = self.saves.pop(key, None)
         if durable and covered is not None:
-            self.safe = covered
+            # An earlier checkpoint may be stored later.
+            self.safe = max(self.safe, covered)

@@ -20,7 +20,7 @@ from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.slices import Slices
 from otel_goodput.accounting.stretches import Life, Stretch
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 _CHECK: Final = 32  # bytes
 
 # Attributes that are plain data.

@@ -36,8 +36,8 @@ from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.tracer import PhaseTracer
 
 TRACE, LOWER, BACKEND = range(3)
-ADJACENT: Final = 5_000_000  # ns between two stages of one compilation at most
-IDLE: Final = 100_000_000  # ns after which no further stage is waited for
+ADJACENT: Final = 50_000_000  # ns between two stages of one compilation at most
+IDLE: Final = 200_000_000  # ns after which no further stage is waited for
 
 
 class Compilation:

@@ -305,9 +305,8 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
         for lost in doomed:
             lost.lost = True
         del kept[len(kept) - len(popped):]
-        if popped:
-            progress.safe = min(progress.safe, number - 1)
-        for save in held if popped else ():
+        progress.safe = min(progress.safe, number - 1)
+        for save in held:
             held[save] = min(held[save], number - 1)
         started.append(execution)
         running.add(execution)
@@ -319,11 +318,13 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
             kept.sort(key=lambda e: e.number)
 
     def start_save(row: Row) -> None:
-        held[row.order] = kept[-1].number if kept else -1
+        # Of the step in progress the checkpoint of that step has the result.
+        begun = [e.number for e in running if row.step is not None and e.number <= row.step]
+        held[row.order] = max([-1, *(e.number for e in kept), *begun])
 
     def end_save(row: Row) -> None:
         reach = held[row.order] if row.step is None else min(held[row.order], row.step)
-        progress.safe = max((e.number for e in kept if e.number <= reach), default=-1)
+        progress.safe = max(progress.safe, reach)
 
     happenings: list[tuple[tuple[Any, ...], Callable[[], None]]] = []
 

@@ -486,6 +486,20 @@ def test_a_save_of_a_step_holds_no_later_step(ask: Ask) -> None:
     assert ask("job 0-40 / steps 0..5 @0 every 5 / save 9 @30-32")["at_risk_s"] == 0
 
 
+def test_a_save_of_the_step_in_progress_holds_it(ask: Ask) -> None:
+    """As in a loop whose body saves: the checkpoint of a step has its result."""
+    text = "job 0-40 / steps 0..4 @0 every 5 / save 2 @13-14"
+    assert ask(text, at=14)["at_risk_s"] == 0
+    assert ask(text, at=15)["at_risk_s"] == 0, "the step itself, now that it has completed"
+    assert ask(text, at=25)["at_risk_s"] == 10
+    assert ask("job 0-40 / steps 0..4 @0 every 5 / save 13-14", at=25)["at_risk_s"] == 14, "nobody said of which step"
+
+
+def test_an_earlier_checkpoint_that_is_stored_later_takes_nothing_back(ask: Ask) -> None:
+    text = "job 0-60 / steps 0..9 @0 every 5 / save 1 @10-44 async / save 3 @20-30 async"
+    assert ask(text, at=43)["at_risk_s"] == ask(text, at=44)["at_risk_s"] == 20
+
+
 def test_a_save_that_never_ends_saves_nothing(ask: Ask) -> None:
     assert ask("job 0-40 / steps 0..5 @0 every 5 / save 30-")["at_risk_s"] == 30
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,19 +186,22 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.crash
-def test_a_restart_takes_no_longer_after_a_long_run(tmp_path: Path) -> None:
-    """It reads a snapshot and what came after it, not the run."""
+def test_a_restart_reads_nothing_that_its_snapshot_stands_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """However long the run was: what is sealed may even be spoilt."""
     run_long(tmp_path / "runs", 60_000, 0, "end")
     run = RunDirectory(tmp_path / "runs" / "run")
-    sizes = sorted((path.stat().st_size, path.name) for path in run.journal.iterdir())
-    begun = time.process_time()
-    report = of_run(run).to_json()
-    taken = time.process_time() - begun
-    assert report["steps"]["kept"] == 60_000
-    begun = time.process_time()
+    before = of_run(run).to_json()
+    assert before["steps"]["kept"] == 60_000
+    sealed = sorted(run.journal.glob("*.gz"))
+    assert len(sealed) >= 6
+    for path in sealed:
+        data = path.read_bytes()
+        path.write_bytes(data[:200] + bytes(len(data) - 200))
+    assert of_run(run).to_json() == before
+    assert not caplog.records
     list(all_events(run))
-    whole = time.process_time() - begun
-    assert taken < whole / 3, f"{taken:.3f} s with, {whole:.3f} s without the snapshot; {sizes}"
+    assert caplog.records, "whoever reads it all is told"
+
 
 
 def test_two_processes_on_one_run(

@@ -1,0 +1,1 @@
+"""What ends a job from outside, made known beforehand: signals, notices of the platform, and what launchers tell."""

@@ -1,0 +1,132 @@
+"""What started this process knows about the run: how often it was started before, and how it ended last.
+
+Schedulers and launchers tell it through environment variables, which are only read here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from otel_goodput.guard import report_once
+from otel_goodput.semconv import Reason
+
+# to envvars: OTEL_GOODPUT_EXIT_CODE (int), exit status of the attempt before, as a launcher's script knows it ($?)
+EXIT_CODE: Final = "OTEL_GOODPUT_EXIT_CODE"
+
+LARGEST: Final = 1 << 40  # of any number that a variable may hold
+
+
+class Launch(NamedTuple):
+    """What one launcher tells of this process. None: not told, or not in a way that makes sense.
+
+    Attributes:
+        name: of the launcher.
+        restarts: how often it started the job before this time.
+        job_id: its identity of the job, the same over all restarts.
+        max_restarts: how often it will at most.
+        ends_at: when it will end the job, in ns since the epoch.
+    """
+
+    name: str
+    restarts: int | None
+    job_id: str | None
+    max_restarts: int | None = None
+    ends_at: int | None = None
+
+
+class Launcher(NamedTuple):
+    """The variables of a launcher by what they say; of several names the first one that is set counts.
+
+    Only a variable whose name begins with `prefix` shows that the launcher is there.
+    """
+
+    name: str
+    prefix: str
+    restarts: Sequence[str] = ()
+    job_id: Sequence[str] = ()
+    max_restarts: Sequence[str] = ()
+    ends_at: Sequence[str] = ()  # s since the epoch
+
+
+# From the outermost to the innermost: torchrun may run within either of the others. JobSet sets labels and annotations
+# only; these are the names that manifests usually give them through the downward API.
+LAUNCHERS: Final = (
+    Launcher(
+        "jobset",
+        "JOBSET_",
+        restarts=("JOBSET_RESTART_ATTEMPT", "RESTART_ATTEMPT"),
+        job_id=("JOBSET_NAME",),
+        max_restarts=("JOBSET_MAX_RESTARTS",),
+    ),
+    Launcher(
+        "slurm",
+        "SLURM_",
+        restarts=("SLURM_RESTART_COUNT",),
+        job_id=("SLURM_JOB_ID", "SLURM_JOBID"),
+        ends_at=("SLURM_JOB_END_TIME",),
+    ),
+    Launcher(
+        "torchrun",
+        "TORCHELASTIC_",
+        restarts=("TORCHELASTIC_RESTART_COUNT",),
+        job_id=("TORCHELASTIC_RUN_ID",),
+        max_restarts=("TORCHELASTIC_MAX_RESTARTS",),
+    ),
+)
+
+# Shells report the end by a signal as 128 + its number, Python's subprocess as minus its number.
+_SIGNALLED: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+
+
+def launches(environ: Mapping[str, str] | None = None) -> tuple[Launch, ...]:
+    """What the launchers of this process tell, the outermost first; empty where none is known."""
+    environ = os.environ if environ is None else environ
+    return tuple(_launch(launcher, environ) for launcher in LAUNCHERS if _marked(launcher, environ))
+
+
+def exit_code(environ: Mapping[str, str] | None = None) -> int | None:
+    """The exit status of the attempt before, if somebody tells."""
+    return _number(os.environ if environ is None else environ, (EXIT_CODE,), least=-255)
+
+
+def exit_reason(code: int) -> str:
+    """One of ``semconv.REASONS`` for the exit status `code` of an attempt."""
+    if code == 0:
+        return Reason.RESTART
+    number = -code if code < 0 else code - 128
+    return Reason.SIGNAL if number in _SIGNALLED else Reason.CRASH
+
+
+def _marked(launcher: Launcher, environ: Mapping[str, str]) -> bool:
+    names = (*launcher.restarts, *launcher.job_id, *launcher.max_restarts, *launcher.ends_at)
+    return any(environ.get(name, "").strip() for name in names if name.startswith(launcher.prefix))
+
+
+def _launch(launcher: Launcher, environ: Mapping[str, str]) -> Launch:
+    ends_at = _number(environ, launcher.ends_at)
+    return Launch(
+        launcher.name,
+        _number(environ, launcher.restarts),
+        _text(environ, launcher.job_id)[1] or None,
+        _number(environ, launcher.max_restarts),
+        None if ends_at is None else ends_at * 10**9,
+    )
+
+
+def _text(environ: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:
+    """The first of the variables that is set, and its value."""
+    return next(((name, environ[name].strip()) for name in names if environ.get(name, "").strip()), ("", ""))
+
+
+def _number(environ: Mapping[str, str], names: Sequence[str], least: int = 0) -> int | None:
+    name, text = _text(environ, names)
+    if not text:
+        return None
+    digits = text.removeprefix("-") if least < 0 else text
+    if digits.isascii() and digits.isdecimal() and len(digits) < 16 and least <= int(text) <= LARGEST:
+        return int(text)
+    report_once(f"environment {name}", "%s=%r is ignored: it is no number from %d", name, text[:60], least)
+    return None

@@ -1,0 +1,312 @@
+"""Notices of Google Compute Engine: host maintenance and preemption, from the metadata server of the machine.
+
+Both keys are watched by hanging GETs, which the server answers when the value changes. One thread holds both requests
+open on sockets that never block and waits for either, and for :meth:`Maintenance.stop`, in one ``select``: taking turns
+with short time-outs would learn of a preemption late, and its grace period is 30 s.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from otel_goodput.clock import Clock
+from otel_goodput.disruption.metadata import FLAVOR, LONGEST, Answer, NotGoogles, parse
+from otel_goodput.disruption.notices import Notices
+from otel_goodput.guard import logger, report_once
+from otel_goodput.printable import printable
+from otel_goodput.semconv import Reason
+
+GOODPUT_NOTICE_SOURCE: Final = "goodput.notice.source"  # to semconv
+GOODPUT_NOTICE_VALUE: Final = "goodput.notice.value"  # to semconv
+
+_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+
+
+class Key(NamedTuple):
+    """A key of the metadata server: its values and the reason each gives, None where nothing is announced."""
+
+    path: str
+    reasons: Mapping[str, str | None]
+
+
+KEYS: Final = (
+    Key(
+        "instance/maintenance-event",
+        {
+            "NONE": None,
+            "MIGRATE_ON_HOST_MAINTENANCE": Reason.MAINTENANCE,
+            "TERMINATE_ON_HOST_MAINTENANCE": Reason.MAINTENANCE,
+        },
+    ),
+    Key("instance/preempted", {"FALSE": None, "TRUE": Reason.PREEMPTION}),
+)
+
+
+class Maintenance:
+    """Watches the metadata server in one daemon thread.
+
+    Args:
+        notices: where a change is announced.
+        clock: ns since the epoch.
+        host: ``host`` or ``host:port`` of the server; None for none, and then :meth:`start` does nothing.
+        wait_s: how long the server may hold a request whose value does not change.
+        patience_s: how long it may take beyond that, or to answer at all.
+        backoff_s: least and most seconds between one request for a key and the next after a failure; the least is also
+            kept between any two.
+
+    A server that cannot be reached is tried again for ever, one that does not answer as Google's does is left alone;
+    each is said once. Raises nothing.
+    """
+
+    def __init__(
+        self,
+        notices: Notices,
+        clock: Clock,
+        host: str | None,
+        *,
+        wait_s: float = 60.0,
+        patience_s: float = 5.0,
+        backoff_s: tuple[float, float] = (1.0, 60.0),
+    ) -> None:
+        self.notices = notices
+        self.clock = clock
+        self.host = host
+        self.wait_s = wait_s
+        self.patience_s = patience_s
+        self.backoff_s = backoff_s
+        self._stopping = threading.Event()
+        self._waker: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> bool:
+        """Begin to watch; False if there is nothing to watch. Call once."""
+        if self.host is None:
+            return False
+        parts = _ADDRESS.fullmatch(self.host)
+        if parts is None or int(parts[2] or 80) > 0xFFFF:
+            self._refuse("its address is none")
+            return False
+        address = parts[1].strip("[]"), int(parts[2] or 80)
+        try:
+            woken, self._waker = socket.socketpair()
+            self._thread = threading.Thread(
+                target=self._watch, args=(address, woken), name="goodput-maintenance", daemon=True
+            )
+            self._thread.start()
+        except (OSError, RuntimeError) as error:
+            report_once("metadata server", "notices of maintenance and preemption are not watched: %s", error)
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Watch no longer; within a second, even if the thread is stuck in looking up a name."""
+        self._stopping.set()
+        if self._waker is not None:
+            self._waker.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(1.0)
+
+    @property
+    def watching(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _refuse(self, why: str) -> None:
+        report_once(
+            "metadata server",
+            "the metadata server %s is not Google's: %s; notices of maintenance and preemption are not watched",
+            printable(self.host or ""),
+            why,
+        )
+
+    # --- in the thread ------------------------------------------------------------------------------------------------
+
+    def _watch(self, address: tuple[str, int], woken: socket.socket) -> None:
+        with selectors.DefaultSelector() as selector, woken:
+            selector.register(woken, selectors.EVENT_READ, None)
+            watches = [_Watch(self, key, address, selector) for key in KEYS]
+            try:
+                while watches and not self._stopping.is_set():
+                    self._turn(watches, selector)
+            except NotGoogles as lie:
+                self._refuse(str(lie))
+            except Exception as error:
+                report_once(
+                    "metadata server",
+                    "notices of maintenance and preemption are not watched any more: %s: %s",
+                    type(error).__name__,
+                    error,
+                )
+            finally:
+                for watch in watches:
+                    watch.hang_up()
+
+    def _turn(self, watches: list[_Watch], selector: selectors.BaseSelector) -> None:
+        for watch in watches:
+            watch.attend()
+        wait = min(watch.due for watch in watches) - time.monotonic()
+        for ready, _ in selector.select(max(0.0, wait)):
+            if ready.data is not None and not self._stopping.is_set():
+                ready.data.proceed()
+        watches[:] = [watch for watch in watches if not watch.unknown]
+
+
+class _Watch:
+    """The requests for one key, one after the other."""
+
+    def __init__(
+        self, owner: Maintenance, key: Key, address: tuple[str, int], selector: selectors.BaseSelector
+    ) -> None:
+        self._owner = owner
+        self._key = key
+        self._address = address
+        self._selector = selector
+        self._socket: socket.socket | None = None
+        self._received = b""
+        self._failures = 0
+        self._began = 0.0
+        self._etag = ""  # empty: ask for the value as it is now
+        self._value = ""
+        self.due = 0.0  # monotonic s: when to ask, or when the answer is overdue
+        self.unknown = False  # the server has no such key
+
+    def attend(self) -> None:
+        """Do what is due: ask, or give up waiting."""
+        now = time.monotonic()
+        if now < self.due:
+            return
+        if self._socket is not None:
+            self._fail("no answer in time")
+            return
+        self._began = now
+        try:
+            self._connect()
+        except (OSError, UnicodeError) as error:
+            self._fail(str(error))
+
+    def proceed(self) -> None:
+        """The connection is ready for the next thing."""
+        connection = self._socket
+        assert connection is not None
+        try:
+            if self._selector.get_key(connection).events == selectors.EVENT_WRITE:
+                trouble = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if trouble:
+                    raise OSError(trouble, os.strerror(trouble))
+                connection.sendall(self._request())
+                self._selector.modify(connection, selectors.EVENT_READ, self)
+                return
+            received = connection.recv(LONGEST)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(str(error))
+            return
+        self._received += received
+        if len(self._received) > LONGEST:
+            raise NotGoogles(f"an answer of more than {LONGEST} bytes")
+        answer = parse(self._received, ended=not received)
+        if answer is not None:
+            self._judge(answer)
+        elif not received:
+            self._fail("the connection was closed before the answer was complete")
+
+    def hang_up(self) -> None:
+        if self._socket is not None:
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
+        self._received = b""
+
+    def _connect(self) -> None:
+        found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, where = found[self._failures % len(found)]
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.setblocking(False)
+            trouble = connection.connect_ex(where)
+            if trouble not in (0, errno.EINPROGRESS):
+                raise OSError(trouble, os.strerror(trouble))
+            self._selector.register(connection, selectors.EVENT_WRITE, self)
+        except BaseException:
+            connection.close()
+            raise
+        self._socket = connection
+        self.due = self._began + self._owner.patience_s + (self._owner.wait_s if self._etag else 0.0)
+
+    def _request(self) -> bytes:
+        target = f"/computeMetadata/v1/{self._key.path}"
+        if self._etag:
+            wait = max(1, round(self._owner.wait_s))
+            target += f"?wait_for_change=true&last_etag={quote(self._etag, safe='')}&timeout_sec={wait}"
+        lines = (
+            f"GET {target} HTTP/1.1",
+            f"Host: {self._owner.host}",
+            ": ".join(FLAVOR),
+            "Connection: close",
+            "",
+            "",
+        )
+        return "\r\n".join(lines).encode("ascii")
+
+    def _fail(self, why: str) -> None:
+        """Not reached, or not answered: try again later, and less often each time."""
+        self.hang_up()
+        least, most = self._owner.backoff_s
+        self.due = time.monotonic() + min(most, least * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self._etag = ""  # what happened meanwhile must not wait for the next change
+        report_once(
+            "metadata server unreachable",
+            "the metadata server %s cannot be asked for %s: %s; it is tried again from time to time",
+            printable(self._owner.host or ""),
+            self._key.path,
+            why,
+        )
+
+    def _judge(self, answer: Answer) -> None:
+        """Take an answer.
+
+        Raises:
+            NotGoogles: it is none.
+        """
+        if not answer.flavored:
+            raise NotGoogles(f"no {': '.join(FLAVOR)} in its answer (status {answer.status})")
+        if answer.status >= 500 or answer.status == 429:
+            self._fail(f"status {answer.status}")
+            return
+        if answer.status == 404:
+            logger.debug("the metadata server has no %s", self._key.path)
+            self.unknown = True
+            self.hang_up()
+            return
+        value = answer.body.strip()
+        if answer.status != 200 or value not in self._key.reasons:
+            raise NotGoogles(f"{self._key.path} is {printable(value[:60])!r} (status {answer.status})")
+        self.hang_up()
+        if self._failures:
+            logger.info("the metadata server %s answers again", printable(self._owner.host or ""))
+        self._failures = 0
+        self._etag = answer.etag
+        # Never a request after the other without a pause, whatever the server does.
+        self.due = max(time.monotonic(), self._began + self._owner.backoff_s[0])
+        if value != self._value:
+            self._change(value)
+
+    def _change(self, value: str) -> None:
+        before, self._value = self._key.reasons.get(self._value), value
+        reason = self._key.reasons[value]
+        about: dict[str, Any] = {GOODPUT_NOTICE_SOURCE: self._key.path, GOODPUT_NOTICE_VALUE: value}
+        if reason is not None:
+            self._owner.notices.announce(reason, self._owner.clock(), **about)
+        elif before is not None:
+            self._owner.notices.withdraw(before, self._owner.clock(), **about)

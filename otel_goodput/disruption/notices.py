@@ -1,0 +1,209 @@
+"""Notices that the end is near: told to the account, to the user's callbacks and to the exporters, off every thread but
+ours.
+
+:meth:`Notices.announce` may be called from a signal handler, so it only fills a queue that is reentrant. What follows
+happens in threads that stand ready beforehand, one for each kind of work: a save that takes minutes must not keep the
+next notice from the journal, nor a dead backend the save.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, NamedTuple, TypeVar
+
+from opentelemetry.util import types
+
+from otel_goodput.guard import contain, report_once
+from otel_goodput.semconv import Reason
+
+Attributes = dict[str, types.AttributeValue]
+Tell = Callable[[str, int, Attributes], object]
+Retract = Callable[["str | None", int, Attributes], object]
+Task = Callable[[], object]
+C = TypeVar("C", bound=Callable[[], object])
+
+# What says most comes first: a SIGTERM after the platform announced a preemption is the preemption, not a reason anew.
+PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
+
+
+class Notice(NamedTuple):
+    """What was announced: one of ``semconv.REASONS``, and what is known of it."""
+
+    reason: str
+    attributes: Attributes
+
+    def rank(self) -> int:
+        return PRECEDENCE.index(self.reason) if self.reason in PRECEDENCE else len(PRECEDENCE)
+
+
+class Notices:
+    """Takes announcements from anywhere, a signal handler included.
+
+    Args:
+        tell: called once for each notice with the reason that stands (an earlier one may say more than the latest),
+            the moment in ns and the attributes of the latest.
+        flush: called after each with the seconds it may take.
+        grace_s: the seconds that `flush` is given.
+        retract: called when a notice is withdrawn, with the reason that stands from now on, or None.
+
+    Raises nothing: errors of all three and of the callbacks are logged once.
+    """
+
+    def __init__(
+        self,
+        tell: Tell,
+        flush: Callable[[float], object],
+        grace_s: float = 10.0,
+        retract: Retract | None = None,
+    ) -> None:
+        self._tell = tell
+        self._flush = flush
+        self._retract = retract
+        self._grace_s = grace_s
+        self._pid = os.getpid()
+        self._closed = False
+        # Only the teller's thread touches these two.
+        self._standing: list[Notice] = []
+        self._callbacks: list[Callable[[], object]] = []
+        self._teller = _Lane("goodput-notices")
+        self._caller = _Lane("goodput-callbacks")
+        self._flusher = _Lane("goodput-notice-flush")
+
+    def on_preemption(self, callback: C) -> C:
+        """Have `callback()` called at each notice from now on, in a thread of ours; also a decorator.
+
+        It runs beside the training loop, which goes on meanwhile. Callbacks are called one after the other. What one
+        raises, SystemExit included, is logged once and ends nothing.
+        """
+        given: object = callback
+        if callable(given):
+            self._teller.put(partial(self._register, callback))
+        else:
+            contain("on_preemption", TypeError(f"on_preemption() takes a function, not {given!r}"))
+        return callback
+
+    def announce(self, reason: str, moment: int, **attributes: types.AttributeValue) -> None:
+        """The end was announced at `moment` (ns), for one of ``semconv.REASONS``.
+
+        The same announcement, by reason and attributes, is told once. Returns at once; for signal handlers too.
+        """
+        if self._open():
+            self._teller.put(partial(self._take, Notice(reason, attributes), moment))
+
+    def withdraw(self, reason: str, moment: int, **attributes: types.AttributeValue) -> None:
+        """What was announced for `reason` is over, and the process still lives."""
+        if self._open():
+            self._teller.put(partial(self._take_back, Notice(reason, attributes), moment))
+
+    def told(self, seconds: float) -> bool:
+        """Wait until all that was announced so far has been told; False if `seconds` did not suffice."""
+        reached = threading.Event()
+        self._teller.put(reached.set)
+        return reached.wait(seconds)
+
+    def settled(self, seconds: float) -> bool:
+        """Wait until all that was announced so far has been told, called back and flushed.
+
+        False if `seconds` did not suffice. Not for the training thread.
+        """
+        return self._through((self._caller, self._flusher), seconds)
+
+    def close(self, seconds: float = 0.0) -> bool:
+        """Take no more announcements, and wait until those so far have been told and called back.
+
+        False if `seconds` did not suffice, or if called from a callback; what is under way goes on in daemon threads.
+        """
+        self._closed = True
+        lanes = (self._teller, self._caller, self._flusher)
+        done = not any(lane.mine() for lane in lanes) and self._through((self._caller,), seconds)
+        # The teller is what fills the other two, so that it ends them.
+        for lane in lanes:
+            self._teller.put(partial(lane.put, None))
+        return done
+
+    def _through(self, lanes: tuple[_Lane, ...], seconds: float) -> bool:
+        """Wait until `lanes` have done all that follows from what was announced so far."""
+        until = time.monotonic() + seconds
+        reached = [threading.Event() for _ in lanes]
+        for lane, event in zip(lanes, reached, strict=True):
+            self._teller.put(partial(lane.put, event.set))  # by way of the teller, which is what fills them
+        return all(event.wait(max(0.0, until - time.monotonic())) for event in reached)
+
+    def _open(self) -> bool:
+        # In a forked child nobody empties the queues, and the end of a child is not that of the job.
+        return not self._closed and os.getpid() == self._pid
+
+    # --- in the teller's thread ---------------------------------------------------------------------------------------
+
+    def _register(self, callback: Callable[[], object]) -> None:
+        if callback not in self._callbacks:
+            self._callbacks.append(callback)
+
+    def _take(self, notice: Notice, moment: int) -> None:
+        if notice in self._standing:
+            return
+        self._standing.append(notice)
+        try:
+            self._tell(min(self._standing, key=Notice.rank).reason, moment, dict(notice.attributes))
+        finally:
+            for callback in self._callbacks:
+                self._caller.put(partial(_call, callback))
+            self._flusher.put(partial(self._flush, self._grace_s))
+
+    def _take_back(self, notice: Notice, moment: int) -> None:
+        left = [standing for standing in self._standing if standing.reason != notice.reason]
+        over = len(left) < len(self._standing)
+        self._standing = left
+        if over and self._retract is not None:
+            stands = min(left, key=Notice.rank).reason if left else None
+            self._retract(stands, moment, dict(notice.attributes))
+
+
+class _Lane:
+    """A daemon thread that does what it is given, one thing after the other, until it is given None."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()  # reentrant, unlike queue.Queue
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            report_once("notices", "no thread for notices of preemption: %s; they are not told", error)
+
+    def put(self, task: Task | None) -> None:
+        self._tasks.put(task)
+
+    def mine(self) -> bool:
+        """Whether the caller is this very thread."""
+        return threading.current_thread() is self._thread
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if task is None:
+                return
+            try:
+                task()
+            except BaseException as error:
+                report_once(self._name, "%s failed; training goes on: %s: %s", self._name, type(error).__name__, error)
+
+
+def _call(callback: Callable[[], object]) -> None:
+    """Call what the user registered."""
+    try:
+        callback()
+    except BaseException:
+        name = getattr(callback, "__qualname__", None) or repr(callback)
+        report_once(
+            f"on_preemption {name}",
+            "the callback %s for preemption failed; training goes on:\n%s",
+            name,
+            traceback.format_exc().rstrip(),
+        )

@@ -1,0 +1,128 @@
+"""A logger for Orbax's ``CheckpointManager``: what it tells of its saves and restores, as spans.
+
+Orbax logs one entry when the blocking part of a save or a restore is over, and nothing of one that failed. Of the entry
+only the step, the directory and the times of the manager as a whole can be trusted. Nothing is logged of a commit, so a
+thread looks for the step among the finished ones in the storage, ever more seldom.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from opentelemetry import trace as trace_api
+
+from otel_goodput.guard import contain, guarded
+from otel_goodput.integrations.commits import Commit, phase_around, promise_of, step_number
+from otel_goodput.semconv import Phase
+from otel_goodput.spans.contexts import PhaseContext
+from otel_goodput.spans.saves import SaveContext
+from otel_goodput.spans.tracer import PhaseTracer
+
+FIRST_LOOK: Final = 0.05  # seconds between looks at the storage, doubled at each
+LAST_LOOK: Final = 10.0
+
+
+class Entry(NamedTuple):
+    """Of one kind of entry: its phase, and the field that says how many seconds it took."""
+
+    phase: str
+    seconds: str
+
+
+ENTRIES: Final = {
+    "save": Entry(Phase.CHECKPOINT_SAVE, "checkpoint_manager_blocking_duration_secs"),
+    "restore": Entry(Phase.CHECKPOINT_RESTORE, "checkpoint_manager_duration_secs"),
+    "emergency_restore": Entry(Phase.CHECKPOINT_RESTORE, "checkpoint_manager_duration_secs"),
+}
+
+
+class CheckpointLogger:
+    """An Orbax logger (registered as an ``AbstractLogger``) that records spans. Never raises: that would end the save.
+
+    Args:
+        find: gives what records by now, if anything does.
+        leads: whether this process looks for commits.
+    """
+
+    def __init__(self, find: Callable[[], PhaseTracer | None], leads: Callable[[], bool]) -> None:
+        self._find = find
+        self._leads = leads
+        self._watches: dict[str, Watch] = {}  # the latest, by directory
+
+    @guarded(None)
+    def log_entry(self, entry: Any, *_: object, **__: object) -> None:
+        """Take one entry of Orbax's, on the thread that saved or restored."""
+        tracer = self._find()
+        told = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
+        if tracer is None or told is None:
+            return
+        end = tracer.clock()
+        start = end - max(0, round((entry.get(told.seconds) or 0.0) * 1e9))
+        step = step_number(entry.get("step"))
+        if told.phase == Phase.CHECKPOINT_RESTORE:
+            if phase_around(told.phase) is None:
+                with PhaseContext(lambda: tracer, told.phase, step=step, start_time=start, end_time=end):
+                    pass
+            return
+        directory = str(entry.get("directory"))
+        before = self._watches.pop(directory, None)
+        if before is not None:
+            before.last_look()  # Orbax has waited for it
+        around = phase_around(told.phase)
+        if around is not None:
+            self._save(tracer, around, entry, step, end)
+            return
+        with SaveContext(lambda: tracer, told.phase, step=step, durable=True, start_time=start, end_time=end):
+            self._save(tracer, trace_api.get_current_span(), entry, step, end)
+
+    def _save(
+        self, tracer: PhaseTracer, span: trace_api.Span, entry: Mapping[str, Any], step: int | None, end: int
+    ) -> None:
+        promise = promise_of(tracer, span)
+        promise.begin(span)
+        if entry.get("synchronous"):
+            promise.end(span, True, end)
+        elif self._leads():
+            directory = str(entry.get("directory"))
+            commit = Commit(tracer, span, promise, step, start=end)
+            self._watches[directory] = watch = Watch(tracer, commit, directory)
+            watch.start()
+
+
+class Watch(threading.Thread):
+    """Looks whether a commit is among the finished steps of its directory."""
+
+    def __init__(self, tracer: PhaseTracer, commit: Commit, directory: str) -> None:
+        super().__init__(name="goodput-commit", daemon=True)
+        self._tracer = tracer
+        self._commit = commit
+        self._directory = directory
+        self._over = threading.Event()
+
+    def last_look(self) -> None:
+        """The commit is over: look once more, now."""
+        self._over.set()
+
+    def run(self) -> None:
+        pause = FIRST_LOOK
+        while not self._tracer.closed:
+            over = self._over.is_set()
+            try:
+                steps = import_module("orbax.checkpoint.utils").checkpoint_steps(self._directory)
+                if self._commit.step in steps:
+                    self._commit.ask()
+                    self._commit.answer(None, over=True)
+                    return
+            except OSError:
+                pass  # a storage that does not answer now may answer later
+            except Exception as error:
+                contain("looking for a commit", error)
+                over = True
+            if over:
+                self._commit.abandon()
+                return
+            self._over.wait(pause)
+            pause = min(2 * pause, LAST_LOOK)

@@ -1,0 +1,279 @@
+"""How many floating-point operations a step of the model takes, counted in its jaxpr.
+
+Counted are multiplications of matrices and convolutions, 2 for each multiply-add; all else is free, element-wise
+operations and data movement too. That is the definition of MFU (Chowdhery et al., "PaLM", 2022, arXiv:2204.02311,
+appendix B), and the peaks it is compared with are those of the units that multiply matrices.
+
+Two counts, as that paper tells them apart: *model* FLOPs, what the model needs, for MFU; and *hardware* FLOPs, with
+what ``jax.checkpoint`` computes a second time to save memory, for HFU. XLA's own ``cost_analysis()`` gives neither: it
+counts the body of a scan once, whatever its length. What a function of one's own computes again in its way back
+(``jax.custom_vjp``) cannot be told apart, and counts.
+
+=========================  ===================================================================================
+``dot_general``            2 x batch x rows x columns x contracted; complex numbers count four times
+``ragged_dot_general``     the same, each row with the one group it belongs to
+``conv_general_dilated``   2 for each input that meets a weight: neither padding nor the holes of a dilation count
+``scan``                   its length times its body
+``while``                  once, and it is said: how often it goes round shows only when it runs
+``cond``                   its largest branch
+``shard_map``, ``pmap``    the body of one shard times the number of shards
+``pallas_call``            its ``cost_estimate``, else its body times its grid
+calls out of JAX           nothing, and it is said
+=========================  ===================================================================================
+
+The counts are those of all devices together, as ``flops_per_step=`` wants them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import gcd, prod
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.guard import report_once
+
+# In the name stack of what a checkpointed function computes again (jax 0.4.30 to 0.12).
+_RECOMPUTED: Final = "rematted_computation"
+
+# Primitives that run what they hold several times, and which parameter says how often.
+_TRIPS: Final[Mapping[str, str]] = {"scan": "length", "for": "nsteps", "xla_pmap": "global_axis_size"}
+# Primitives that hold more than what they run.
+_RUNS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "linear_call": lambda params: params["callee"],
+    "custom_linear_solve": lambda params: params["jaxprs"].solve,
+}
+# The axes that a shard_map cuts along, in jax 0.8 and later, in 0.6; before there were those that it does not: auto.
+_MANUAL: Final = ("newly_manual_axes", "manual_axes")
+# Primitives that nobody can look into.
+_OPAQUE: Final = frozenset({"ffi_call", "custom_call", "tpu_custom_call", "triton_kernel_call", "bass_call"})
+_OPAQUE_FAMILIES: Final = ("dot_product_attention_", "cudnn_")
+
+
+class Flops(NamedTuple):
+    """Operations of one call, on all devices together.
+
+    Attributes:
+        model: without what is computed a second time; MFU is made of these.
+        hardware: with it; HFU is made of these.
+        remarks: what could not be counted exactly, in words.
+    """
+
+    model: int
+    hardware: int
+    remarks: tuple[str, ...] = ()
+
+
+def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Model FLOPs of ``function(*args, **kwargs)``, for ``configure(flops_per_step=…)``.
+
+    The function is traced, not run. Hand in the whole step, gradient included; or only the gradient of the loss, where
+    the optimizer multiplies matrices too and that should not count. What cannot be counted exactly is logged once.
+
+    Args:
+        function: jitted or not.
+        args, kwargs: its arguments, or ``jax.ShapeDtypeStruct`` in the place of arrays. What is no array stays as it
+            is, so static arguments may be among them.
+
+    Raises:
+        ImportError: there is no jax.
+        Exception: whatever the function raises when it is traced.
+    """
+    flops = tally(function, *args, **kwargs)
+    for remark in flops.remarks:
+        report_once(f"flops {remark}", "count_flops: %s", remark)
+    return flops.model
+
+
+def tally(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Flops:
+    """Model and hardware FLOPs of ``function(*args, **kwargs)``; see :func:`count_flops`."""
+    import jax
+
+    leaves, structure = jax.tree_util.tree_flatten((args, kwargs))
+    traced = [number for number, leaf in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
+
+    def call(*arrays: Any) -> Any:
+        given = list(leaves)
+        for number, array in zip(traced, arrays, strict=True):
+            given[number] = array
+        positional, named = jax.tree_util.tree_unflatten(structure, given)
+        return function(*positional, **named)
+
+    return of_jaxpr(jax.make_jaxpr(call)(*(leaves[number] for number in traced)))
+
+
+def of_jaxpr(jaxpr: Any) -> Flops:
+    """FLOPs of a jaxpr, as ``jax.make_jaxpr`` makes it."""
+    remarks: dict[str, None] = {}
+    model, hardware = _jaxpr(jaxpr, remarks)
+    return Flops(model, hardware, tuple(remarks))
+
+
+# --- the walk ---------------------------------------------------------------------------------------------------------
+
+_Pair = tuple[int, int]  # model, hardware
+_Remarks = dict[str, None]  # in the order of their finding
+
+
+def _jaxpr(jaxpr: Any, remarks: _Remarks) -> _Pair:
+    model = hardware = 0
+    for equation, again in _in_order(jaxpr):
+        needed, done = _equation(equation, remarks)
+        hardware += done
+        if not again:
+            model += needed
+    return model, hardware
+
+
+def _in_order(jaxpr: Any) -> Iterator[tuple[Any, bool]]:
+    """The equations, and whether each is computed a second time."""
+    # Before jax 0.7 a jitted function's way back is named like its recomputation. But the way back begins only when all
+    # is computed that is to be, and the last input of a checkpointed function's way back is a cotangent.
+    back = {id(variable) for variable in getattr(jaxpr, "jaxpr", jaxpr).invars[-1:]}
+    begun = False
+    for equation in jaxpr.eqns:
+        dependent = any(id(variable) in back for variable in equation.invars)
+        again = _RECOMPUTED in str(equation.source_info.name_stack)
+        if again and equation.primitive.name == "pjit":
+            again = not begun and not dependent
+        begun |= not again
+        if dependent:
+            back |= {id(variable) for variable in equation.outvars}
+        yield equation, again
+
+
+def _equation(equation: Any, remarks: _Remarks) -> _Pair:
+    name, params = equation.primitive.name, equation.params
+    if name in _PRODUCTS:
+        flops = _PRODUCTS[name](equation)
+        return flops, flops
+    if name in _OPAQUE or name.startswith(_OPAQUE_FAMILIES):
+        remarks[f"{name}: nothing is known of what it computes, it counts nothing"] = None
+        return 0, 0
+    if name == "cond":
+        branches = [_jaxpr(branch, remarks) for branch in params["branches"]]
+        return max(needed for needed, _ in branches), max(done for _, done in branches)
+    if name == "pallas_call" and params.get("cost_estimate") is not None:
+        flops = int(params["cost_estimate"].flops)
+        return flops, flops
+    held = [_RUNS[name](params)] if name in _RUNS else list(_held(params.values()))
+    if not held:
+        return 0, 0
+    inside: _Remarks = {}
+    counts = [_jaxpr(one, inside) for one in held]
+    needed, done = sum(pair[0] for pair in counts), sum(pair[1] for pair in counts)
+    remarks |= inside
+    if name == "while" and done:
+        remarks["a while loop counts once: how often it goes round is not known before it runs"] = None
+    times = _times(name, params) if done else 0
+    return times * needed, times * done
+
+
+def _held(values: Iterable[Any]) -> Iterable[Any]:
+    """The jaxprs among the parameters of a primitive."""
+    for value in values:
+        if hasattr(value, "eqns"):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _held(value)
+
+
+def _times(name: str, params: Mapping[str, Any]) -> int:
+    """How many times, on all devices together, a primitive runs what it holds."""
+    if name in _TRIPS:
+        return int(params[_TRIPS[name]])
+    if name == "shard_map":
+        sizes: Mapping[Any, int] = params["mesh"].shape
+        manual = next((params[key] for key in _MANUAL if key in params), set(sizes) - set(params.get("auto", ())))
+        return prod(sizes[axis] for axis in manual)
+    if name == "pallas_call":
+        return prod(size for size in params["grid_mapping"].grid if isinstance(size, int))
+    return 1
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def _multiply_add(dtype: Any) -> int:
+    """Operations in one multiply-add: of complex numbers it takes four real ones."""
+    return 8 if dtype.kind == "c" else 2
+
+
+def _dot_general(equation: Any) -> int:
+    left, right = (variable.aval for variable in equation.invars[:2])
+    (_, contracted), (_, batch) = equation.params["dimension_numbers"]
+    return _product(left, right, {*contracted, *batch})
+
+
+def _ragged_dot_general(equation: Any) -> int:
+    left, right = (variable.aval for variable in equation.invars[:2])
+    dimensions = equation.params["ragged_dot_dimension_numbers"]
+    (_, contracted), (_, batch) = dimensions.dot_dimension_numbers
+    return _product(left, right, {*contracted, *batch, *dimensions.rhs_group_dimensions})
+
+
+def _ragged_dot(equation: Any) -> int:
+    """Of jax before 0.5: rows of ``left`` (m, k) with one of the groups of ``right`` (g, k, n)."""
+    left, right = (variable.aval for variable in equation.invars[:2])
+    return _product(left, right, {0, 1})
+
+
+def _product(left: Any, right: Any, shared: set[int]) -> int:
+    """All of `left` with every column of `right`: its dimensions other than `shared`."""
+    columns: int = prod(size for axis, size in enumerate(right.shape) if axis not in shared)
+    rows: int = prod(left.shape)
+    return _multiply_add(left.dtype) * rows * columns
+
+
+def _convolution(equation: Any) -> int:
+    inputs, kernel = (variable.aval for variable in equation.invars[:2])
+    output, params = equation.outvars[0].aval, equation.params
+    in_spec, kernel_spec, out_spec = params["dimension_numbers"]
+    meetings = prod(
+        _meetings(
+            inputs.shape[in_spec[axis + 2]], kernel.shape[kernel_spec[axis + 2]], output.shape[out_spec[axis + 2]], *how
+        )
+        for axis, how in enumerate(
+            zip(
+                params["window_strides"],
+                (low for low, _ in params["padding"]),
+                params["lhs_dilation"],
+                params["rhs_dilation"],
+                strict=True,
+            )
+        )
+    )
+    others: int = output.shape[out_spec[0]] * output.shape[out_spec[1]] * kernel.shape[kernel_spec[1]]
+    return _multiply_add(inputs.dtype) * others * meetings
+
+
+def _meetings(
+    inputs: int, window: int, outputs: int, stride: int, padding: int, input_dilation: int, window_dilation: int
+) -> int:
+    """How many (output, weight) pairs along one axis meet an input, rather than padding or a hole of the dilation.
+
+    The same triples of input, weight and output meet in a convolution and in both of its gradients, so that a gradient
+    takes exactly 3 times the operations; with padding and holes it would not.
+    """
+    common = gcd(stride, input_dilation)
+    period = input_dilation // common
+    inverse = pow(stride // common, -1, period)
+    met = 0
+    for weight in range(window):
+        # Output o lies over the input at (o * stride - offset) / input_dilation.
+        offset = padding - weight * window_dilation
+        if offset % common:
+            continue
+        first = max(0, -(-offset // stride))
+        last = min(outputs - 1, ((inputs - 1) * input_dilation + offset) // stride)
+        if first <= last:
+            phase = offset // common * inverse % period
+            met += (last - phase) // period - (first - 1 - phase) // period
+    return met
+
+
+_PRODUCTS: Final[Mapping[str, Callable[[Any], int]]] = {
+    "dot_general": _dot_general,
+    "ragged_dot_general": _ragged_dot_general,
+    "ragged_dot": _ragged_dot,
+    "conv_general_dilated": _convolution,
+}

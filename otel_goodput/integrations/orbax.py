@@ -1,0 +1,327 @@
+"""What Orbax saves and restores, as spans of their own accord.
+
+The public methods of ``CheckpointManager`` and ``AsyncCheckpointer`` are wrapped at their classes, so that managers
+made before and after are seen alike:
+
+- ``CheckpointManager.save`` is a ``checkpoint_save`` from the moment on that it is known not to skip the step.
+- The commit that ``AsyncCheckpointer.save`` leaves to a thread is another one, which holds up nothing. It ends when
+  whoever asks first, as a rule Orbax's own finalizing thread, is back from ``AsyncCheckpointer.wait_until_finished``;
+  only then is the checkpoint durable, and never if that raised. On several hosts Orbax returns there behind a barrier:
+  the primary host commits, and the others learn of it.
+- ``CheckpointManager.wait_until_finished`` is a ``checkpoint_save`` too where there is a commit to wait for.
+- ``CheckpointManager.restore`` is a ``checkpoint_restore``.
+
+Inside a phase of the same kind that the user has opened there is no second one. Its checkpoint is as durable as what
+Orbax saves in it, whether it was opened with ``durable=False`` or not.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+from opentelemetry import trace as trace_api
+
+from otel_goodput.guard import contain
+from otel_goodput.integrations.checkpoint_logger import CheckpointLogger
+from otel_goodput.integrations.commits import Commit, Promise, phase_around, promise_of, step_number
+from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE, Phase
+from otel_goodput.spans.contexts import PhaseContext
+from otel_goodput.spans.saves import SaveContext
+from otel_goodput.spans.tracer import PhaseTracer
+
+PACKAGE: Final = "orbax.checkpoint"
+
+# Called after a wrapped method with its result or its exception.
+Done: TypeAlias = Callable[[Any, "BaseException | None"], None]
+# Called before it with its object and arguments.
+Before: TypeAlias = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]"], "Done | None"]
+
+_hooks: Final[dict[PhaseTracer, Hook]] = {}
+_changing: Final = threading.Lock()
+
+
+def install(tracer: PhaseTracer) -> Callable[[], None] | None:
+    """Record what Orbax does from now on; returns what ends it, None while Orbax is not imported. From any thread."""
+    package = sys.modules.get(PACKAGE)
+    manager, checkpointer = getattr(package, "CheckpointManager", None), getattr(package, "AsyncCheckpointer", None)
+    if manager is None or checkpointer is None:
+        return None
+    try:
+        with _changing:
+            if tracer not in _hooks:
+                _hooks[tracer] = Hook(tracer, manager, checkpointer)
+            return _hooks[tracer].remove
+    except Exception as error:
+        contain("orbax", error)
+        return None
+
+
+def checkpoint_logger(
+    find: Callable[[], PhaseTracer | None], leads: Callable[[], bool] = lambda: True
+) -> CheckpointLogger:
+    """A logger for ``CheckpointManager(directory, logger=CompositeLogger(checkpoint_logger(), StandardLogger()))``.
+
+    For those who want no methods wrapped. It records nothing while :func:`install` does.
+
+    Args:
+        find: gives what records by now, if anything does.
+        leads: whether this process is the one that accounts; the others do not look for commits.
+    """
+    logging = import_module(f"{PACKAGE}.logging")
+    base = getattr(logging, "AbstractLogger", None) or logging.abstract_logger.AbstractLogger  # until Orbax 0.6
+    base.register(CheckpointLogger)
+
+    def unwatched() -> PhaseTracer | None:
+        tracer = find()
+        return None if tracer in _hooks else tracer
+
+    return CheckpointLogger(unwatched, leads)
+
+
+class Saving:
+    """One call of ``CheckpointManager.save``: nothing until it is known that the step is not skipped.
+
+    Attributes:
+        promised: what is saved is being committed, and the call may return before.
+    """
+
+    def __init__(self, tracer: PhaseTracer, manager: Any, step: int | None) -> None:
+        self.manager = manager
+        self._tracer = tracer
+        self._step = step
+        self._start = tracer.clock()
+        self._context: SaveContext | None = None
+        self._span: trace_api.Span | None = None
+        self._promise: Promise | None = None
+        self.promised = False
+
+    def begin(self) -> None:
+        """The step is not skipped."""
+        if self._span is not None:
+            return
+        span = phase_around(Phase.CHECKPOINT_SAVE)
+        if span is None:
+            tracer = self._tracer
+            context = SaveContext(
+                lambda: None if tracer.closed else tracer,
+                Phase.CHECKPOINT_SAVE,
+                step=self._step,
+                durable=True,
+                start_time=self._start,
+            )
+            if not context.__enter__().is_recording():
+                return
+            self._context = context
+            span = trace_api.get_current_span()
+        self._span = span
+        self._promise = promise_of(self._tracer, span)
+        self._promise.begin(span)
+
+    def commit(self, *owners: Any) -> Commit | None:
+        """What is saved is not stored yet: one of `owners` will know."""
+        self.begin()
+        if self._span is None or self._promise is None:
+            return None
+        if self.promised:
+            self._promise.begin(self._span)
+        self.promised = True
+        return Commit(self._tracer, self._span, self._promise, self._step, owners)
+
+    def end(self, saved: bool, error: BaseException | None) -> None:
+        """The call is over."""
+        if saved:
+            self.begin()
+        if self._span is None or self._promise is None:
+            around = phase_around(Phase.CHECKPOINT_SAVE)
+            if around is not None:
+                promise_of(self._tracer, around).skip(around)
+            return
+        if not self.promised:
+            self._promise.end(self._span, saved, self._tracer.clock())
+        if self._context is not None:
+            self._context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+
+class Hook:
+    """Orbax's classes, wrapped for one tracer.
+
+    Args:
+        tracer: what records.
+        manager, checkpointer: ``CheckpointManager`` and ``AsyncCheckpointer``.
+    """
+
+    def __init__(self, tracer: PhaseTracer, manager: type, checkpointer: type) -> None:
+        self._tracer = tracer
+        self._here = threading.local()
+        self._commits: list[Commit] = []  # replaced, never changed: read by any thread
+        self._lock = threading.Lock()
+        self._removed = False
+        methods: tuple[tuple[type, str, Before], ...] = (
+            (manager, "save", self._save),
+            (manager, "restore", self._restore),
+            (manager, "wait_until_finished", self._wait),
+            (checkpointer, "save", self._commit),
+            (checkpointer, "wait_until_finished", functools.partial(self._ask, True)),
+            (checkpointer, "check_for_errors", functools.partial(self._ask, False)),
+            (checkpointer, "cancel", self._cancel),
+        )
+        self._unwrap = [self._wrap(owner, name, before) for owner, name, before in methods if hasattr(owner, name)]
+
+    def remove(self) -> None:
+        """Record no more. Commits that are going on are ended as interrupted: they are not known to be durable."""
+        with _changing:
+            if _hooks.get(self._tracer) is self:
+                del _hooks[self._tracer]
+            self._removed = True
+            while self._unwrap:
+                self._unwrap.pop()()
+        for commit in self._commits:
+            commit.abandon()
+        self._commits = []
+
+    def _wrap(self, owner: type, name: str, before: Before) -> Callable[[], None]:
+        """Call `before` and what it returns around the method; returns what takes it back."""
+        original = getattr(owner, name)
+        inherited = name not in vars(owner)
+
+        @functools.wraps(original)
+        def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
+            done: Done | None = None
+            try:
+                if not self._removed and not self._tracer.closed:
+                    done = before(this, args, kwargs)
+            except Exception as trouble:
+                contain(f"orbax {name}", trouble)
+            if done is None:
+                return original(this, *args, **kwargs)
+            try:
+                result = original(this, *args, **kwargs)
+            except BaseException as error:
+                self._finish(name, done, None, error)
+                raise
+            self._finish(name, done, result, None)
+            return result
+
+        def unwrap() -> None:
+            if vars(owner).get(name) is not wrapped:
+                return  # somebody has wrapped it again: ours stays in between and does nothing
+            if inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+        setattr(owner, name, wrapped)
+        return unwrap
+
+    def _finish(self, name: str, done: Done, result: Any, error: BaseException | None) -> None:
+        try:
+            done(result, error)
+        except Exception as trouble:
+            contain(f"orbax {name}", trouble)
+
+    # --- CheckpointManager --------------------------------------------------------------------------------------------
+
+    def _save(self, manager: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done:
+        outer: Saving | None = getattr(self._here, "saving", None)
+        step = step_number(args[0] if args else kwargs.get("step"))
+        self._here.saving = saving = Saving(self._tracer, manager, step)
+
+        def done(result: Any, error: BaseException | None) -> None:
+            self._here.saving = outer
+            try:
+                # In progress without an AsyncCheckpointer, which we would have seen: only the manager will know.
+                if error is None and result and not saving.promised and manager.is_saving_in_progress():
+                    self._follow(saving.commit(manager))
+            finally:
+                saving.end(bool(result), error)
+
+        return done
+
+    def _restore(self, manager: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
+        if phase_around(Phase.CHECKPOINT_RESTORE) is not None:
+            return None
+        step = args[0] if args else kwargs.get("step")
+        if step is None and len(args) < 4 and kwargs.get("directory") is None:
+            step = manager.latest_step()
+        tracer = self._tracer
+        context = PhaseContext(
+            lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_RESTORE, step=step_number(step)
+        )
+        context.__enter__()
+
+        def done(_: Any, error: BaseException | None) -> None:
+            context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+        return done
+
+    def _wait(self, manager: Any, *_: object) -> Done:
+        saving: Saving | None = getattr(self._here, "saving", None)
+        if saving is not None and saving.manager is manager:
+            saving.begin()  # Orbax waits for the save before, so this one is not skipped
+        asked = self._asked(manager)
+        context = save = None
+        if asked and saving is None and phase_around(Phase.CHECKPOINT_SAVE) is None:
+            tracer = self._tracer
+            context = SaveContext(
+                lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_SAVE, step=asked[-1].step, durable=False
+            )
+            save = context.__enter__()
+
+        def done(_: Any, error: BaseException | None) -> None:
+            self._answer(asked, error, True)
+            if context is not None and save is not None:
+                save.set_attribute(GOODPUT_CHECKPOINT_DURABLE, all(commit.kept for commit in asked))
+                context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+        return done
+
+    # --- AsyncCheckpointer --------------------------------------------------------------------------------------------
+
+    def _commit(self, checkpointer: Any, *_: object) -> Done | None:
+        saving: Saving | None = getattr(self._here, "saving", None)
+        if saving is None:
+            return None  # used without a manager: nobody knows the step
+        saving.begin()
+
+        def done(_: Any, error: BaseException | None) -> None:
+            if error is None and saving is not None:
+                self._follow(saving.commit(saving.manager, checkpointer))
+
+        return done
+
+    def _ask(self, waits: bool, checkpointer: Any, *_: object) -> Done | None:
+        asked = self._asked(checkpointer)
+        return (lambda _, error: self._answer(asked, error, waits)) if asked else None
+
+    def _cancel(self, checkpointer: Any, *_: object) -> Done:
+        def done(_: Any, __: BaseException | None) -> None:
+            for commit in self._commits:
+                if commit.of(checkpointer):
+                    commit.abandon()
+
+        return done
+
+    # --- commits ------------------------------------------------------------------------------------------------------
+
+    def _follow(self, commit: Commit | None) -> None:
+        if commit is None:
+            return
+        with self._lock:
+            self._commits = [*(each for each in self._commits if not each.decided.is_set()), commit]
+        if self._removed:
+            commit.abandon()
+
+    def _asked(self, owner: Any) -> list[Commit]:
+        asked = [commit for commit in self._commits if commit.of(owner) and not commit.decided.is_set()]
+        for commit in asked:
+            commit.ask()
+        return asked
+
+    def _answer(self, asked: list[Commit], error: BaseException | None, waited: bool) -> None:
+        for commit in asked:
+            commit.answer(error, waited)

@@ -1,0 +1,217 @@
+"""When the job was submitted, as Kubernetes knows it: what scheduling goodput counts from.
+
+Asked in this order, until one answers: the JobSet that ``JOBSET_NAME`` or a label of the pod names, the Job that
+another label names, the pod itself. A pod and a Job may be made anew for each attempt, a JobSet outlives them; so what
+is found is only credible where it lies before the first start of the run. Outside of a pod nothing is asked; in a pod
+whose service account may not read any of them, which is usual, nothing is found and nothing is said.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from otel_goodput.config import moment
+from otel_goodput.guard import contain
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 1.0  # for all questions together
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LONGEST: Final = 1 << 22  # bytes of an answer; an object has at most 1.5 MB
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
+_JOBSET: Final = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/{name}"
+_JOB: Final = "/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+# What a pod belongs to: kind, the pod's label that names it, where it is. The first that can be read counts.
+_OWNERS: Final = (
+    ("JobSet", "jobset.sigs.k8s.io/jobset-name", _JOBSET),
+    ("Job", "batch.kubernetes.io/job-name", _JOB),
+    ("Job", "job-name", _JOB),
+)
+
+
+class Submission(NamedTuple):
+    """When a job was submitted (ns since the epoch), and which kind of object says so: JobSet, Job or Pod."""
+
+    moment: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to ask, and for what.
+
+    Attributes:
+        host, port: of the API server.
+        namespace, pod, jobset: names of this pod's; an unknown one is empty.
+        token: the service account's.
+        authority: file with the certificates to trust; None for plain HTTP.
+    """
+
+    host: str
+    port: int
+    namespace: str
+    pod: str
+    jobset: str
+    token: str = field(repr=False)
+    authority: Path | None
+
+
+def this_cluster(environ: Mapping[str, str] | None = None, account: Path = ACCOUNT) -> Cluster | None:
+    """The cluster that this process runs in; None outside of one, and where its service account is not mounted.
+
+    Args:
+        environ: by default the process's.
+        account: directory with the service account's ``token``, ``ca.crt`` and ``namespace``.
+    """
+    environ = os.environ if environ is None else environ
+    host = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
+    port = (environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or environ.get("KUBERNETES_SERVICE_PORT") or "443").strip()
+    if not host or not port.isdecimal():
+        return None
+    try:
+        token = (account / "token").read_text(encoding="ascii").strip()
+        namespace = environ.get("POD_NAMESPACE") or (account / "namespace").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    authority = account / "ca.crt"
+    # Anything but visible ASCII would be more than a header's value.
+    if not namespace or not token or not token.isprintable() or not authority.is_file():
+        return None
+    pod = environ.get("POD_NAME") or environ.get("HOSTNAME") or socket.gethostname()
+    return Cluster(host, int(port), namespace, pod, environ.get("JOBSET_NAME", "").strip(), token, authority)
+
+
+def look_up(cluster: Cluster, timeout_s: float = TIMEOUT_S) -> Submission | None:
+    """When the job was submitted; None where the cluster does not say so within `timeout_s` seconds. Waits for it."""
+    until = monotonic() + timeout_s
+    if cluster.jobset:
+        found = _submission("JobSet", _metadata(cluster, _JOBSET, cluster.jobset, until))
+        if found is not None:
+            return found
+    pod = _metadata(cluster, _POD, cluster.pod, until)
+    labels = pod.get("labels")
+    if not isinstance(labels, dict):
+        labels = {}
+    for kind, label, path in _OWNERS:
+        name = labels.get(label)
+        if isinstance(name, str) and name and (kind, name) != ("JobSet", cluster.jobset):
+            found = _submission(kind, _metadata(cluster, path, name, until))
+            if found is not None:
+                return found
+    return _submission("Pod", pod)
+
+
+def seek(
+    found: Callable[[Submission], None],
+    locate: Callable[[], Cluster | None] = this_cluster,
+    timeout_s: float = TIMEOUT_S,
+) -> threading.Thread | None:
+    """Look the submission time up in the background, and hand it to `found` there if there is one.
+
+    Returns the thread, for those who want to wait for it; None outside of Kubernetes.
+    """
+    if locate is this_cluster and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+
+    def work() -> None:
+        try:
+            cluster = locate()
+            submission = None if cluster is None else look_up(cluster, timeout_s)
+            if submission is not None:
+                logger.debug("submitted at %d ns, as the %s says", *submission)
+                found(submission)
+        except Exception as error:
+            contain("submission time", error)
+
+    thread = threading.Thread(target=work, name="otel-goodput-submission", daemon=True)
+    thread.start()
+    return thread
+
+
+def _submission(kind: str, metadata: Mapping[str, Any]) -> Submission | None:
+    created = metadata.get("creationTimestamp")
+    if not isinstance(created, str):
+        return None
+    try:
+        return Submission(moment(created), kind)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _metadata(cluster: Cluster, path: str, name: str, until: float) -> dict[str, Any]:
+    """The metadata of an object; empty where it cannot be had."""
+    place = path.format(namespace=quote(cluster.namespace, safe=""), name=quote(name, safe=""))
+    try:
+        answer = json.loads(_get(cluster, place, until))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    metadata = answer.get("metadata") if isinstance(answer, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _get(cluster: Cluster, path: str, until: float) -> bytes:
+    """The body of a successful answer, by HTTP/1.0: it ends where the connection does.
+
+    By hand, because the limit then holds for the whole exchange, and not for each of the pieces of a slow answer.
+
+    Raises:
+        OSError: it cannot be had in time.
+        ValueError: the answer is no success.
+    """
+    with socket.create_connection((cluster.host, cluster.port), timeout=_left(until)) as plain:
+        plain.settimeout(_left(until))
+        with _secured(plain, cluster) as connection:
+            connection.settimeout(_left(until))
+            host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
+            connection.sendall(
+                f"GET {path} HTTP/1.0\r\nHost: {host}:{cluster.port}\r\nAccept: {_METADATA}\r\n"
+                f"Authorization: Bearer {cluster.token}\r\nUser-Agent: otel-goodput\r\n\r\n".encode("ascii")
+            )
+            answer = bytearray()
+            while True:
+                connection.settimeout(_left(until))
+                piece = connection.recv(1 << 16)
+                if not piece:
+                    break
+                answer += piece
+                if len(answer) > _LONGEST:
+                    raise ValueError("the answer is too long")
+    head, _, body = bytes(answer).partition(b"\r\n\r\n")
+    status = head.split(None, 2)
+    if len(status) < 2 or status[1] != b"200":
+        raise ValueError("no success")
+    return body
+
+
+def _secured(plain: socket.socket, cluster: Cluster) -> socket.socket:
+    if cluster.authority is None:
+        return plain
+    import ssl
+
+    # Not ssl.create_default_context(): from Python 3.13 on it refuses the certificates of many clusters as not strict.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cluster.authority)
+    return context.wrap_socket(plain, server_hostname=cluster.host)
+
+
+def _left(until: float) -> float:
+    """Seconds.
+
+    Raises:
+        TimeoutError: none is left.
+    """
+    left = until - monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

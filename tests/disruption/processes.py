@@ -1,0 +1,124 @@
+"""Real processes that take signals: a program of a few lines, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PATIENCE_S = 20.0
+
+# What every program begins with. `say` is a write(2): nothing is left in a buffer when the process dies.
+PRELUDE = """
+import atexit, ctypes, faulthandler, os, signal, sys, threading, time
+from otel_goodput.disruption import actions
+from otel_goodput.disruption.notices import Notices
+from otel_goodput.disruption.signals import Signals
+
+libc = ctypes.CDLL(None)
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit("the awaited never came")
+        time.sleep(0.005)
+
+def native(signum, function):
+    # A handler set by native code, of which Python learns nothing.
+    wanted = actions._Sigaction(handler=ctypes.cast(function, ctypes.c_void_p).value)
+    libc.sigaction(signum, ctypes.byref(wanted), None)
+
+def is_open(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+def take(flush=lambda seconds: say("flushed"), grace=10.0, finish=None):
+    notices = Notices(
+        lambda reason, moment, about: say("told", reason, about["goodput.notice.source"]), flush, grace_s=grace
+    )
+    signals = Signals(notices, time.time_ns, grace_s=grace, finish=finish)
+    assert signals.install()
+    return notices, signals
+"""
+
+
+@dataclass
+class Ended:
+    """How a program ended: status as ``Popen.returncode`` has it, what it said, what it wrote to stderr."""
+
+    status: int
+    said: list[str]
+    errors: str
+
+
+class Program:
+    """A program under way."""
+
+    def __init__(self, body: str, *, strict: bool = True, shell: str = "") -> None:
+        command = [sys.executable, *(["-W", "error"] if strict else []), "-c", PRELUDE + body]
+        if shell:
+            command = ["/bin/sh", "-c", shell + '; exec "$@"', "sh", *command]
+        environment = {name: value for name, value in os.environ.items() if name != "OTEL_GOODPUT_STRICT"}
+        self.popen = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self.said: list[str] = []
+
+    def wait_for(self, word: str) -> None:
+        """Until it has said a line that begins with `word`."""
+        assert self.popen.stdout is not None
+        patience = threading.Timer(PATIENCE_S, self.popen.kill)
+        patience.start()
+        try:
+            for line in self.popen.stdout:
+                self.said.append(line.rstrip("\n"))
+                if line.startswith(word):
+                    return
+        finally:
+            patience.cancel()
+        raise AssertionError(f"it never said {word!r}, but {self.said}: {self.end().errors}")
+
+    def send(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+    def end(self) -> Ended:
+        try:
+            said, errors = self.popen.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            said, errors = self.popen.communicate()
+            raise AssertionError(f"it never ended; it said {self.said + said.splitlines()}: {errors}") from None
+        return Ended(self.popen.returncode, self.said + said.splitlines(), errors)
+
+
+def signalled(body: str, number: signal.Signals = signal.SIGTERM, *, strict: bool = True, shell: str = "") -> Ended:
+    """Start a program, send it a signal once it says ``ready``, and wait for its end."""
+    program = Program(body, strict=strict, shell=shell)
+    program.wait_for("ready")
+    program.send(number)
+    return program.end()
+
+
+def poll(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for the condition; AssertionError at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the awaited never came"
+        time.sleep(0.005)

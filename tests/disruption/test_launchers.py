@@ -1,0 +1,78 @@
+"""What launchers tell through their variables, wrong values included."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from otel_goodput.disruption.launchers import Launch, exit_code, exit_reason, launches
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, ()),
+        ({"RESTART_ATTEMPT": "3", "RANK": "0"}, ()),
+        ({"JOBSET_NAME": "llama"}, (Launch("jobset", None, "llama"),)),
+        (
+            {"JOBSET_NAME": "llama", "JOBSET_RESTART_ATTEMPT": "2", "JOBSET_MAX_RESTARTS": "5"},
+            (Launch("jobset", 2, "llama", 5),),
+        ),
+        ({"JOBSET_NAME": "llama", "RESTART_ATTEMPT": "1"}, (Launch("jobset", 1, "llama"),)),
+        (
+            {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "1", "SLURM_JOB_END_TIME": "1800000000"},
+            (Launch("slurm", 1, "17", None, 1_800_000_000 * 10**9),),
+        ),
+        ({"SLURM_JOBID": "17"}, (Launch("slurm", None, "17"),)),
+        (
+            {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RUN_ID": "none"},
+            (Launch("torchrun", 0, "none", 3),),
+        ),
+        (
+            {"TORCHELASTIC_RESTART_COUNT": "1", "SLURM_JOB_ID": "17"},
+            (Launch("slurm", None, "17"), Launch("torchrun", 1, None)),
+        ),
+        ({"SLURM_JOB_ID": "  "}, ()),
+    ],
+)
+def test_launchers_are_known_by_their_variables(environ: dict[str, str], expected: tuple[Launch, ...]) -> None:
+    assert launches(environ) == expected
+
+
+@pytest.mark.parametrize("wrong", ["two", "-1", "1.5", "9" * 40, "\u0663", "0x10"])
+def test_a_wrong_value_is_one_warning_and_not_told(wrong: str, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        found = launches({"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": wrong})
+        assert found == (Launch("slurm", None, "17"),)
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(said) == 1 and "SLURM_RESTART_COUNT" in said[0]
+
+
+def test_the_environment_is_the_process_s_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "4")
+    assert Launch("torchrun", 4, None) in launches()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (0, "restart"),
+        (1, "crash"),
+        (134, "crash"),
+        (137, "crash"),
+        (-9, "crash"),
+        (143, "signal"),
+        (-15, "signal"),
+        (130, "signal"),
+        (-2, "signal"),
+    ],
+)
+def test_exit_codes_have_a_reason(code: int, reason: str) -> None:
+    assert exit_reason(code) == reason
+    assert exit_code({"OTEL_GOODPUT_EXIT_CODE": str(code)}) == code
+
+
+@pytest.mark.parametrize("wrong", ["", "killed", "-300"])
+def test_no_exit_code(wrong: str) -> None:
+    assert exit_code({"OTEL_GOODPUT_EXIT_CODE": wrong}) is None

@@ -1,0 +1,335 @@
+"""Notices from a metadata server: that of Google's kind, and those that hang, lie, vanish or never were."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_goodput.disruption.maintenance import Maintenance
+from otel_goodput.disruption.metadata import HOST, metadata_host
+from otel_goodput.disruption.notices import Notices
+
+from .metadata_server import MAINTENANCE, PREEMPTED, MetadataServer, answer, metadata_server
+from .processes import poll
+
+
+class Heard:
+    """What the notices told, in the order they did."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+        self.retracted: list[tuple[str | None, str]] = []
+        self.called = 0
+        self.notices = Notices(self._tell, lambda _: None, retract=self._retract)
+        self.notices.on_preemption(self._call)
+
+    def _tell(self, reason: str, moment: int, about: dict[str, Any]) -> None:
+        assert abs(moment - time.time_ns()) < 60 * 10**9
+        self.told.append((reason, about["goodput.notice.source"], about["goodput.notice.value"]))
+
+    def _retract(self, left: str | None, moment: int, about: dict[str, Any]) -> None:
+        self.retracted.append((left, about["goodput.notice.value"]))
+
+    def _call(self) -> None:
+        self.called += 1
+
+
+@contextmanager
+def watching(host: str | None, **patience: Any) -> Iterator[tuple[Maintenance, Heard]]:
+    heard = Heard()
+    settings: dict[str, Any] = {"wait_s": 30.0, "patience_s": 10.0, "backoff_s": (0.02, 0.1), **patience}
+    maintenance = Maintenance(heard.notices, time.time_ns, host, **settings)
+    assert maintenance.start()
+    try:
+        yield maintenance, heard
+    finally:
+        begin = time.monotonic()
+        maintenance.stop()
+        assert time.monotonic() - begin < 1.0
+        poll(lambda: not maintenance.watching)
+        heard.notices.close()
+
+
+@pytest.fixture
+def server() -> Iterator[MetadataServer]:
+    with metadata_server() as running:
+        yield running
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def asks_to_wait(server: MetadataServer) -> bool:
+    """Whether both keys are asked for by hanging GETs."""
+    return {asked.path for asked in server.asked if "wait_for_change" in asked.query} == {MAINTENANCE, PREEMPTED}
+
+
+# --- Google's --------------------------------------------------------------------------------------------------------
+
+
+def test_a_preemption_is_told_at_once(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    with watching(server.host) as (_, heard):
+        poll(lambda: asks_to_wait(server))
+        server.set(PREEMPTED, "TRUE")
+        poll(lambda: heard.told and heard.called, 5)
+        assert heard.told == [("preemption", "instance/preempted", "TRUE")]
+    assert not warnings(caplog)
+    for asked in server.asked:
+        if asked.query:
+            assert set(asked.query) == {"wait_for_change", "last_etag", "timeout_sec"}
+            assert asked.query["wait_for_change"] == "true" and asked.query["timeout_sec"] == "30"
+
+
+def test_maintenance_that_comes_and_goes(server: MetadataServer) -> None:
+    with watching(server.host) as (_, heard):
+        for round_ in (1, 2):
+            server.set(MAINTENANCE, "TERMINATE_ON_HOST_MAINTENANCE")
+            poll(lambda: len(heard.told) == round_)  # noqa: B023
+            server.set(MAINTENANCE, "NONE")
+            poll(lambda: len(heard.retracted) == round_)  # noqa: B023
+        assert heard.told == [("maintenance", "instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")] * 2
+        assert heard.retracted == [(None, "NONE")] * 2
+
+
+def test_one_thread_serves_both_keys(server: MetadataServer) -> None:
+    with watching(server.host) as (_, heard):
+        poll(lambda: asks_to_wait(server))
+        assert [thread.name for thread in threading.enumerate()].count("goodput-maintenance") == 1
+        server.set(MAINTENANCE, "MIGRATE_ON_HOST_MAINTENANCE")
+        poll(lambda: len(heard.told) == 1)
+        server.set(PREEMPTED, "TRUE")
+        poll(lambda: len(heard.told) == 2)
+        assert [told[0] for told in heard.told] == ["maintenance", "preemption"]
+
+
+def test_what_was_announced_before_the_start_is_told(server: MetadataServer) -> None:
+    server.set(PREEMPTED, "TRUE")
+    with watching(server.host) as (_, heard):
+        poll(lambda: heard.told)
+
+
+def test_a_wait_that_runs_out_is_no_failure(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    with watching(server.host, wait_s=1.0) as (_, heard):
+        poll(lambda: server.count(PREEMPTED) >= 3)
+        server.set(PREEMPTED, "TRUE")
+        poll(lambda: heard.told)
+    assert not warnings(caplog)
+
+
+def test_a_key_that_the_server_does_not_have(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    """GKE's metadata server has a few keys only."""
+    del server.values[MAINTENANCE]
+    with watching(server.host) as (_, heard):
+        poll(lambda: server.count(MAINTENANCE))
+        server.set(PREEMPTED, "TRUE")
+        poll(lambda: heard.told)
+        assert server.count(MAINTENANCE) == 1
+    assert not warnings(caplog)
+
+
+def test_without_any_key_the_thread_ends(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    server.values.clear()
+    with watching(server.host) as (maintenance, _):
+        poll(lambda: not maintenance.watching)
+    assert not warnings(caplog)
+
+
+def test_an_answer_in_pieces(server: MetadataServer) -> None:
+    def piecemeal(handler: BaseHTTPRequestHandler) -> None:
+        value = server.values[handler.path.partition("?")[0]]
+        for piece in (
+            "HTTP/1.1 200 ",
+            "OK\r\nMetadata-Flavor: Goo",
+            "gle\r\nTransfer-Encoding: chunked\r\n\r\n",
+            f"{len(value):x}\r\n{value[:2]}",
+            f"{value[2:]}\r\n0\r",
+            "\n\r\n",
+        ):
+            handler.wfile.write(piece.encode())
+            handler.wfile.flush()
+            time.sleep(0.01)
+
+    server.set(PREEMPTED, "TRUE")
+    server.misbehave = piecemeal
+    with watching(server.host) as (_, heard):
+        poll(lambda: heard.told == [("preemption", "instance/preempted", "TRUE")])
+
+
+# --- those that are none ---------------------------------------------------------------------------------------------
+
+HTML = "<!doctype html><title>Log in to the hotel's network</title>"
+
+LIES: dict[str, Callable[[BaseHTTPRequestHandler], object]] = {
+    "html": lambda handler: answer(handler, HTML, flavor=None, kind="text/html"),
+    "html with the header": lambda handler: answer(handler, HTML, kind="text/html"),
+    "no header": lambda handler: answer(handler, "FALSE", flavor=None),
+    "another header": lambda handler: answer(handler, "FALSE", flavor="Amazon"),
+    "wrong value": lambda handler: answer(handler, "MAYBE"),
+    "nothing": lambda handler: answer(handler, ""),
+    "a control sequence": lambda handler: answer(handler, "\x1b[2J"),
+    "a redirect": lambda handler: answer(handler, "", status=302, flavor=None),
+    "not found": lambda handler: answer(handler, "", status=404, flavor=None),
+    "forbidden": lambda handler: answer(handler, "no", status=403),
+    "endless": lambda handler: answer(handler, "F" * 10**6),
+    "no HTTP": lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n"),
+    "a broken status": lambda handler: handler.wfile.write(b"HTTP/1.1 soon\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_server_that_lies(lie: str, server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning, and it is left alone."""
+    server.misbehave = LIES[lie]
+    with watching(server.host) as (maintenance, heard):
+        poll(lambda: not maintenance.watching)
+        assert not heard.told
+    said = warnings(caplog)
+    assert len(said) == 1 and "is not Google's" in said[0] and "\x1b" not in said[0] and len(said[0]) < 300
+    assert len(server.asked) <= 2
+
+
+def test_a_server_that_turns_out_a_liar_later(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    with watching(server.host) as (maintenance, heard):
+        poll(lambda: asks_to_wait(server))
+        server.set(PREEMPTED, "PERHAPS")
+        poll(lambda: not maintenance.watching)
+        assert not heard.told
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_server_that_hangs(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Taken for dead after a while, said once, and heard again when it recovers."""
+    over = threading.Event()
+    server.misbehave = lambda _: over.wait(20)
+    with watching(server.host, patience_s=0.05) as (_, heard):
+        poll(lambda: len(server.asked) >= 6)
+        server.misbehave = None
+        server.set(PREEMPTED, "TRUE")
+        poll(lambda: heard.told)
+        over.set()
+    said = warnings(caplog)
+    assert len(said) == 1 and "no answer in time" in said[0]
+
+
+def test_a_server_that_trickles(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    over = threading.Event()
+
+    def trickle(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: 100000\r\n\r\n")
+        while not over.wait(0.01):
+            handler.wfile.write(b"F")
+
+    server.misbehave = trickle
+    with watching(server.host, patience_s=0.1):
+        poll(lambda: warnings(caplog))
+        over.set()
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_server_that_vanishes_and_comes_back(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
+    with watching(server.host) as (_, heard):
+        poll(lambda: asks_to_wait(server))
+        for _ in range(2):
+            server.vanish()
+            poll(lambda: warnings(caplog))
+            server.asked.clear()
+            server.come_back()
+            poll(lambda: asks_to_wait(server))
+        server.vanish()
+        server.set(PREEMPTED, "TRUE")  # what happens meanwhile is not missed
+        server.come_back()
+        poll(lambda: heard.told)
+        assert len(heard.told) == 1
+    said = warnings(caplog)
+    assert len(said) == 1 and "tried again" in said[0]
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_a_server_in_trouble_is_asked_again(
+    status: int, server: MetadataServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.misbehave = lambda handler: answer(handler, "try later", status=status)
+    with watching(server.host) as (_, heard):
+        poll(lambda: server.count(PREEMPTED) >= 3)
+        server.misbehave = None
+        server.set(PREEMPTED, "TRUE")
+        poll(lambda: heard.told)
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_server_that_does_not_wait_is_not_asked_without_pause(server: MetadataServer) -> None:
+    server.misbehave = lambda handler: answer(handler, server.values[handler.path.partition("?")[0]])
+    begin = time.monotonic()
+    with watching(server.host, backoff_s=(0.1, 1.0)):
+        poll(lambda: server.count(PREEMPTED) >= 4)
+    assert time.monotonic() - begin >= 0.3
+
+
+def test_failures_make_it_ask_less_often(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # not listening: refuses
+        with watching(f"127.0.0.1:{taken.getsockname()[1]}", backoff_s=(0.01, 0.05)):
+            poll(lambda: warnings(caplog))
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize("host", ["http://127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", "a b", "host\r\nX: y"])
+def test_an_address_that_is_none(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    notices = Notices(lambda *_: None, lambda _: None)
+    maintenance = Maintenance(notices, time.time_ns, host)
+    assert not maintenance.start()
+    maintenance.stop()
+    notices.close()
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_name_that_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:
+    with watching("metadata.invalid"):
+        poll(lambda: warnings(caplog))
+    assert len(warnings(caplog)) == 1
+
+
+def test_stopping_twice_and_without_a_start(server: MetadataServer) -> None:
+    notices = Notices(lambda *_: None, lambda _: None)
+    maintenance = Maintenance(notices, time.time_ns, server.host)
+    maintenance.stop()
+    maintenance = Maintenance(notices, time.time_ns, server.host)
+    assert maintenance.start()
+    maintenance.stop()
+    maintenance.stop()
+    assert not maintenance.watching
+    notices.close()
+
+
+# --- where it is -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("product", "host"),
+    [("Google Compute Engine\n", HOST), ("Google\n", HOST), ("Standard PC (Q35)\n", None), ("", None), (None, None)],
+)
+def test_only_google_s_machines_have_one(tmp_path: Path, product: str | None, host: str | None) -> None:
+    file = tmp_path / "product_name"
+    if product is not None:
+        file.write_text(product)
+    assert metadata_host({}, file) == host
+    assert metadata_host({"GCE_METADATA_HOST": " 127.0.0.1:80 "}, file) == "127.0.0.1:80"
+
+
+def test_outside_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
+    notices = Notices(lambda *_: None, lambda _: None)
+    maintenance = Maintenance(notices, time.time_ns, None)
+    assert not maintenance.start() and not maintenance.watching
+    maintenance.stop()
+    notices.close()
+    assert not caplog.records
