@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from otel_goodput import semconv
 from otel_goodput.accounting import rules
 from otel_goodput.doctor.variables import WITHOUT_EFFECT
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
@@ -21,8 +20,6 @@ from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, C
 
 README = Path(__file__).parents[1] / "README.md"
 
-# Names that are settled and that nothing in this version puts on the wire.
-NOT_YET = (semconv.GOODPUT_STEP_DEVICE_DURATION, semconv.GOODPUT_COMPILE_RECOMPILATION)
 
 # How each phase is written, where that is more than its name.
 CALLS = {
@@ -39,7 +36,7 @@ COUNTS = {
     Phase.ELASTIC_WAIT: "`elastic_slice_down` or `elastic_scale_up`",
     Phase.EXCLUSION: "nothing",
 }
-COMPILE = "A compilation; this version opens none, but counts those that you make as spans"
+COMPILE = "A compilation: those of jax are seen by themselves"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -85,7 +82,7 @@ def metrics() -> str:
 def attributes() -> str:
     return table(
         ("attribute", "type", "on", ""),
-        ((f"`{one.key}`", one.type, one.on, one.brief) for one in SPAN_ATTRIBUTES if one.key not in NOT_YET),
+        ((f"`{one.key}`", one.type, one.on, one.brief) for one in SPAN_ATTRIBUTES),
     )
 
 

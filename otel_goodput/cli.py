@@ -72,6 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     recover.add_argument("--again", action="store_true", help="also if they were recovered before")
     recover.set_defaults(run=_recover)
 
+    from otel_goodput.reports import plan as planning
+
+    plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect of it")
+    planning.add_arguments(plan)
+    plan.set_defaults(run=planning.run)
+
     env = commands.add_parser("env", help="print the environment variables with the values in force")
     env.add_argument("--json", action="store_true", help="as JSON")
     env.set_defaults(run=_env)

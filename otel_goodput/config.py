@@ -24,7 +24,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # Where the identity of a run is found when nobody gives it: the scheduler's id of the job, stable over its restarts.
 RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
 # The index and number of this process, as launchers tell them.
-INTEGRATIONS: Final = ("jax", "orbax")
+INTEGRATIONS: Final = ("jax", "orbax", "signals", "maintenance", "kubernetes")
 PROCESS_INDEX_SOURCES: Final = ("JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK")
 PROCESS_COUNT_SOURCES: Final = ("JAX_NUM_PROCESSES", "SLURM_NTASKS", "WORLD_SIZE")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
@@ -22,6 +22,8 @@ from otel_goodput.runtime import Recorder
 from otel_goodput.spans.tracer import PhaseTracer
 
 logger = logging.getLogger("otel_goodput")
+
+C = TypeVar("C", bound=Callable[[], object])
 
 _recorder: Recorder | None = None
 
@@ -124,6 +126,26 @@ def shutdown(timeout: float | None = None) -> None:
     """
     if _recorder is not None:
         _recorder.shutdown(timeout)
+
+
+def on_preemption(callback: C) -> C:
+    """As :meth:`~otel_goodput.runtime.Recorder.on_preemption`; before ``configure()`` it only warns."""
+    if _recorder is None:
+        logger.warning("on_preemption() before configure() has no effect")
+        return callback
+    return _recorder.on_preemption(callback)
+
+
+def checkpoint_logger() -> Any:
+    """As :meth:`~otel_goodput.runtime.Recorder.checkpoint_logger`; may be asked for before ``configure()``."""
+    from otel_goodput.integrations import orbax
+
+    return orbax.checkpoint_logger(_find, lambda: _recorder is not None and _recorder.config.leads)
+
+
+def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
+    """As :meth:`~otel_goodput.runtime.Recorder.count_flops`; None before ``configure()``."""
+    return None if _recorder is None else _recorder.count_flops(function, *args, **kwargs)
 
 
 _phases: Phases[Any] = Phases(_find)

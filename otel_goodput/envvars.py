@@ -61,13 +61,16 @@ OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
     "another address for Google's services; http:// is plaintext, for emulators",
 )
 OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar(
-    "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "integrations to install; none for none"
+    "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "what is watched: jax, orbax, signals, maintenance, kubernetes; auto for all, or none"
 )
 OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar(
     "OTEL_GOODPUT_GRACE_PERIOD", "seconds", "10", "bound on stopping: one deadline over all signals"
 )
 OTEL_GOODPUT_SUBMITTED_AT: Final = EnvVar(
     "OTEL_GOODPUT_SUBMITTED_AT", "unix seconds or RFC 3339", "", "when the job was submitted, for scheduling goodput"
+)
+OTEL_GOODPUT_EXIT_CODE: Final = EnvVar(
+    "OTEL_GOODPUT_EXIT_CODE", "int", "", "exit status of the attempt before, as a launcher's script knows it"
 )
 OTEL_GOODPUT_STRICT: Final = EnvVar(
     "OTEL_GOODPUT_STRICT", "bool", "false", "re-raise this package's own errors (for tests)"
@@ -86,6 +89,7 @@ ENVVARS: Final[tuple[EnvVar, ...]] = (
     OTEL_GOODPUT_INTEGRATIONS,
     OTEL_GOODPUT_GRACE_PERIOD,
     OTEL_GOODPUT_SUBMITTED_AT,
+    OTEL_GOODPUT_EXIT_CODE,
     OTEL_GOODPUT_STRICT,
 )
 

@@ -7,10 +7,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.sdk.metrics.export import MetricReader
@@ -23,6 +23,7 @@ from otel_goodput.accounting import Totals
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
+from otel_goodput.disruption.watch import Watch
 from otel_goodput.exporters import Surroundings
 from otel_goodput.guard import contain, report_once
 from otel_goodput.integrations import Integrations
@@ -46,7 +47,12 @@ from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.spans.tracer import PhaseTracer
 from otel_goodput.version import __version__
 
+if TYPE_CHECKING:
+    from otel_goodput.resources.submission import Submission
+
 logger = logging.getLogger("otel_goodput")
+
+C = TypeVar("C", bound=Callable[[], object])
 
 OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
 
@@ -78,7 +84,8 @@ class Recorder(Phases[Any]):
         ideal_step_time: seconds, instead of the estimate.
         flops_per_step, peak_flops: floating-point operations of the model in one step, and per second of all chips
             together at their peak; with both, the program goodput (MFU) is known.
-        integrations: libraries that are watched: ``auto``, ``none``, or some of ``jax``, ``orbax``.
+        integrations: libraries that are watched: ``auto``, ``none``, or some of ``jax``, ``orbax``, ``signals``,
+            ``maintenance``, ``kubernetes``.
         resource_attributes: further attributes of the resource.
         tracer_provider, meter_provider: providers of your own to use instead of ours; they stay yours to shut down.
         span_processors, metric_readers: further processors of spans and readers of metrics; shut down along with us.
@@ -210,6 +217,12 @@ class Recorder(Phases[Any]):
         self._paces_heard: Sequence[Pace] = ()
         if opened.run is not None and config.process_count > 1:
             self._paces = Paces(opened.run, self.attempt, config.process_index)
+        self._watch = Watch(config.integrations, tracer, self.flush, self.shutdown, config.grace_period_s)
+        tracer.background.append(self._watch.renew)
+        if config.leads and config.submitted_at is None and "kubernetes" in config.integrations:
+            from otel_goodput.resources import submission  # brings ssl and an HTTP client
+
+            submission.seek(self._submitted)
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
         self._keeper.start()
         deadline.reserve(len(pipelines.closers()) + 2)  # the journal and its upload
@@ -280,6 +293,49 @@ class Recorder(Phases[Any]):
         """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
         return Report(self.totals(), about(self.run_id, self.config.job_name))
 
+    def on_preemption(self, callback: C) -> C:
+        """Call `callback` (no arguments) when the platform announces the end: a preemption, maintenance, SIGTERM.
+
+        In a thread of ours, while training goes on; within the grace period. A decorator, too.
+        """
+        return self._watch.on_preemption(callback)
+
+    def checkpoint_logger(self) -> Any:
+        """A logger for Orbax's ``CheckpointManager(logger=…)``, where the automatic hook is not wanted."""
+        from otel_goodput.integrations import orbax
+
+        return orbax.checkpoint_logger(self._live_tracer, lambda: self.config.leads)
+
+    def count_flops(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
+        """Count the model's floating-point operations in one call of `function`, for the program goodput (MFU).
+
+        Traces it with jax and runs nothing; takes the peak from the devices where none was given, so it is to be called
+        after ``jax.distributed.initialize()``. None where there is nothing to count.
+        """
+        try:
+            import jax
+
+            from otel_goodput.integrations import flops, peaks
+
+            counted = flops.count_flops(function, *args, **kwargs)
+            if not counted:
+                return None
+            devices = jax.devices()
+            peak = self.config.peak_flops or peaks.peak_of(devices)
+            if peak is None:
+                report_once("peak flops", "%s", peaks.hint(devices[0].device_kind))
+            self.config = replace(self.config, flops_per_step=float(counted), peak_flops=peak)
+            return counted
+        except Exception as error:
+            contain("count_flops", error)
+            return None
+
+    def _submitted(self, found: Submission) -> None:
+        started = self._account.totals().started_at
+        # The pod of a later attempt says nothing about when the job was submitted.
+        if started is None or found.moment <= started:
+            self.config = replace(self.config, submitted_at=found.moment)
+
     def flush(self, timeout: float | None = None) -> bool:
         """Export what there is; `timeout` in seconds, by default the grace period. False if it did not suffice.
 
@@ -303,6 +359,7 @@ class Recorder(Phases[Any]):
         seconds = self.config.grace_period_s if timeout is None else timeout
         tracer, self._tracer = self._tracer, None
         try:
+            self._watch.close(seconds / 2)
             self._integrations.remove()
             if tracer is not None:
                 tracer.close_open()

@@ -140,6 +140,9 @@ GOODPUT_STEP_COMPLETED: Final = "goodput.step.completed"
 GOODPUT_STEP_DEVICE_DURATION: Final = "goodput.step.device_duration"
 GOODPUT_STEP_OUTLIER: Final = "goodput.step.outlier"
 GOODPUT_CHECKPOINT_DURABLE: Final = "goodput.checkpoint.durable"
+GOODPUT_NOTICE_EVENT: Final = "goodput.notice"  # an event of the job span
+GOODPUT_NOTICE_SOURCE: Final = "goodput.notice.source"
+GOODPUT_NOTICE_VALUE: Final = "goodput.notice.value"
 GOODPUT_INTERRUPTED: Final = "goodput.interrupted"
 GOODPUT_COMPILE_FUNCTION: Final = "goodput.compile.function"
 GOODPUT_COMPILE_RECOMPILATION: Final = "goodput.compile.recompilation"
@@ -172,6 +175,8 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_STEP_OUTLIER, "bool", "step", "exported because it was slow"),
     Attribute(GOODPUT_CHECKPOINT_DURABLE, "bool", "checkpoint_save", "whether the checkpoint is known to be durable"),
     Attribute(GOODPUT_INTERRUPTED, "bool", "any", "closed by recovery or shutdown, not by its owner"),
+    Attribute(GOODPUT_NOTICE_SOURCE, "string", "event `goodput.notice` of job", "the signal, or the metadata key"),
+    Attribute(GOODPUT_NOTICE_VALUE, "string", "event `goodput.notice` of job", "what the metadata server said"),
     Attribute(GOODPUT_COMPILE_FUNCTION, "string", "compile", "the function compiled"),
     Attribute(GOODPUT_COMPILE_RECOMPILATION, "bool", "compile", "true: the function had been compiled before"),
     Attribute(GOODPUT_COMPILE_CACHE_HIT, "bool", "compile", "whether the persistent cache had it"),

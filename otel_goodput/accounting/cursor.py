@@ -272,7 +272,7 @@ class Cursor:
             else:
                 self.slices.between.append((time, shares))
         elif kind == ev.NOTICE:
-            self.notice = REASONS[phase]
+            self.notice = None if flags & ev.WITHDRAWN else _weightier(self.notice, REASONS[phase])
         elif kind == ev.DURABLE:
             self.course.end_save(key, True)
         else:
@@ -411,3 +411,10 @@ class Cursor:
         execution.on_device = False
         if not execution.on_host:
             self.course.settle(execution)
+
+
+def _weightier(stands: str | None, comes: str) -> str:
+    """Of two notices the one that says more: a SIGTERM after a preemption was announced is that preemption."""
+    if stands in rules.PRECEDENCE and comes in rules.PRECEDENCE:
+        return min(stands, comes, key=rules.PRECEDENCE.index)
+    return comes

@@ -27,6 +27,8 @@ NONBLOCKING: Final = 1  # START: the phase holds up nothing
 FAILED: Final = 2  # END: left early, by an exception or a break
 PENDING: Final = 4  # END of a save: its checkpoint is not durable yet, DURABLE will tell
 
+WITHDRAWN: Final = 8  # NOTICE: what was announced will not happen
+
 NO_STEP: Final = -1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_goodput.semconv import CATEGORIES, ELASTIC_SCALE_UP, ELASTIC_SLICE_DOWN, PHASES, Category, Phase
+from otel_goodput.semconv import CATEGORIES, ELASTIC_SCALE_UP, ELASTIC_SLICE_DOWN, PHASES, Category, Phase, Reason
 
 CATEGORY_INDEX: Final = {name: index for index, name in enumerate(CATEGORIES)}
 PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
@@ -57,6 +57,9 @@ ORDINARY: Final = 0
 WAITING: Final = 1
 REINITIALIZING: Final = 2
 RANK: Final[dict[int, int]] = {ELASTIC_WAIT: WAITING, ELASTIC_REINIT: REINITIALIZING}
+
+# R6: which of several notices is the reason of the disruption that follows.
+PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
 
 STARTUP_SAMPLE: Final = 1000  # R5: the first this many steps make the median
 IDEAL_SAMPLE: Final = 1000  # ideal step time: the last this many steps

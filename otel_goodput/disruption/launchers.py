@@ -10,11 +10,9 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from otel_goodput.envvars import OTEL_GOODPUT_EXIT_CODE
 from otel_goodput.guard import report_once
 from otel_goodput.semconv import Reason
-
-# to envvars: OTEL_GOODPUT_EXIT_CODE (int), exit status of the attempt before, as a launcher's script knows it ($?)
-EXIT_CODE: Final = "OTEL_GOODPUT_EXIT_CODE"
 
 LARGEST: Final = 1 << 40  # of any number that a variable may hold
 
@@ -89,7 +87,7 @@ def launches(environ: Mapping[str, str] | None = None) -> tuple[Launch, ...]:
 
 def exit_code(environ: Mapping[str, str] | None = None) -> int | None:
     """The exit status of the attempt before, if somebody tells."""
-    return _number(os.environ if environ is None else environ, (EXIT_CODE,), least=-255)
+    return _number(os.environ if environ is None else environ, (OTEL_GOODPUT_EXIT_CODE.name,), least=-255)
 
 
 def exit_reason(code: int) -> str:

@@ -23,10 +23,7 @@ from otel_goodput.disruption.metadata import FLAVOR, LONGEST, Answer, NotGoogles
 from otel_goodput.disruption.notices import Notices
 from otel_goodput.guard import logger, report_once
 from otel_goodput.printable import printable
-from otel_goodput.semconv import Reason
-
-GOODPUT_NOTICE_SOURCE: Final = "goodput.notice.source"  # to semconv
-GOODPUT_NOTICE_VALUE: Final = "goodput.notice.value"  # to semconv
+from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, GOODPUT_NOTICE_VALUE, Reason
 
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 

@@ -27,9 +27,7 @@ from otel_goodput.disruption import actions
 from otel_goodput.disruption.actions import Action
 from otel_goodput.disruption.notices import Notices
 from otel_goodput.guard import contain, contained, report_once
-from otel_goodput.semconv import Reason
-
-GOODPUT_NOTICE_SOURCE: Final = "goodput.notice.source"  # to semconv
+from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 RAN: Final = 128  # added to a signal's number: its Python handler ran

@@ -25,12 +25,12 @@ PREFIX: Final = "OTEL_GOODPUT_"
 WITHOUT_EFFECT: Final = (
     envvars.OTEL_GOODPUT_GCP_PROJECT,
     envvars.OTEL_GOODPUT_GCP_ENDPOINT,
-    envvars.OTEL_GOODPUT_INTEGRATIONS,
 )
 
 # Argument of config.read() that takes what the variable holds.
 _ARGUMENTS: Final = {
     envvars.OTEL_GOODPUT_RUN_ID.name: "run_id",
+    envvars.OTEL_GOODPUT_INTEGRATIONS.name: "integrations",
     envvars.OTEL_GOODPUT_DIR.name: "directory",
     envvars.OTEL_GOODPUT_EXPORTERS.name: "exporters",
     envvars.OTEL_GOODPUT_PROCESSES.name: "processes",

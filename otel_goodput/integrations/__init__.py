@@ -33,12 +33,12 @@ class Integrations:
     """The integrations of one recorder.
 
     Args:
-        names: those of ``INTEGRATIONS`` to install.
+        names: those of ``INTEGRATIONS`` to install; others are not ours.
         tracer: what they record with.
     """
 
     def __init__(self, names: Sequence[str], tracer: PhaseTracer) -> None:
-        self._waiting = list(names)
+        self._waiting = [name for name in names if name in INTEGRATIONS]
         self._tracer = tracer
         self._removers: list[Remove] = []
 

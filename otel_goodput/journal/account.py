@@ -75,9 +75,9 @@ class Account:
         bound = 0xFFFF
         self.append(ev.SLICES, 0, min(total, bound), 0, min(available, bound), min(active, bound), fitting(moment))
 
-    def notice(self, reason: int, moment: int) -> None:
-        """The platform announced the end; `reason` indexes ``semconv.REASONS``."""
-        self.append(ev.NOTICE, reason, 0, 0, 0, ev.NO_STEP, fitting(moment))
+    def notice(self, reason: int, moment: int, *, withdrawn: bool = False) -> None:
+        """The platform announced the end, or took that back; `reason` indexes ``semconv.REASONS``."""
+        self.append(ev.NOTICE, reason, ev.WITHDRAWN if withdrawn else 0, 0, 0, ev.NO_STEP, fitting(moment))
 
     def durable(self, key: int, moment: int) -> None:
         """The checkpoint of the save phase `key` is durable."""

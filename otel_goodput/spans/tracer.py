@@ -96,6 +96,7 @@ class PhaseTracer:
         self.append: Append = account.append
         self.blocks = thread.blocks
         self.job_context: SpanContext = ids.job_span_context(run_id, attempt, process)
+        self.job_span: trace_api.Span | None = None  # the latest job's
         self.open_spans: dict[int, FastSpan] = {}
         self.open_step: FastSpan | None = None  # the latest, whatever the thread
         self.find: Callable[[], PhaseTracer | None] = lambda: None if self.closed else self
@@ -219,6 +220,7 @@ class PhaseTracer:
             "job", context=parent, attributes=attributes, links=links, start_time=start or self.clock()
         )
         self.job_context = span.get_span_context()
+        self.job_span = span
         return span
 
     def start_span(self, name: str, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:

@@ -214,7 +214,9 @@ def test_none_is_none(tmp_path: Path) -> None:
 
 def _listeners() -> list[Any]:
     monitoring = jax._src.monitoring
-    return [monitoring.get_event_duration_listeners(), monitoring.get_event_listeners(), monitoring.get_scalar_listeners()]
+    return [
+        monitoring.get_event_duration_listeners(), monitoring.get_event_listeners(), monitoring.get_scalar_listeners(),
+    ]
 
 
 def test_somebody_clears_all_listeners(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""All that announces a disruption of one recorder's job, and what is done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from opentelemetry.util import types
+
+from otel_goodput.accounting.rules import PRECEDENCE
+from otel_goodput.disruption.launchers import exit_code, exit_reason
+from otel_goodput.disruption.maintenance import Maintenance
+from otel_goodput.disruption.metadata import metadata_host
+from otel_goodput.disruption.notices import Notices
+from otel_goodput.disruption.signals import Signals
+from otel_goodput.semconv import GOODPUT_DISRUPTION_REASON, GOODPUT_NOTICE_EVENT, REASONS
+from otel_goodput.spans.tracer import PhaseTracer
+
+C = TypeVar("C", bound=Callable[[], object])
+
+
+class Watch:
+    """Signals and the metadata server, as far as `names` has them.
+
+    Args:
+        names: of ``signals``, ``maintenance``.
+        tracer: its account learns the reason of the next disruption, its job span the event.
+        flush, finish: export what there is, and end the recorder; called with the seconds that they may take.
+        grace_s: how long both may take together.
+    """
+
+    def __init__(
+        self,
+        names: Collection[str],
+        tracer: PhaseTracer,
+        flush: Callable[[float], object],
+        finish: Callable[[float], object],
+        grace_s: float,
+    ) -> None:
+        self._tracer = tracer
+        self._notices = Notices(self._tell, flush, grace_s, self._retract)
+        self._signals = Signals(self._notices, tracer.clock, grace_s, finish) if "signals" in names else None
+        self._maintenance = None
+        code = exit_code() if tracer.attempt else None
+        if code is not None and (reason := exit_reason(code)) in PRECEDENCE:
+            # Before the job starts: it is why the attempt before ended, unless that has said so itself.
+            tracer.account.notice(REASONS.index(reason), tracer.clock())
+        if self._signals is not None:
+            self._signals.install()
+        if "maintenance" in names and (host := metadata_host()) is not None:
+            self._maintenance = Maintenance(self._notices, tracer.clock, host)
+            self._maintenance.start()
+
+    def on_preemption(self, callback: C) -> C:
+        """Call `callback` at every notice, in a thread of ours."""
+        return self._notices.on_preemption(callback)
+
+    def renew(self) -> None:
+        """Take back handlers that a library has displaced without a word."""
+        if self._signals is not None:
+            self._signals.renew()
+
+    def close(self, seconds: float) -> None:
+        """Take the handlers back and stop watching; waits for callbacks under way, `seconds` at most."""
+        if self._signals is not None:
+            self._signals.remove()
+        if self._maintenance is not None:
+            self._maintenance.stop()
+        self._notices.close(seconds)
+
+    def _tell(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
+        self._tracer.account.notice(REASONS.index(reason), moment)
+        span = self._tracer.job_span
+        if span is not None and span.is_recording():
+            span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
+
+    def _retract(self, left: str | None, moment: int, about: dict[str, types.AttributeValue]) -> None:
+        self._tracer.account.notice(0, moment, withdrawn=True)
+        if left is not None:
+            self._tracer.account.notice(REASONS.index(left), moment)
