@@ -61,7 +61,7 @@ OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
     "another address for Google's services; http:// is plaintext, for emulators",
 )
 OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar(
-    "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "what is watched: jax, orbax, signals, maintenance, kubernetes; auto for all, or none"
+    "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "some of jax, orbax, signals, maintenance, kubernetes; or none"
 )
 OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar(
     "OTEL_GOODPUT_GRACE_PERIOD", "seconds", "10", "bound on stopping: one deadline over all signals"

@@ -54,6 +54,7 @@ logger = logging.getLogger("otel_goodput")
 
 C = TypeVar("C", bound=Callable[[], object])
 
+JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
 OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
 
 
@@ -372,10 +373,10 @@ class Recorder(Phases[Any]):
             self._pay(len(self._owed))
         except Exception as error:
             contain("shutdown", error)
-        closers: list[tuple[str, deadline.Closer]] = [("journal", lambda _: self._keeper.stop())]
-        closers += self._pipelines.closers()
+        # The journal last: what has left is noted there, and what has not the next attempt exports. It is never long.
         until = time.monotonic() + seconds
-        unfinished = deadline.close_all(closers, seconds)
+        unfinished = deadline.close_all(self._pipelines.closers(), seconds - min(JOURNAL_S, seconds / 5))
+        unfinished += deadline.close_all([("journal", lambda _: self._keeper.stop())], until - time.monotonic())
         if unfinished:
             logger.warning(
                 "%s not finished within %.1f s; what was left is in the journal", ", ".join(unfinished), seconds

@@ -141,10 +141,11 @@ class Mirror:
             if self._sent.get(path.name) != state:
                 self._put(path, path.read_bytes())
                 self._sent[path.name] = state
-        if current.path is not None and self._live != (live, current.read):
+        read = current.read  # moves on while this is copied
+        if current.path is not None and self._live != (live, read):
             with current.path.open("rb") as file:  # a segment that is closed has nothing in memory
-                self._put(current.path, file.read(HEADER_SIZE + current.read * SIZE))
-            self._live = (live, current.read)
+                self._put(current.path, file.read(HEADER_SIZE + read * SIZE))
+            self._live = (live, read)
             self._sent[live] = (0, 0)
             present.add(live)
         for gone in set(self._sent) - present - {live}:

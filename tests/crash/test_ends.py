@@ -60,7 +60,7 @@ def test_killed_while_it_shuts_down(tmp_path: Path) -> None:
 
 def test_terminated(tmp_path: Path) -> None:
     """Nobody handles SIGTERM: Python dies of it without a word."""
-    run = Run(tmp_path)
+    run = Run(tmp_path, environment={"OTEL_GOODPUT_INTEGRATIONS": "none"})
     process = run.start(seed=1, ids=True)
     process.wait_for("j")
     time.sleep(0.3)

@@ -262,13 +262,15 @@ class _Bookkeeper:
                 if execution is not None:
                     self._finish(execution, edge.failed)
                 if edge.phase == "checkpoint_save":
-                    self.safe = min(safe, len(self.stack))
+                    self.safe = safe
                 continue
             execution = None
             if edge.phase == "step":
                 execution = self._begin(edge.step, first)
                 first = False
-            covered = sum(kept.number <= edge.step for kept in self.stack)
+            # Of the step in progress the checkpoint of that step has the result.
+            begun = [other for _, other, _ in opened if other is not None]
+            covered = sum(each.number <= edge.step for each in (*self.stack, *begun))
             opened.append((edge, execution, covered))
         assert before is not None
         time, off = before.middle, float(before.width)
