@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         step,
         steps,
         totals,
+        traced_step,
         training_prep,
     )
     from otel_goodput.errors import ConfigurationError, GoodputError, JournalError, PhaseError
@@ -73,6 +74,7 @@ __all__ = [
     "step",
     "steps",
     "totals",
+    "traced_step",
     "training_prep",
 ]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Generic, SupportsIndex, TypeVar
+from collections.abc import Callable, Iterable
+from functools import wraps
+from itertools import count
+from typing import Generic, ParamSpec, SupportsIndex, TypeVar
 
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
@@ -13,6 +15,8 @@ from otel_goodput.spans.fast import FastSpan
 from otel_goodput.spans.saves import SaveContext
 from otel_goodput.spans.step_loop import Steps
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -77,6 +81,23 @@ class Phases(Generic[T]):
         except PhaseError as error:
             refuse(error)
         return Steps(self._find(), batches, number)
+
+    def traced_step(self, function: Callable[P, R], *, start: int = 0) -> Callable[P, R]:
+        """`function` with a step around each call, numbered from `start`, and its smallest output observed.
+
+        Of an output that is partly donated to the next call (state), what is not is found after a few steps.
+        """
+        numbers = count(start)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self.step(next(numbers)) as span:
+                output = function(*args, **kwargs)
+                if isinstance(span, FastSpan):
+                    span.observe(output)
+            return output
+
+        return call
 
     def checkpoint_save(
         self,

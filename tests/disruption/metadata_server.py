@@ -74,6 +74,11 @@ class MetadataServer:
             def do_GET(self) -> None:
                 parts = urlsplit(self.path)
                 query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+
+                def left() -> bool:
+                    """Whether the server that took this request has vanished; another one may be there by now."""
+                    return owner.gone or self.server is not owner._server
+
                 owner.asked.append(Asked(parts.path, query))
                 self.close_connection = True
                 if owner.misbehave is not None:
@@ -89,10 +94,10 @@ class MetadataServer:
                         return
                     if query.get("wait_for_change") == "true" and "last_etag" in query:
                         owner.changed.wait_for(
-                            lambda: owner.gone or etag(owner.values[parts.path]) != query["last_etag"],
+                            lambda: left() or etag(owner.values[parts.path]) != query["last_etag"],
                             float(query.get("timeout_sec", "600")),
                         )
-                    if owner.gone:
+                    if left():
                         return
                     value = owner.values[parts.path]
                 with suppress(ConnectionError):

@@ -268,3 +268,26 @@ def test_observing_after_the_end_is_said(recorder: Recorder, caplog: pytest.LogC
             pass
         step.observe(jax.numpy.ones(3))
     assert len(said(caplog, "a step that is open")) == 1
+
+
+def test_a_traced_step_counts_and_observes_by_itself(recorder: Recorder, spans: InMemorySpanExporter) -> None:
+    train, state = step_of(5)
+    traced = recorder.traced_step(train, start=7)
+    with recorder.job():
+        for _ in range(5):
+            state, loss = traced(state)
+        loss.block_until_ready()
+    recorder.shutdown()
+    steps = [span for span in spans.get_finished_spans() if span.name == "step"]
+    assert [(span.attributes or {})["goodput.step"] for span in steps] == [7, 8, 9, 10, 11]
+    assert all("goodput.step.device_duration" in (span.attributes or {}) for span in steps)
+    assert recorder.totals().kept == 5
+
+
+def test_an_error_in_a_traced_step_passes(recorder: Recorder) -> None:
+    def wrong() -> None:
+        raise ZeroDivisionError
+
+    with recorder.job(), pytest.raises(ZeroDivisionError):
+        recorder.traced_step(wrong)()
+    assert recorder.totals().lost == 1
