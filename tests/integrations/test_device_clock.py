@@ -207,8 +207,10 @@ def test_an_observation_learns_what_is_donated(recorder: Recorder) -> None:
             with recorder.step(number) as step:
                 a, metrics, n = donating(n, a)
                 step.observe((a, metrics, n))
-            if number < 3:
-                time.sleep(0.01)
+            until = time.monotonic() + 10
+            while number < 4 and recorder._device_clock._queue:
+                assert time.monotonic() < until
+                time.sleep(0.001)
         metrics.block_until_ready()
     recorder.shutdown()
     assert recorder.totals().kept == 12
