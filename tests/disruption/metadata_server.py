@@ -56,8 +56,10 @@ class MetadataServer:
 
     def come_back(self) -> None:
         """Listen again, at the same address."""
-        self.gone = False
-        self._server = _Server(("127.0.0.1", self.port), self._handler())
+        server = _Server(("127.0.0.1", self.port), self._handler())
+        with self.changed:  # whoever still waits in the one before must not take this one for it
+            self._server, self.gone = server, False
+            self.changed.notify_all()
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()

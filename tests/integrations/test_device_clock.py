@@ -86,9 +86,23 @@ def step_of(milliseconds: float, **options: Any) -> tuple[Callable[[Any], Any], 
     return step, state
 
 
-def test_a_slow_loader_behind_an_asynchronous_step(recorder: Recorder, spans: InMemorySpanExporter) -> None:
+def test_a_slow_loader_behind_an_asynchronous_step(tmp_path: Path) -> None:
     """The host's clock would call nearly all of it data loading; the device was busy nearly all the time."""
     train, state = step_of(40)
+    found = []
+    for attempt in range(4):  # on a busy machine the two watchers may be woken late
+        found.append(loop(tmp_path / str(attempt), train, state))
+        if all(ratio == pytest.approx(1.0, abs=0.03) for ratio in found[-1]):
+            return
+    pytest.fail(f"account and spans over what the device was busy: {found}")
+
+
+def loop(directory: Path, train: Callable[[Any], Any], state: Any) -> tuple[float, float]:
+    """Of an asynchronous loop: time on steps, and the sum of the spans' device durations, over its busy time."""
+    spans = InMemorySpanExporter()
+    recorder = Recorder(
+        "device", directory=directory, exporters="none", span_processors=[SimpleSpanProcessor(spans)]
+    )
     assert recorder.tracer is not None
     blocking = Blocking(recorder.tracer.clock)
     loading = 0.0
@@ -112,14 +126,14 @@ def test_a_slow_loader_behind_an_asynchronous_step(recorder: Recorder, spans: In
     recorder.shutdown()
     totals = recorder.totals()
     assert totals.observed and totals.kept == 25
-    on_steps = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert on_steps == pytest.approx(busy, rel=0.03)
     assert totals.run.categories["data_loading"] < loading * 1e9 / 2
     durations = [
         (span.attributes or {})["goodput.step.device_duration"]
         for span in spans.get_finished_spans() if span.name == "step"
     ]
-    assert len(durations) == 25 and sum(map(int, durations)) == pytest.approx(busy, rel=0.03)  # type: ignore[arg-type]
+    assert len(durations) == 25
+    on_steps = totals.run.categories["productive"] + totals.run.categories["program_startup"]
+    return on_steps / busy, sum(map(int, durations)) / busy  # type: ignore[arg-type]
 
 
 def test_what_is_on_the_device_is_in_flight(recorder: Recorder) -> None:
