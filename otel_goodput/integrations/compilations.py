@@ -99,15 +99,7 @@ class Compilations:
         thread.depth += 1
         if thread.depth > 1:
             return
-        now = self._tracer.clock()
-        current = self._between.pop(threading.get_ident(), None)
-        if current is not None and (now - current.end > ADJACENT or function != current.function):
-            self._finish(current)
-            current = None
-        if current is None:
-            current = self._open(function, now)
-        current.since = now
-        thread.current = current
+        thread.current = self._take_up(function, self._tracer.clock())
 
     def end(self, stage: int, function: str, duration: int) -> None:
         """A stage that took `duration` ns is over."""
@@ -115,7 +107,7 @@ class Compilations:
         now = self._tracer.clock()
         if thread.depth == 0:
             # Its beginning was not told: an older jax, or we came in between.
-            current: Compilation | None = self._open(function, now - duration)
+            current: Compilation | None = self._take_up(function, now - duration)
         else:
             thread.depth -= 1
             if thread.depth:
@@ -140,6 +132,17 @@ class Compilations:
             if hit is not None:
                 current.hit = hit
             current.retrieval += retrieval
+
+    def _take_up(self, function: str, start: int) -> Compilation:
+        """The compilation of which a stage began at `start` (ns): the one before it goes on, or a new one."""
+        current = self._between.pop(threading.get_ident(), None)
+        if current is not None and (start - current.end > ADJACENT or function != current.function):
+            self._finish(current)
+            current = None
+        if current is None:
+            current = self._open(function, start)
+        current.since = start
+        return current
 
     def _open(self, function: str, start: int) -> Compilation:
         tracer = self._tracer
