@@ -7,11 +7,10 @@ forever is seen while it does.
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+from collections import defaultdict, deque
+from threading import get_ident
 from typing import Final
 
-from opentelemetry import trace as trace_api
 from opentelemetry.trace import SpanContext
 from opentelemetry.util import types
 
@@ -31,13 +30,14 @@ from otel_goodput.semconv import (
     Phase,
 )
 from otel_goodput.spans import ids
-from otel_goodput.spans.fast import FastSpan
+from otel_goodput.spans.fast import FastSpan, current_span
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.tracer import PhaseTracer
 
 TRACE, LOWER, BACKEND = range(3)
 ADJACENT: Final = 50_000_000  # ns between two stages of one compilation at most
 IDLE: Final = 200_000_000  # ns after which no further stage is waited for
+FUNCTIONS: Final = 10_000  # names remembered; of a function beyond them no recompilation is noticed
 
 
 class Compilation:
@@ -56,11 +56,13 @@ class Compilation:
         "stages",
         "start",
         "step",
+        "titles",
     )
 
     def __init__(self, key: int, function: str, start: int, parent: SpanContext, step: int, aside: bool) -> None:
         self.key = key
         self.function = function
+        self.titles = (function, f"jit({function})")  # what its stages call it
         self.start = self.since = self.end = start
         self.parent = parent
         self.step = step
@@ -71,9 +73,14 @@ class Compilation:
         self.retrieval = 0
 
 
-class _Thread(threading.local):
-    depth = 0
-    current: Compilation | None = None
+class _Thread:
+    """Where a compiling thread is: stages open, the outermost one's compilation."""
+
+    __slots__ = ("current", "depth")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.current: Compilation | None = None
 
 
 class Compilations:
@@ -84,70 +91,72 @@ class Compilations:
 
     def __init__(self, tracer: PhaseTracer) -> None:
         self._tracer = tracer
-        self._thread = _Thread()
+        self._clock = tracer.clock
+        # By ident: cheaper than a threading.local. Who gets the ident of a thread that has ended finds it at rest.
+        self._threads: defaultdict[int, _Thread] = defaultdict(_Thread)
         # Between two stages, by thread. Whoever pops an entry owns it: no lock that the keeper could hold.
         self._between: dict[int, Compilation] = {}
         self._done: deque[Compilation] = deque()
-        self._named: set[str] = set()
-        self._compiled: set[str] = set()
+        self._compiled: dict[str, bool] = {}  # functions, by name: whether one was compiled, or traced only
 
     # --- on the compiling thread --------------------------------------------------------------------------------------
 
-    def begin(self, function: str) -> None:
-        """A stage begins here and now."""
-        thread = self._thread
-        thread.depth += 1
-        if thread.depth > 1:
-            return
-        thread.current = self._take_up(function, self._tracer.clock())
+    def begin(self, title: object) -> None:
+        """A stage of the function that jax calls `title` begins here and now."""
+        thread = self._threads[get_ident()]
+        thread.depth = depth = thread.depth + 1
+        if depth == 1:
+            thread.current = self._take_up(title, self._clock())
 
-    def end(self, stage: int, function: str, duration: int) -> None:
-        """A stage that took `duration` ns is over."""
-        thread = self._thread
-        now = self._tracer.clock()
-        if thread.depth == 0:
-            # Its beginning was not told: an older jax, or we came in between.
-            current: Compilation | None = self._take_up(function, now - duration)
-        else:
-            thread.depth -= 1
-            if thread.depth:
-                return
-            current, thread.current = thread.current, None
-        if current is None:
+    def end(self, stage: int, title: object, seconds: float) -> None:
+        """A stage that took `seconds` is over."""
+        thread = self._threads[get_ident()]
+        depth = thread.depth
+        if depth > 1:
+            thread.depth = depth - 1
             return
+        now = self._clock()
+        if depth:
+            thread.depth = 0
+            current, thread.current = thread.current, None
+            if current is None:
+                return
+        else:
+            # Its beginning was not told: an older jax, or we came in between.
+            current = self._take_up(title, now - round(seconds * 1e9))
         current.end = now
         current.stages[stage] += now - current.since
         if stage != BACKEND:
-            self._between[threading.get_ident()] = current
+            self._between[get_ident()] = current
             return
-        current.again = current.function in self._compiled
-        if current.function:
-            self._compiled.add(current.function)
+        current.again = self._compiled.get(current.function, False)
+        if current.function and (current.again or len(self._compiled) < FUNCTIONS):
+            self._compiled[current.function] = True
         self._finish(current)
 
     def cached(self, hit: bool | None = None, retrieval: int = 0) -> None:
         """What the persistent cache said within this thread's stage; `retrieval` in ns."""
-        current = self._thread.current
-        if current is not None and self._thread.depth == 1:
+        thread = self._threads[get_ident()]
+        current = thread.current
+        if current is not None and thread.depth == 1:
             if hit is not None:
                 current.hit = hit
             current.retrieval += retrieval
 
-    def _take_up(self, function: str, start: int) -> Compilation:
+    def _take_up(self, title: object, start: int) -> Compilation:
         """The compilation of which a stage began at `start` (ns): the one before it goes on, or a new one."""
-        current = self._between.pop(threading.get_ident(), None)
-        if current is not None and (start - current.end > ADJACENT or function != current.function):
+        current = self._between.pop(get_ident(), None)
+        if current is not None:
+            if start - current.end <= ADJACENT and title in current.titles:
+                current.since = start
+                return current
             self._finish(current)
-            current = None
-        if current is None:
-            current = self._open(function, start)
-        current.since = start
-        return current
+        return self._open(_plain(title), start)
 
     def _open(self, function: str, start: int) -> Compilation:
         tracer = self._tracer
         step = tracer.hold()
-        around = trace_api.get_current_span()
+        around = current_span()
         if isinstance(around, FastSpan):
             around.keep()
         parent = around.get_span_context()
@@ -156,17 +165,19 @@ class Compilations:
         aside = not tracer.blocks(None)
         key = tracer.new_key()
         # The ledger takes a name that it has seen for a recompilation, but the function may just have been traced yet.
-        known = function if function in self._compiled or function not in self._named else ""
-        self._named.add(function)
+        known = function if self._compiled.get(function, True) else ""
+        if len(self._compiled) < FUNCTIONS:
+            self._compiled.setdefault(function, False)
         flags = EXPORT | ev.NONBLOCKING if aside else EXPORT
-        tracer.account.start(rules.COMPILE, key, ev.NO_STEP, flags, known, start)
+        name = tracer.account.journal.name(known) if known else 0
+        tracer.append(ev.START, rules.COMPILE, flags, name, key, ev.NO_STEP, start)
         if parent.span_id != tracer.job_context.span_id:
             tracer.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
         return Compilation(key, function, start, parent, -1 if step is None else step.step, aside)
 
     def _finish(self, done: Compilation) -> None:
         account = self._tracer.account
-        account.end(rules.COMPILE, done.key, EXPORT, done.end)
+        self._tracer.append(ev.END, rules.COMPILE, EXPORT, 0, done.key, ev.NO_STEP, done.end)
         if account.on_phases is not None:
             account.phases.append(EndedPhase(rules.COMPILE, "", not done.aside, "", done.end - done.start))
         self._done.append(done)
@@ -221,3 +232,9 @@ class Compilations:
             end_time=done.end,
             instrumentation_scope=tracer.scope,
         )
+
+
+def _plain(title: object) -> str:
+    """The function's name: ``train_step`` of ``jit(train_step)``."""
+    name = str(title or "")
+    return name[4:-1] if name.startswith("jit(") and name.endswith(")") else name

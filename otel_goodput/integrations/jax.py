@@ -18,8 +18,7 @@ STAGES: Final = {
     "/jax/core/compile/jaxpr_to_mlir_module_duration": LOWER,
     "/jax/core/compile/backend_compile_duration": BACKEND,
 }
-CACHE_HIT: Final = "/jax/compilation_cache/cache_hits"
-CACHE_MISS: Final = "/jax/compilation_cache/cache_misses"
+CACHE: Final = {"/jax/compilation_cache/cache_hits": True, "/jax/compilation_cache/cache_misses": False}
 CACHE_RETRIEVAL: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
 
 # (what registers a listener, what takes it back, which listener): the latter is nowhere public before jax 0.5.
@@ -60,30 +59,31 @@ class Listener:
         # xprof then shows the same steps.
         tracer.annotate = getattr(getattr(sys.modules["jax"], "profiler", None), "StepTraceAnnotation", None)
 
-    def _begin(self, event: str, _: object, **about: Any) -> None:
+    # jax calls these for every event of its own on the compiling thread: what is not ours is left at the first look.
+
+    def _begin(self, event: str, _value: object, /, fun_name: object = "", **_: object) -> None:
         if event in STAGES and self._compilations is not None:
             try:
-                self._compilations.begin(_plain(about))
+                self._compilations.begin(fun_name)
             except Exception as error:
                 contain("compile listener", error)
 
-    def _end(self, event: str, seconds: float, **about: Any) -> None:
-        stage = STAGES.get(event)
+    def _end(self, event: str, seconds: float, /, fun_name: object = "", **_: object) -> None:
         compilations = self._compilations
         if compilations is None:
             return
         try:
-            if stage is not None:
-                compilations.end(stage, _plain(about), round(seconds * 1e9))
+            if event in STAGES:
+                compilations.end(STAGES[event], fun_name, seconds)
             elif event == CACHE_RETRIEVAL:
                 compilations.cached(retrieval=round(seconds * 1e9))
         except Exception as error:
             contain("compile listener", error)
 
-    def _happen(self, event: str, **_: object) -> None:
-        if event in (CACHE_HIT, CACHE_MISS) and self._compilations is not None:
+    def _happen(self, event: str, /, **_: object) -> None:
+        if event in CACHE and self._compilations is not None:
             try:
-                self._compilations.cached(hit=event == CACHE_HIT)
+                self._compilations.cached(hit=CACHE[event])
             except Exception as error:
                 contain("compile listener", error)
 
@@ -101,9 +101,3 @@ class Listener:
                 # Somebody has cleared jax's listeners, or this jax cannot take one back: ours is deaf by now.
                 continue
         self._registered.clear()
-
-
-def _plain(about: dict[str, Any]) -> str:
-    """The function's name: ``train_step`` of ``jit(train_step)``."""
-    name = str(about.get("fun_name") or "")
-    return name[4:-1] if name.startswith("jit(") and name.endswith(")") else name

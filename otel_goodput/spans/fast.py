@@ -6,7 +6,7 @@ identity, parent, attributes, the span to export, is made when somebody asks for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +37,7 @@ from otel_goodput.semconv import (
 from otel_goodput.spans.decorators import F, decorate
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.ids import SAMPLED, UNSAMPLED
+from otel_goodput.spans.observation import Observation
 
 if TYPE_CHECKING:
     from otel_goodput.spans.tracer import PhaseTracer
@@ -54,40 +55,16 @@ _current = context_api.get_current
 (_SPAN_KEY,) = trace_api.set_span_in_context(trace_api.INVALID_SPAN, _NO_CONTEXT)
 
 
+def current_span() -> trace_api.Span:
+    """What ``opentelemetry.trace.get_current_span()`` gives, for less."""
+    span: trace_api.Span = _current().get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
+    return span
+
+
 def error_name(error: type[BaseException] | BaseException) -> str:
     """`error.type` as the semantic conventions have it: the qualified name of the exception's class."""
     kind = error if isinstance(error, type) else type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-class Observation:
-    """Whether it is known when the step left the device, and what waits to be exported until it is."""
-
-    __slots__ = ("_duration", "_settled", "_waiting")
-
-    def __init__(self) -> None:
-        self._settled = False
-        self._duration: int | None = None
-        self._waiting: list[Callable[[int | None], None]] = []
-
-    def then(self, export: Callable[[int | None], None]) -> None:
-        """Call `export` with the step's ns on the device (None: they stay unknown), now or when they are known."""
-        self._waiting.append(export)
-        if self._settled:
-            self._call()
-
-    def settle(self, duration: int | None) -> None:
-        """`duration` (ns) is known, or that it never will be."""
-        self._duration, self._settled = duration, True
-        self._call()
-
-    def _call(self) -> None:
-        # Both sides come here, in any order: whoever takes it calls it.
-        try:
-            export = self._waiting.pop()
-        except IndexError:
-            return
-        export(self._duration)
 
 
 class FastSpan(trace_api.Span):
@@ -264,8 +241,9 @@ class FastSpan(trace_api.Span):
 
     def keep(self) -> None:
         """Export it and its parents among the fast spans: something worth seeing happens in it."""
-        self._keep = True
-        self._context = None
+        if not self._keep:
+            self._keep = True
+            self._context = None  # unsampled
 
     def parent(self) -> SpanContext | None:
         """The span around it; the job where there is none. Its own trace: None, it is a root."""

@@ -147,6 +147,7 @@ class PhaseTracer:
         """Record no more; whoever still holds this tracer calls into nothing."""
         self.closed = True
         self.append = _nothing
+        self.observe = None
         self.sinks = ()
 
     def takes(self, span: FastSpan) -> bool:
