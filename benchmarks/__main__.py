@@ -20,6 +20,9 @@ machines, absolute medians less so. On a busy machine both suffer: look at the l
 The SDK's two spans alone (`start_as_current_span` for the data load and the step, same processor, same exporter that
 does nothing) are the yardstick of a step; otel_goodput does the accounting and writes the journal besides. Of
 ml-goodput-measurement all runs but the network: Google's client is stubbed.
+
+What watching jax costs is measured on jax's CPU backend, held to one core as its device; what taking the time costs is
+taken off. A bare sleep is the yardstick of a thread that wakes up by itself: that alone is dear on virtual machines.
 """
 
 
@@ -27,7 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What recording costs.")
     parser.add_argument("--fast", action="store_true", help="a smoke test of less than a minute; RESULTS.md stays")
     parser.add_argument(
-        "--only", default="", metavar="LIST", help="some of step,growth,imports,journal; RESULTS.md stays"
+        "--only", default="", metavar="LIST", help="some of step,growth,imports,journal,integrations; RESULTS.md stays"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every value, for pyperf")
     options = parser.parse_args()
@@ -38,7 +41,7 @@ def main() -> int:
         return 1
     logging.basicConfig(level=logging.WARNING)
 
-    from benchmarks import growth, imports, journal, machine, step, table
+    from benchmarks import growth, imports, integrations, journal, machine, step, table
     from benchmarks.rounds import Samples
 
     scenarios: dict[str, Callable[..., list[table.Row]]] = {
@@ -46,6 +49,7 @@ def main() -> int:
         "growth": growth.measure,
         "imports": imports.measure,
         "journal": journal.measure,
+        "integrations": integrations.measure,
     }
     asked = [name for name in options.only.split(",") if name] or list(scenarios)
     if unknown := set(asked) - set(scenarios):

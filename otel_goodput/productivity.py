@@ -1,25 +1,103 @@
-"""ML productivity goodput: what a run's runtime goodput is multiplied with, as far as it is known."""
+"""ML productivity goodput: what a run's runtime goodput is multiplied with, as far as it is known.
+
+It is kept beside the journal, so that a restart and a report from the disk know it too.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import NamedTuple
 
 from otel_goodput.accounting.totals import NS, Totals
 from otel_goodput.config import Config
+from otel_goodput.guard import report_once
+from otel_goodput.journal.rundir import RunDirectory, write_privately
 
 
-def complete(totals: Totals, config: Config) -> Totals:
-    """`totals` with what only the configuration knows.
+class Inputs(NamedTuple):
+    """What does not follow from events.
 
-    * scheduling goodput: elapsed / (elapsed + time from the submission to the first job start);
-    * program goodput (MFU): FLOPs of the kept steps per second of productive time / the peak of all chips together.
+    Attributes:
+        submitted_at: when the run was submitted first, ns since the epoch.
+        flops_per_step: floating-point operations of the model in a step.
+        peak_flops: FLOP/s of all chips together at their peak.
     """
-    if config.ideal_step_time_s is not None:
-        totals = replace(totals, ideal_step_time=config.ideal_step_time_s * NS)
-    if config.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
-        waited = max(0, totals.started_at - config.submitted_at)
-        totals = replace(totals, scheduling=totals.run.elapsed / (totals.run.elapsed + waited))
-    if config.flops_per_step and config.peak_flops and totals.run.productive:
-        achieved = config.flops_per_step * totals.kept / (totals.run.productive / NS)
-        totals = replace(totals, program=achieved / config.peak_flops)
-    return totals
+
+    submitted_at: int | None = None
+    flops_per_step: float | None = None
+    peak_flops: float | None = None
+
+    def over(self, older: Inputs) -> Inputs:
+        """These, and from `older` what is not known here; of two submissions the first is the run's."""
+        moments = [moment for moment in (self.submitted_at, older.submitted_at) if moment is not None]
+        flops = self.flops_per_step or older.flops_per_step
+        return Inputs(min(moments, default=None), flops, self.peak_flops or older.peak_flops)
+
+    def complete(self, totals: Totals) -> Totals:
+        """`totals` with what follows from these.
+
+        * scheduling goodput: elapsed / (elapsed + time from the submission to the first job start);
+        * program goodput (MFU): FLOPs of the kept steps per second of productive time / the peak of all chips together.
+        """
+        if self.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
+            waited = max(0, totals.started_at - self.submitted_at)
+            totals = replace(totals, scheduling=totals.run.elapsed / (totals.run.elapsed + waited))
+        if self.flops_per_step and self.peak_flops and totals.run.productive:
+            achieved = self.flops_per_step * totals.kept / (totals.run.productive / NS)
+            totals = replace(totals, program=achieved / self.peak_flops)
+        return totals
+
+
+class Productivity:
+    """The inputs of one run, from the configuration, from an earlier attempt, and as they become known.
+
+    Args:
+        config: what the user said.
+        run: the run's folder, None for a run in memory.
+    """
+
+    def __init__(self, config: Config, run: RunDirectory | None) -> None:
+        self._ideal_step_time_s = config.ideal_step_time_s
+        self._run = run
+        self._kept = read_inputs(run) if run is not None else Inputs()
+        self._inputs = Inputs(config.submitted_at, config.flops_per_step, config.peak_flops).over(self._kept)
+
+    @property
+    def inputs(self) -> Inputs:
+        """What is known by now."""
+        return self._inputs
+
+    def learn(self, inputs: Inputs) -> None:
+        """What `inputs` tells goes before what was known."""
+        self._inputs = inputs.over(self._inputs)
+
+    def keep(self) -> None:
+        """Write down what is new. Trouble is reported once."""
+        if self._run is None or self._inputs == self._kept:
+            return
+        try:
+            write_privately(self._run.productivity_path, json.dumps(self._inputs._asdict()).encode())
+        except OSError as error:
+            report_once("productivity", "the inputs of ML productivity goodput cannot be kept: %s", error)
+        self._kept = self._inputs
+
+    def complete(self, totals: Totals) -> Totals:
+        """`totals` with what only the configuration and these inputs know."""
+        if self._ideal_step_time_s is not None:
+            totals = replace(totals, ideal_step_time=self._ideal_step_time_s * NS)
+        return self._inputs.complete(totals)
+
+
+def read_inputs(run: RunDirectory) -> Inputs:
+    """What was kept of a run; empty where nothing was, or nothing that can be read."""
+    try:
+        found = json.loads(run.productivity_path.read_bytes())
+        moment, flops, peak = (found.get(name) for name in Inputs._fields)
+        return Inputs(
+            None if moment is None else int(moment),
+            None if flops is None else float(flops),
+            None if peak is None else float(peak),
+        )
+    except (OSError, ValueError, TypeError, AttributeError):
+        return Inputs()

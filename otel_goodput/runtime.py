@@ -8,9 +8,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.sdk.metrics.export import MetricReader
@@ -18,24 +17,21 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.util import types
 
 from otel_goodput import config as configuration
-from otel_goodput import deadline, instruments, productivity
+from otel_goodput import deadline, instruments
 from otel_goodput.accounting import Totals
-from otel_goodput.accounting.paces import Pace
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
-from otel_goodput.disruption.watch import Watch
 from otel_goodput.exporters import Surroundings
-from otel_goodput.guard import contain, report_once
-from otel_goodput.integrations import Integrations
-from otel_goodput.integrations.device_clock import DeviceClock
+from otel_goodput.guard import contain
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.opening import Opened, open_journal
-from otel_goodput.journal.paces import Paces, read_paces
+from otel_goodput.journal.paces import Paces
 from otel_goodput.journal.records import OWN_TRACES
+from otel_goodput.observers import Observers
 from otel_goodput.phases import Phases
 from otel_goodput.pipelines import Pipelines, open_outlets, outlet_names
-from otel_goodput.printable import without_credentials
+from otel_goodput.productivity import Inputs, Productivity
 from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
 from otel_goodput.semconv import SCOPE_NAME
@@ -46,9 +42,6 @@ from otel_goodput.spans.processor import PhaseSpanProcessor
 from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.spans.tracer import PhaseTracer
 from otel_goodput.version import __version__
-
-if TYPE_CHECKING:
-    from otel_goodput.resources.submission import Submission
 
 logger = logging.getLogger("otel_goodput")
 
@@ -158,6 +151,11 @@ class Recorder(Phases[Any]):
             config.job_name, self.run_id, self.attempt, config.process_index, config.process_count, resource_attributes
         )
         self.resource = resource
+        self._productivity = Productivity(config, opened.run if config.leads else None)
+        self._paces: Paces | None = None
+        if opened.run is not None and config.process_count > 1:
+            count, leads = config.process_count, config.leads
+            self._paces = Paces(opened.run, self.attempt, config.process_index, count, leads)
         surroundings = Surroundings(
             job_name=config.job_name,
             run_id=self.run_id,
@@ -209,23 +207,12 @@ class Recorder(Phases[Any]):
         self._owed: list[ReadableSpan] = []
         if opened.run is not None and pipelines.batchers:
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
-        self._device_clock = DeviceClock(tracer)
-        tracer.observe = self._device_clock.observe
-        self._integrations = Integrations(config.integrations, tracer)
-        self._integrations.poll()
-        tracer.background.append(self._integrations.poll)
-        self._paces: Paces | None = None
-        self._paces_heard: Sequence[Pace] = ()
-        if opened.run is not None and config.process_count > 1:
-            self._paces = Paces(opened.run, self.attempt, config.process_index)
-        self._watch = Watch(config.integrations, tracer, self.flush, self.shutdown, config.grace_period_s)
-        tracer.background.append(self._watch.renew)
-        if config.leads and config.submitted_at is None and "kubernetes" in config.integrations:
-            from otel_goodput.resources import submission  # brings ssl and an HTTP client
-
-            submission.seek(self._submitted)
+        self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
         self._keeper.start()
+        if opened.mirror is not None:
+            hears = config.leads and self._paces is not None
+            opened.mirror.start(opened.journal, config.process_index if hears else None)
         deadline.reserve(len(pipelines.closers()) + 2)  # the journal and its upload
         atexit.register(self.shutdown)
         if hasattr(os, "register_at_fork"):
@@ -252,24 +239,9 @@ class Recorder(Phases[Any]):
         if tracer is not None:
             tracer.tick()
         self._pay(OWED_AT_ONCE)
-        self._compare()
-        if self._opened.mirror is not None:
-            self._opened.mirror.send(self._account.journal)
-
-    def _compare(self, *, at_once: bool = False) -> None:
-        """Tell the other processes our pace, hear theirs; every few seconds, or now."""
-        paces, run, mirror = self._paces, self._opened.run, self._opened.mirror
-        now = self._account.clock()
-        if paces is None or run is None or not (at_once or paces.due(now)):
-            return
-        try:
-            paces.tell(self._account.totals())
-            if self.config.leads and mirror is not None:
-                mirror.fetch_paces(self.config.process_index)
-        except Exception as error:  # every filesystem has errors of its own
-            report_once("paces", "the paces of the processes are not exchanged: %s", without_credentials(str(error)))
-        if self.config.leads:
-            self._paces_heard = read_paces(run, self.attempt, now)
+        if self._paces is not None:
+            self._paces.exchange(self._account)
+        self._productivity.keep()
 
     def _pay(self, most: int) -> None:
         """Hand spans that dead attempts owe to the exporters, no more at once than their queues have room for."""
@@ -279,16 +251,17 @@ class Recorder(Phases[Any]):
     def _dropped(self) -> dict[str, int]:
         return {
             "journal": self._account.journal.dropped + self._account.ledger.late,
-            "observations": self._device_clock.lost,
+            "observations": self._observers.lost,
             **self._pipelines.dropped(),
         }
 
     def totals(self) -> Totals:
         """The account now, as integers of ns."""
-        totals = productivity.complete(self._account.totals(), self.config)
-        if self._paces is None:
-            return totals
-        return replace(totals, paces=self._paces_heard, processes=self.config.process_count)
+        tracer = self._tracer
+        if tracer is not None and tracer.settle is not None:
+            tracer.settle()
+        totals = self._productivity.complete(self._account.totals())
+        return totals if self._paces is None else self._paces.complete(totals)
 
     def report(self) -> Report:
         """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
@@ -299,7 +272,7 @@ class Recorder(Phases[Any]):
 
         In a thread of ours, while training goes on; within the grace period. A decorator, too.
         """
-        return self._watch.on_preemption(callback)
+        return self._observers.on_preemption(callback)
 
     def checkpoint_logger(self) -> Any:
         """A logger for Orbax's ``CheckpointManager(logger=…)``, where the automatic hook is not wanted."""
@@ -310,32 +283,20 @@ class Recorder(Phases[Any]):
     def count_flops(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
         """Count the model's floating-point operations in one call of `function`, for the program goodput (MFU).
 
-        Traces it with jax and runs nothing; takes the peak from the devices where none was given, so it is to be called
-        after ``jax.distributed.initialize()``. None where there is nothing to count.
+        Traces it with jax and runs nothing. None where there is nothing to count. The peak is that of the devices where
+        ``peak_flops=`` gives none.
         """
         try:
-            import jax
+            from otel_goodput.integrations.flops import count_flops
 
-            from otel_goodput.integrations import flops, peaks
-
-            counted = flops.count_flops(function, *args, **kwargs)
+            counted = count_flops(function, *args, **kwargs)
             if not counted:
                 return None
-            devices = jax.devices()
-            peak = self.config.peak_flops or peaks.peak_of(devices)
-            if peak is None:
-                report_once("peak flops", "%s", peaks.hint(devices[0].device_kind))
-            self.config = replace(self.config, flops_per_step=float(counted), peak_flops=peak)
+            self._productivity.learn(Inputs(flops_per_step=float(counted)))
             return counted
         except Exception as error:
             contain("count_flops", error)
             return None
-
-    def _submitted(self, found: Submission) -> None:
-        started = self._account.totals().started_at
-        # The pod of a later attempt says nothing about when the job was submitted.
-        if started is None or found.moment <= started:
-            self.config = replace(self.config, submitted_at=found.moment)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Export what there is; `timeout` in seconds, by default the grace period. False if it did not suffice.
@@ -344,7 +305,8 @@ class Recorder(Phases[Any]):
         """
         seconds = self.config.grace_period_s if timeout is None else timeout
         self._keeper.tick()
-        self._compare(at_once=True)
+        if self._paces is not None:
+            self._paces.exchange(self._account, at_once=True)
         return not deadline.close_all(self._pipelines.flushers(), seconds)
 
     def shutdown(self, timeout: float | None = None) -> None:
@@ -358,39 +320,36 @@ class Recorder(Phases[Any]):
             self._closed = True
         atexit.unregister(self.shutdown)
         seconds = self.config.grace_period_s if timeout is None else timeout
+        until = time.monotonic() + seconds
         tracer, self._tracer = self._tracer, None
         try:
-            self._watch.close(seconds / 2)
-            self._integrations.remove()
-            if tracer is not None:
-                tracer.close_open()
-                self._device_clock.close(seconds / 2)
+            self._observers.close(seconds / 2)
             self._processor.shutdown()
             if tracer is not None:
                 tracer.tick(final=True)
                 tracer.close()
-            self._compare(at_once=True)
+            if self._paces is not None:
+                self._paces.exchange(self._account, at_once=True)
+            self._productivity.keep()
             self._pay(len(self._owed))
         except Exception as error:
             contain("shutdown", error)
         # The journal last: what has left is noted there, and what has not the next attempt exports. It is never long.
-        until = time.monotonic() + seconds
-        unfinished = deadline.close_all(self._pipelines.closers(), seconds - min(JOURNAL_S, seconds / 5))
+        left = until - time.monotonic()
+        unfinished = deadline.close_all(self._pipelines.closers(), left - min(JOURNAL_S, seconds / 5))
         unfinished += deadline.close_all([("journal", lambda _: self._keeper.stop())], until - time.monotonic())
         if unfinished:
             logger.warning(
                 "%s not finished within %.1f s; what was left is in the journal", ", ".join(unfinished), seconds
             )
-        if self._opened.mirror is not None:
-            unfinished = deadline.close_all([("journal upload", lambda _: self._upload())], until - time.monotonic())
-            if unfinished:
+        mirror = self._opened.mirror
+        if mirror is not None:
+            mirror.stop()
+            last = ("journal upload", lambda _: mirror.send(self._account.journal))
+            if deadline.close_all([last], until - time.monotonic()):
                 logger.warning("the journal's last upload did not finish in time; the spool has it")
         if self._opened.lock is not None:
             self._opened.lock.release()
-
-    def _upload(self) -> None:
-        if self._opened.mirror is not None:
-            self._opened.mirror.send(self._account.journal, now=True)
 
     def _silence(self) -> None:
         """A forked child must not write into its parent's journal, nor export its parent's figures."""

@@ -186,7 +186,8 @@ class Timeline:
                 event = event._replace(flags=ev.NONBLOCKING)
             yield event
             if end != _OPEN:
-                over = _make(Event, (end, ev.END, phase, row, ev.NO_STEP, 0, 0, ""))
+                name = event[7] if phase == rules.COMPILE else ""
+                over = _make(Event, (end, ev.END, phase, row, ev.NO_STEP, 0, 0, name))
                 heappush(ending, (2 * end + (end == start), phase == rules.JOB, row, over))
         while ending:
             yield heappop(ending)[3]

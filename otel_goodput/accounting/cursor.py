@@ -18,7 +18,7 @@ from otel_goodput.accounting.events import ATTEMPT, END, FAILED, START, Event
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import Edge, Lens, Shutter
 from otel_goodput.accounting.rolling import Rolling
-from otel_goodput.accounting.rules import SIMPLE, STEP
+from otel_goodput.accounting.rules import COMPILE, SIMPLE, STEP
 from otel_goodput.accounting.slices import Slices, shares_of
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, REASONS, Reason
 
@@ -262,6 +262,8 @@ class Cursor:
                 self._end_step(execution, flags & FAILED != 0)
             elif self.blockers.pop(key, None) is None or key in self.course.saves:
                 self._end_phase(key, flags)
+            if name and phase == COMPILE:
+                self.recompilations += self.course.life.compile(name)
             if self._direct and self.alive and not self.device:
                 self._choose_directly()
                 return
@@ -339,7 +341,7 @@ class Cursor:
             self.shutter.exclude(key)
             return
         if phase == rules.COMPILE:
-            self.recompilations += self.course.life.compile(name)
+            self.course.life.compiles_seen = True
         elif phase == rules.SAVE:
             self.course.begin_save(key, step)
         elif phase == rules.CUSTOM_PHASE:

@@ -43,7 +43,8 @@ class Event(NamedTuple):
         step: step number, or ``NO_STEP``.
         flags: ``NONBLOCKING | FAILED | PENDING``.
         arg: START of a step: its device end in ns if it is known beforehand, else 0; SLICES: total slices.
-        name: name of a custom phase, kind of an elastic wait, function of a compile.
+        name: name of a custom phase, kind of an elastic wait, function of a compile; END of a compile: the function if
+            one was compiled, for it may have been traced only.
     """
 
     time: int

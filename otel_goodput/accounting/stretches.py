@@ -36,8 +36,7 @@ class Life:
         return twin
 
     def compile(self, function: str) -> bool:
-        """A compilation is seen; returns whether it repeats one of the attempt (if it has a name)."""
-        self.compiles_seen = True
+        """`function` was compiled; returns whether that repeats a compilation of the attempt (if it has a name)."""
         again = function in self.compiled
         if function and not again:
             self.compiled |= {function}

@@ -15,21 +15,18 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from opentelemetry.util import types
 
+from otel_goodput.accounting.rules import PRECEDENCE
 from otel_goodput.guard import contain, report_once
-from otel_goodput.semconv import Reason
 
 Attributes = dict[str, types.AttributeValue]
 Tell = Callable[[str, int, Attributes], object]
 Retract = Callable[["str | None", int, Attributes], object]
 Task = Callable[[], object]
 C = TypeVar("C", bound=Callable[[], object])
-
-# What says most comes first: a SIGTERM after the platform announced a preemption is the preemption, not a reason anew.
-PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
 
 
 class Notice(NamedTuple):
@@ -39,6 +36,7 @@ class Notice(NamedTuple):
     attributes: Attributes
 
     def rank(self) -> int:
+        """Place among the notices that stand: a SIGTERM after a preemption was announced is that, not a reason anew."""
         return PRECEDENCE.index(self.reason) if self.reason in PRECEDENCE else len(PRECEDENCE)
 
 

@@ -11,11 +11,11 @@ from otel_goodput.guard import contain
 from otel_goodput.spans.tracer import PhaseTracer
 
 Remove = Callable[[], None]
-Install = Callable[[PhaseTracer], "Remove | None"]
 
 
 class Integration(NamedTuple):
-    """`library` is the module to wait for, `install` is ``module:function`` and gives what takes it back."""
+    """`library` is the module to wait for, `install` is ``module:function``: given the tracer, it returns what takes it
+    back, or None while the library is not ready."""
 
     library: str
     install: str
@@ -25,8 +25,6 @@ INTEGRATIONS: Final[dict[str, Integration]] = {
     "jax": Integration("jax", "otel_goodput.integrations.jax:install"),
     "orbax": Integration("orbax.checkpoint", "otel_goodput.integrations.orbax:install"),
 }
-AUTO: Final = "auto"
-NONE: Final = "none"
 
 
 class Integrations:

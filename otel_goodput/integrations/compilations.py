@@ -36,6 +36,7 @@ from otel_goodput.spans.tracer import PhaseTracer
 
 TRACE, LOWER, BACKEND = range(3)
 ADJACENT: Final = 50_000_000  # ns between two stages of one compilation at most
+AT_ONCE: Final = 2_000_000  # ns within which the next stage nearly always follows
 IDLE: Final = 200_000_000  # ns after which no further stage is waited for
 FUNCTIONS: Final = 10_000  # names remembered; of a function beyond them no recompilation is noticed
 
@@ -97,7 +98,7 @@ class Compilations:
         # Between two stages, by thread. Whoever pops an entry owns it: no lock that the keeper could hold.
         self._between: dict[int, Compilation] = {}
         self._done: deque[Compilation] = deque()
-        self._compiled: dict[str, bool] = {}  # functions, by name: whether one was compiled, or traced only
+        self._compiled: set[str] = set()  # functions, by name
 
     # --- on the compiling thread --------------------------------------------------------------------------------------
 
@@ -129,10 +130,12 @@ class Compilations:
         if stage != BACKEND:
             self._between[get_ident()] = current
             return
-        current.again = self._compiled.get(current.function, False)
-        if current.function and (current.again or len(self._compiled) < FUNCTIONS):
-            self._compiled[current.function] = True
-        self._finish(current)
+        self._tracer.compiled = True
+        function = current.function
+        current.again = function in self._compiled
+        if function and len(self._compiled) < FUNCTIONS:
+            self._compiled.add(function)
+        self._finish(current, function)
 
     def cached(self, hit: bool | None = None, retrieval: int = 0) -> None:
         """What the persistent cache said within this thread's stage; `retrieval` in ns."""
@@ -164,29 +167,28 @@ class Compilations:
             parent = tracer.job_context
         aside = not tracer.blocks(None)
         key = tracer.new_key()
-        # The ledger takes a name that it has seen for a recompilation, but the function may just have been traced yet.
-        known = function if self._compiled.get(function, True) else ""
-        if len(self._compiled) < FUNCTIONS:
-            self._compiled.setdefault(function, False)
         flags = EXPORT | ev.NONBLOCKING if aside else EXPORT
-        name = tracer.account.journal.name(known) if known else 0
+        name = tracer.account.journal.name(function) if function else 0
         tracer.append(ev.START, rules.COMPILE, flags, name, key, ev.NO_STEP, start)
         if parent.span_id != tracer.job_context.span_id:
             tracer.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
         return Compilation(key, function, start, parent, -1 if step is None else step.step, aside)
 
-    def _finish(self, done: Compilation) -> None:
+    def _finish(self, done: Compilation, compiled: str = "") -> None:
+        """`done` is over; `compiled` is its function if it was not traced only."""
         account = self._tracer.account
-        self._tracer.append(ev.END, rules.COMPILE, EXPORT, 0, done.key, ev.NO_STEP, done.end)
+        name = account.journal.name(compiled) if compiled else 0
+        self._tracer.append(ev.END, rules.COMPILE, EXPORT, name, done.key, ev.NO_STEP, done.end)
         if account.on_phases is not None:
             account.phases.append(EndedPhase(rules.COMPILE, "", not done.aside, "", done.end - done.start))
-        self._done.append(done)
+        if not self._tracer.closed:
+            self._done.append(done)
 
     # --- in the background --------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Close what no further stage comes for, export what is done."""
-        idle = self._tracer.clock() - IDLE
+        idle = self._clock() - IDLE
         self._close_since(idle)
         for _ in range(len(self._done)):
             try:
@@ -195,9 +197,13 @@ class Compilations:
                 break
             self._tracer.emit(self._span(done))
 
+    def settle(self) -> None:
+        """Somebody wants to know the account: what was traced, and had nothing compiled for it at once, is over."""
+        self._close_since(self._clock() - AT_ONCE)
+
     def close(self) -> None:
         """No stage is waited for any more."""
-        self._close_since(self._tracer.clock())
+        self._close_since(self._clock())
         self.tick()
 
     def _close_since(self, moment: int) -> None:

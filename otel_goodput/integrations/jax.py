@@ -56,6 +56,7 @@ class Listener:
             getattr(monitoring, register)(listener)
             self._registered.append((unregister, listener))
         tracer.background.append(self._compilations.tick)
+        tracer.settle = self._compilations.settle
         # xprof then shows the same steps.
         tracer.annotate = getattr(getattr(sys.modules["jax"], "profiler", None), "StepTraceAnnotation", None)
 
@@ -89,7 +90,7 @@ class Listener:
 
     def remove(self) -> None:
         """Listen no more."""
-        self._tracer.annotate = None
+        self._tracer.annotate = self._tracer.settle = None
         compilations, self._compilations = self._compilations, None
         if compilations is not None:
             compilations.close()

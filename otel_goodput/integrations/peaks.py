@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from otel_goodput.guard import report_once
+
 TERA: Final = 1e12
 
 
@@ -88,6 +90,20 @@ def peak_of(devices: Sequence[Any]) -> float | None:
     """As :func:`peak_flops`, of ``jax.devices()``; None also where chips are not all of one kind."""
     kinds = {str(device.device_kind) for device in devices}
     return peak_flops(kinds.pop(), len(devices)) if len(kinds) == 1 else None
+
+
+def peak_of_all() -> float | None:
+    """As :func:`peak_of`, of all devices that jax has; where they have no stated peak, that is said once.
+
+    To be called when jax has started its backend already: it would do so, for which some jobs are not ready yet.
+    """
+    import jax
+
+    devices = jax.devices()
+    peak = peak_of(devices)
+    if peak is None:
+        report_once("peak flops", "%s", hint(devices[0].device_kind))
+    return peak
 
 
 def hint(device_kind: str) -> str:

@@ -63,9 +63,10 @@ class Account:
         identity = self.journal.name(name) if name else 0
         self.append(ev.START, phase, flags, identity, key, fitting(step), fitting(moment))
 
-    def end(self, phase: int, key: int, flags: int, moment: int) -> None:
-        """The phase `key` closes at `moment` (ns)."""
-        self.append(ev.END, phase, flags, 0, key, ev.NO_STEP, fitting(moment))
+    def end(self, phase: int, key: int, flags: int, moment: int, name: str = "") -> None:
+        """The phase `key` closes at `moment` (ns); `name` is the function that a compilation compiled."""
+        identity = self.journal.name(name) if name else 0
+        self.append(ev.END, phase, flags, identity, key, ev.NO_STEP, fitting(moment))
 
     def foreign_trace(self, key: int, trace_id: int) -> None:
         """The span `key` is in a trace that does not follow from run and attempt."""

@@ -1,4 +1,4 @@
-"""A journal at a URL: a local spool that is copied up by the keeper's thread and copied down at the start.
+"""A journal at a URL: a local spool that is copied up by a thread of its own and copied down at the start.
 
 What was written since the last copy dies with the machine, not with the process: a restart on the same machine finds
 the spool.
@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import tempfile
-import time
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,7 +67,8 @@ class Mirror:
         self._remote = f"{base.rstrip('/')}/{run.path.name}"
         self._sent: dict[str, tuple[int, int]] = {}
         self._live = ("", -1)
-        self._due = 0.0
+        self._ended = threading.Event()
+        self._sending = threading.Lock()
         self.shown = without_credentials(url)
 
     def exists(self) -> bool:
@@ -109,38 +110,65 @@ class Mirror:
     def _own_segments(self) -> bool:
         return any(self._run.journal.glob("*.lock"))
 
-    def send(self, journal: Journal, *, now: bool = False) -> None:
-        """Copy up what has changed, at most every few seconds; trouble is reported once and tried again."""
-        if not now and time.monotonic() < self._due:
-            return
-        self._due = time.monotonic() + UPLOAD_S
-        try:
-            self._send(journal)
-        except Exception as error:  # every filesystem has errors of its own
-            report_once(
-                f"journal upload {self.shown}",
-                "the journal cannot be copied to %s: %s: %s. It stays in %s and is tried again",
-                self.shown,
-                type(error).__name__,
-                without_credentials(str(error)),
-                self._run.path,
-            )
+    def start(self, journal: Journal, listener: int | None) -> None:
+        """Copy up every few seconds from now on, in a thread that may hang as long as the storage likes.
+
+        `listener`: the process that wants to know what the others tell of their paces; None: nobody does.
+        """
+        name = "otel-goodput-mirror"
+        threading.Thread(target=self._loop, args=(journal, listener), name=name, daemon=True).start()
+
+    def _loop(self, journal: Journal, listener: int | None) -> None:
+        while not self._ended.is_set():
+            self.send(journal)
+            if listener is not None:
+                try:
+                    self.fetch_paces(listener)
+                except Exception as error:  # every filesystem has errors of its own
+                    report_once(
+                        "paces", "the paces of the processes cannot be read: %s", without_credentials(str(error))
+                    )
+            self._ended.wait(UPLOAD_S)
+
+    def stop(self) -> None:
+        """No more copies but those that are asked for by :meth:`send`."""
+        self._ended.set()
+
+    def send(self, journal: Journal) -> None:
+        """Copy up what has changed; trouble is reported once and tried again the next time."""
+        with self._sending:
+            try:
+                self._send(journal)
+            except Exception as error:  # every filesystem has errors of its own
+                report_once(
+                    f"journal upload {self.shown}",
+                    "the journal cannot be copied to %s: %s: %s. It stays in %s and is tried again",
+                    self.shown,
+                    type(error).__name__,
+                    without_credentials(str(error)),
+                    self._run.path,
+                )
 
     def _send(self, journal: Journal) -> None:
         current = journal.current
         live = current.path.name if current.path is not None else ""
         present = set()
+        changing = False
         for path in (self._run.path / "run.json", *sorted(self._run.journal.iterdir())):
-            if path.name == live or path.suffix in (".lock", ".part") or not path.exists():
+            if path.name == live or path.suffix in (".lock", ".part"):
                 continue
             if any(spare.path == path for spare in tuple(journal.spares)):
                 continue
+            try:
+                about = path.stat()
+                state = (about.st_size, about.st_mtime_ns)
+                if self._sent.get(path.name) != state:
+                    self._put(path, path.read_bytes())
+                    self._sent[path.name] = state
+            except FileNotFoundError:
+                changing = True  # the keeper has just put it into a snapshot
+                continue
             present.add(path.name)
-            about = path.stat()
-            state = (about.st_size, about.st_mtime_ns)
-            if self._sent.get(path.name) != state:
-                self._put(path, path.read_bytes())
-                self._sent[path.name] = state
         read = current.read  # moves on while this is copied
         if current.path is not None and self._live != (live, read):
             with current.path.open("rb") as file:  # a segment that is closed has nothing in memory
@@ -148,7 +176,8 @@ class Mirror:
             self._live = (live, read)
             self._sent[live] = (0, 0)
             present.add(live)
-        for gone in set(self._sent) - present - {live}:
+        # Nothing may go from the URL before what stands for it is there.
+        for gone in () if changing else set(self._sent) - present - {live}:
             self._filesystem.rm_file(f"{self._remote}/journal/{gone}")
             del self._sent[gone]
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
+from otel_goodput.guard import report_once
+from otel_goodput.journal.account import Account
 from otel_goodput.journal.rundir import RunDirectory, write_privately
 
 EVERY_NS: Final = 5_000_000_000  # from one telling to the next
@@ -29,31 +33,38 @@ class Paces:
 
     Args:
         run: the run's folder.
-        attempt, process: who this is.
+        attempt, process, count: who this is, and of how many.
+        leads: whether it wants to know of the others.
     """
 
-    def __init__(self, run: RunDirectory, attempt: int, process: int) -> None:
+    def __init__(self, run: RunDirectory, attempt: int, process: int, count: int, leads: bool) -> None:
         self._run = run
         self._attempt = attempt
         self._process = process
+        self._count = count
+        self._leads = leads
         self._told = 0
+        self._heard: Sequence[Pace] = ()
 
-    def tell(self, totals: Totals) -> None:
-        """Leave word for the others.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        pace = pace_of(totals, self._process)
-        self._told = totals.at
-        if pace is None:
+    def exchange(self, account: Account, *, at_once: bool = False) -> None:
+        """Leave word for the others and hear theirs; every few seconds, or now. Trouble is reported once."""
+        now = account.clock()
+        if not at_once and now - self._told < EVERY_NS:
             return
-        text = json.dumps({"attempt": self._attempt, **pace._asdict()})
-        write_privately(self._run.pace_path(self._process), text.encode())
+        self._told = now
+        pace = pace_of(account.totals(), self._process)
+        if pace is not None:
+            text = json.dumps({"attempt": self._attempt, **pace._asdict()})
+            try:
+                write_privately(self._run.pace_path(self._process), text.encode())
+            except OSError as error:
+                report_once("paces", "the paces of the processes are not exchanged: %s", error)
+        if self._leads:
+            self._heard = read_paces(self._run, self._attempt, now)
 
-    def due(self, now: int) -> bool:
-        """Whether it is time to tell, at `now` (ns)."""
-        return now - self._told >= EVERY_NS
+    def complete(self, totals: Totals) -> Totals:
+        """`totals` with what was heard."""
+        return replace(totals, paces=self._heard, processes=self._count)
 
 
 def read_paces(run: RunDirectory, attempt: int, at: int) -> list[Pace]:

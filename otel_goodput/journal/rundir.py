@@ -6,6 +6,8 @@
     DIR/<run id>/journal/a0000-p0000.lock            held by the living writer of an attempt
     DIR/<run id>/journal/a0000-p0000-000000.segment  records (``records``); `.gz` once sealed
     DIR/<run id>/journal/p0000.snapshot              the account up to a segment (``keeper``)
+    DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
+    DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
     DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` outlet writes
 """
 
@@ -102,6 +104,11 @@ class RunDirectory:
     def pace_path(self, process: int) -> Path:
         """Where a process tells the others how fast it steps."""
         return self.journal / f"p{process:04d}.pace"
+
+    @property
+    def productivity_path(self) -> Path:
+        """What the figures need that do not follow from events."""
+        return self.journal / "productivity.json"
 
     def pace_paths(self) -> list[Path]:
         return sorted(path for path in self._files() if path.suffix == ".pace")

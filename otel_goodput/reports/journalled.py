@@ -10,6 +10,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.recovery import all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.productivity import read_inputs
 from otel_goodput.replay import account
 from otel_goodput.reports.report import Report, about
 
@@ -55,6 +56,7 @@ def of_run(
         )
     else:
         totals = restored.ledger.totals(asked)
+    totals = read_inputs(run).complete(totals)
     paces = read_paces(run, restored.attempt, totals.at)
     if paces:
         count = int(identity.get("process_count") or len(paces))

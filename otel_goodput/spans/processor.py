@@ -113,7 +113,8 @@ class PhaseSpanProcessor(SpanProcessor):
             flags |= INTERRUPTED
         phase = rules.PHASE_INDEX[str(attributes[GOODPUT_PHASE])]
         end = span.end_time or self._account.clock()
-        self._account.end(phase, context.span_id, flags, end)
+        function = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
+        self._account.end(phase, context.span_id, flags, end, function)
         if phase != rules.STEP:
             name = str(attributes.get(GOODPUT_CUSTOM_NAME) or "")
             error = str(attributes.get(ERROR_TYPE) or "")

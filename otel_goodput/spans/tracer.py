@@ -104,6 +104,8 @@ class PhaseTracer:
         self.thinner = Thinner()
         self.observe: Callable[[FastSpan, Any], None] | None = None  # the device clock's
         self.annotate: Callable[..., AbstractContextManager[Any]] | None = None  # the profiler's
+        self.compiled = False  # whether something was: then the accelerator is there
+        self.settle: Callable[[], None] | None = None  # end what nobody will say of that it is over
         self.background: list[Callable[[], None]] = []  # further work at every tick
         self.overhead = 0  # ns, estimated
         self._keys = generator or ids.PrivateIdGenerator()

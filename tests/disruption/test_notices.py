@@ -140,10 +140,9 @@ def test_nothing_is_told_after_the_end(recorded: Recorded) -> None:
     recorded.notices.announce("signal", 1)
     recorded.notices.close()
     recorded.notices.announce("preemption", 2)
-    deadline = time.monotonic() + 10
-    while any(thread.name == "goodput-notices" for thread in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    teller = recorded.notices._teller._thread
+    teller.join(10)
+    assert not teller.is_alive()
     assert len(recorded.told) == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,21 @@ def test_quickstart_prints_its_report(tmp_path: Path) -> None:
     for category in ("productive", "training_prep", "program_startup", "checkpoint_save"):
         assert category in done.stdout, done.stdout
     assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
+
+
+def test_the_clocks_disagree_and_the_devices_is_right(tmp_path: Path) -> None:
+    for _ in range(3):  # on a busy machine the example's own stopwatch may be late
+        done = run("async_loader.py", cwd=tmp_path)
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    device, host = re.findall(r"off by ([+-][\d.]+)%, the host's sees ([\d.]+)%", done.stdout)[0]
+    assert abs(float(device)) <= 3.0 and float(host) < 20.0
+
+
+def test_the_loader_refuses_what_cannot_be_done(tmp_path: Path) -> None:
+    done = run("async_loader.py", "--steps", "0", cwd=tmp_path)
+    assert done.returncode == 2 and "--steps" in done.stderr
 
 
 @pytest.mark.crash

@@ -150,6 +150,26 @@ def test_tracing_alone_is_startup_but_compiles_nothing(watched: Watched) -> None
     assert covered == pytest.approx(watched.union(), abs=0.015)
 
 
+def test_what_comes_from_a_cache_leaves_nothing_open(watched: Watched) -> None:
+    """Of a function that was compiled for the same arguments already jax tells the end of a trace, and no more."""
+    goodput = watched.recorder
+    like = jax.ShapeDtypeStruct((4,), "float32")
+
+    def twice(x: Any) -> Any:
+        return x * 2
+
+    with goodput.job():
+        with goodput.training_prep():
+            for _ in range(3):
+                jax.jit(twice).lower(like).compile()
+        for number in range(5):
+            with goodput.step(number):
+                time.sleep(0.01)
+        categories = goodput.totals().run.categories
+        assert categories["productive"] >= 50_000_000
+        assert goodput.totals().recompilations == 0
+
+
 def test_a_compilation_is_seen_while_it_lasts(watched: Watched) -> None:
     """A compiler that hangs is program_startup already."""
     goodput = watched.recorder

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("spans", frozenset({"spans"})),
     ("the line", frozenset({"phases", "instruments", "timeline", "replay", "productivity"})),
     ("outlets and surroundings", frozenset({"exporters", "resources", "disruption", "integrations", "reports"})),
-    ("wiring", frozenset({"pipelines", "runtime", "standalone"})),
+    ("wiring", frozenset({"observers", "pipelines", "runtime", "standalone"})),
     ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "salvage", "testing"})),
 )
 # What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -102,3 +103,13 @@ def test_every_variable_is_documented() -> None:
         assert variable.type and variable.brief and variable.name.startswith("OTEL_")
         constant = getattr(envvars, variable.name, variable)
         assert constant is variable
+
+
+def test_the_integrations_that_can_be_asked_for_are_there() -> None:
+    """`signals`, `maintenance` and `kubernetes` watch the platform, the others libraries."""
+    from otel_goodput import config, integrations
+
+    assert set(integrations.INTEGRATIONS) | {"signals", "maintenance", "kubernetes"} == set(config.INTEGRATIONS)
+    for library, place in integrations.INTEGRATIONS.values():
+        module, _, function = place.partition(":")
+        assert library and callable(getattr(import_module(module), function))

@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(
             with recorder.step(number):
                 pass
         for _ in range(3):
-            recorder._compare(at_once=True)
+            recorder.flush()
     recorder.shutdown()
     assert len([record for record in caplog.records if "paces" in record.getMessage()]) == 1
     assert recorder.totals().kept == 12

@@ -8,13 +8,15 @@ import select
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from line.recording import Recording, sum_ns
 
 import otel_goodput as goodput
@@ -22,6 +24,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records
 from otel_goodput.journal.finding import found_runs
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
 
 TRAINER = """
@@ -288,3 +291,40 @@ def test_the_last_upload_has_the_segment_as_it_ended(tmp_path: Path, monkeypatch
     recorder.shutdown()
     found = records.decode_segment(segments[0].read_bytes(), records.Names())
     assert sum(record.kind == ev.START and record.phase == rules.STEP for record in found) == 7
+
+
+class Stuck(MemoryFileSystem):
+    """A storage that takes what it is given and never answers, until it is let go."""
+
+    protocol = "stuck"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    released = threading.Event()
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        self.released.wait(60)
+        super().pipe_file(path, value, mode)
+
+
+def test_a_storage_that_hangs_holds_up_nobody(
+    record: Callable[..., Recording], spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fsspec.register_implementation("stuck", Stuck, clobber=True)
+    Stuck.released.clear()
+    try:
+        recording = record(directory="stuck://runs", grace_period=2.0)
+        began = time.monotonic()
+        with goodput.job():
+            steps(0, 10)
+            goodput.flush()
+            assert recording.report()["steps"]["kept"] == 10
+            steps(10, 10)
+            goodput.flush()
+        assert time.monotonic() - began < 1.5
+        goodput.shutdown()
+        assert time.monotonic() - began < 4.0
+        assert [line for line in caplog.messages if "last upload did not finish" in line]
+        (folder,) = [path.parent for path in spool.rglob("run.json")]
+        assert of_run(RunDirectory(folder)).to_json()["steps"]["kept"] == 20
+    finally:
+        Stuck.released.set()

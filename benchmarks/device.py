@@ -1,0 +1,160 @@
+"""What watching the device takes in the background, and how true it is: ``python -m benchmarks.device NAME``."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks import probes
+from benchmarks.probes import TOLD, recorded
+
+KNOWN_MS = 20  # of the steps whose length is known
+WATCHER = "otel-goodput-device-clock"
+
+
+@cache
+def _step_of(milliseconds: float) -> tuple[Callable[[Any], Any], Any]:
+    """A training step that keeps one core of the device busy for about so long, compiled, and its first state."""
+    import jax
+
+    state = jax.numpy.ones((64, 64)) * 1e-3
+
+    def build(turns: int) -> Callable[[Any], Any]:
+        def step(a: Any) -> tuple[Any, Any]:
+            a = jax.lax.fori_loop(0, turns, lambda _, b: jax.numpy.tanh(b @ b), a)
+            return a, a.sum()
+
+        return jax.jit(step)
+
+    def taken(step: Callable[[Any], Any]) -> float:
+        began = time.perf_counter()
+        step(state)[1].block_until_ready()
+        return time.perf_counter() - began
+
+    probe = build(200)
+    taken(probe)
+    step = build(max(1, round(200 * milliseconds / 1e3 / min(taken(probe) for _ in range(9)))))
+    taken(step)
+    return step, state
+
+
+class Sleeper(threading.Thread):
+    """Sleeps, `seconds` at a time, and does nothing else: what a thread cannot undercut that wakes once a step."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._seconds = seconds
+        self.slept = 0
+        self.over = False
+        self.start()
+
+    def run(self) -> None:
+        while not self.over:
+            time.sleep(self._seconds)
+            self.slept += 1
+
+
+def _cpu(thread: threading.Thread) -> float | None:
+    """Seconds of CPU that it has taken; None where nobody tells."""
+    try:
+        assert thread.ident is not None
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+    except (AttributeError, OSError):
+        return None
+
+
+def _wakeups(thread: threading.Thread) -> int | None:
+    """How often it has gone to sleep by itself; None where nobody tells."""
+    try:
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt")), None)
+
+
+def watch(milliseconds: float, bound: str, steps: int, warm: int) -> dict[str, float]:
+    """CPU seconds and wake-ups a step of our watcher, CPU seconds a sleep of a bare sleeper; less where untold."""
+    train, state = _step_of(milliseconds)
+    length = milliseconds / 1e3
+    with recorded(length) as recorder:
+
+        def loop(first: int, count: int) -> None:
+            out, waiting = state, None
+            for number in range(first, first + count):
+                with recorder.step(number) as step:
+                    out, loss = train(out)
+                    step.observe(loss)
+                if bound == "host":
+                    loss.block_until_ready()
+                    time.sleep(length / 2)
+                elif waiting is not None:
+                    waiting.block_until_ready()
+                waiting = loss
+
+        sleeper = Sleeper(length)
+        loop(TOLD, warm)
+        watcher = next(thread for thread in threading.enumerate() if thread.name == WATCHER)
+        threads = {"cpu": (watcher, _cpu), "sleep": (sleeper, _cpu), "wakeups": (watcher, _wakeups)}
+        before = {name: ask(thread) for name, (thread, ask) in threads.items()}
+        slept = sleeper.slept
+        loop(TOLD + warm, steps)
+        after = {name: ask(thread) for name, (thread, ask) in threads.items()}
+        per = {"cpu": steps, "wakeups": steps, "sleep": max(1, sleeper.slept - slept)}
+        sleeper.over = True
+    return {
+        name: (end - begin) / per[name]
+        for name, end in after.items()
+        if end is not None and (begin := before[name]) is not None
+    }
+
+
+class Leaf:
+    """What an array is to the watcher: ready at exactly `end`, ns of the monotonic clock."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def is_ready(self) -> bool:
+        return time.monotonic_ns() >= self.end
+
+    def is_deleted(self) -> bool:
+        return False
+
+
+def accuracy(steps: int, seed: int) -> dict[str, float]:
+    """Seconds on steps as the account has them, and those in which the device was truly busy."""
+    import otel_goodput as goodput
+
+    busy, noise = 0, seed
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="otel-goodput-bench-"))
+        recorder = goodput.Recorder("benchmark", directory=directory, exporters="none", integrations="none")
+        stack.callback(recorder.shutdown)
+        with recorder.job():
+            for number in range(steps):
+                noise = noise * 48271 % 2147483647
+                length = round(KNOWN_MS * 1e6 * (0.9 + 0.2 * noise / 2147483647))
+                with recorder.step(number) as step:
+                    leaf = Leaf(time.monotonic_ns() + length)
+                    step.observe(leaf)
+                time.sleep(max(0, leaf.end - time.monotonic_ns()) / 1e9)
+                time.sleep(KNOWN_MS / 2e3)
+                busy += length
+        recorder.shutdown()
+        totals = recorder.totals()
+    categories = totals.run.categories
+    on_steps = categories["productive"] + categories["program_startup"]
+    return {"account": on_steps / 1e9, "device": busy / 1e9, "kept": totals.kept}
+
+
+ANSWERS: dict[str, Callable[..., dict[str, float]]] = {"watch": watch, "accuracy": accuracy}
+
+
+if __name__ == "__main__":
+    probes.main(ANSWERS)

@@ -1,0 +1,240 @@
+"""What watching jax costs: ``step.observe()``, listeners on its compilations, a thread that watches the device."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from benchmarks import table
+from benchmarks.device import KNOWN_MS
+from benchmarks.probes import CHUNK, PACE_S
+from benchmarks.rounds import Samples, Worker
+from benchmarks.table import Row
+
+MISSING = "jax is not installed: not measured"
+UNTOLD = "this system does not tell"
+OBSERVE_TARGET_S = 2e-6
+EVENT_TARGET_S = 1e-6
+NOISE = 0.03  # of 1
+WATCHER_TARGET_S = 10e-6  # in a step of the shortest length
+ACCURACY = (0.97, 1.03)
+
+OBSERVED = {
+    "annotation": "`jax.profiler.StepTraceAnnotation`, entered and left, no profiler running",
+    "SDK": "OpenTelemetry SDK, one span started and ended",
+    "scalar": "otel_goodput, `step.observe(loss)`, a scalar that is ready",
+    "3 leaves": "otel_goodput, `step.observe(outputs)`, a tree of 3 arrays",
+    "300 leaves": "otel_goodput, `step.observe(outputs)`, a tree of 300 arrays",
+}
+LISTENING = {
+    "alone": "jax alone, nobody listens",
+    "idle": "listeners to all kinds of events that do nothing",
+    "outside": "otel_goodput, in a job, outside its steps",
+    "inside": "otel_goodput, in a job, each compilation inside an open step",
+}
+CLOCKS = {
+    "cpu": "CPU time of the compiling thread, mean; what the background does with it is not counted",
+    "wall": "wall time, median; the background competing for the interpreter",
+}
+LENGTHS_MS = (2, 20, 100)
+BOUNDS = {
+    "device": "the device never waits (the loss of the step before is waited for)",
+    "host": "each step is waited for, then half a step of idle",
+}
+WATCHED = [(length, bound) for length in LENGTHS_MS for bound in BOUNDS]
+
+
+@dataclass
+class Tally:
+    """What is counted and no time.
+
+    Attributes:
+        events, dispatches: of jax during so many dispatches of what is compiled already.
+        compiling: events of one compilation.
+        woken: how often the watcher was woken in a step, by round, by what was watched.
+    """
+
+    events: int = 0
+    dispatches: int = 0
+    compiling: int = 0
+    woken: defaultdict[tuple[int, str], list[float]] = field(default_factory=lambda: defaultdict(list))
+
+
+def measure(samples: Samples, *, fast: bool) -> list[Row]:
+    """Rounds over all measurements, each in a process that stays."""
+    with_jax = importlib.util.find_spec("jax") is not None
+    modules = {"accuracy": "device"}
+    if with_jax:
+        modules |= {"observe": "probes", "compilation": "probes", "dispatches": "probes", "watch": "device"}
+    tally = Tally()
+    known = 25 if fast else 100
+    with ExitStack() as stack:
+        workers = {name: stack.enter_context(Worker(module, name)) for name, module in modules.items()}
+        for at in range(1 if fast else 3):
+            if with_jax:
+                _round(samples, workers, tally, fast)
+            found = workers["accuracy"].ask(steps=known, seed=1 + at)
+            if found.pop("kept") != known:
+                raise RuntimeError(f"of {known} observed steps some are not in the account")
+            _add(samples, "accuracy", found)
+    if not with_jax:
+        return [
+            Row("Watching jax", "its compilations, the training thread, the device", "", MISSING),
+            _accuracy(samples),
+        ]
+    return [
+        *_observe(samples),
+        *_compilation(samples, tally),
+        *_dispatches(samples, tally),
+        *_watch(samples, tally),
+        _accuracy(samples),
+    ]
+
+
+def _round(samples: Samples, workers: Mapping[str, Worker], tally: Tally, fast: bool) -> None:
+    _add(samples, "observe", workers["observe"].ask(chunks=2 if fast else 6), inner=CHUNK)
+    found = workers["compilation"].ask(replays=300 if fast else 500)
+    tally.compiling = round(found.pop("events"))
+    _add(samples, "compilation", found)
+    times = 5_000 if fast else 20_000
+    for again in range(4 if fast else 8):
+        found = workers["dispatches"].ask(times=times, ours_first=bool(again % 2))
+        tally.events += round(found.pop("events"))
+        tally.dispatches += 2 * times
+        _add(samples, "dispatch", found, inner=times)
+    for length, bound in WATCHED:
+        steps = max(5, (200 if fast else 1_200) // length)
+        found = workers["watch"].ask(milliseconds=length, bound=bound, steps=steps, warm=max(5, steps // 4))
+        if "wakeups" in found:
+            tally.woken[length, bound].append(found.pop("wakeups"))
+        _add(samples, f"watch {length} {bound}", found, inner=steps)
+
+
+def _add(samples: Samples, what: str, found: dict[str, float], inner: int = 1) -> None:
+    for name, value in found.items():
+        samples.add(f"{what}: {name}", value, inner=inner)
+
+
+def _ranged(values: Sequence[float]) -> str:
+    """The median of so many seconds, and the range in which they lay."""
+    if len(values) < 2:
+        return table.seconds(values[0])
+    return f"{table.seconds(statistics.median(values))} ({table.seconds(min(values))} to {table.seconds(max(values))})"
+
+
+def _at_most(values: Sequence[float], limit: float) -> tuple[str, bool]:
+    return f"≤ {table.seconds(limit)}", statistics.median(values) <= limit
+
+
+def _observe(samples: Samples) -> list[Row]:
+    rows: list[Row] = []
+    for kind in ("median", "p99"):
+        title = f"`step.observe()`, {PACE_S * 1e3:g} ms of work before each step: wall time of the call, {kind}"
+        for name, what in OBSERVED.items():
+            values = samples.values(f"observe: {kind} {name}")
+            ratios = samples.ratios(f"observe: {kind} {name}", f"observe: {kind} annotation")
+            rows.append(
+                Row(
+                    title,
+                    what,
+                    "1×" if name == "annotation" else table.compared(ratios),
+                    _ranged(values),
+                    *(_at_most(values, OBSERVE_TARGET_S) if (kind, name) == ("median", "scalar") else ()),
+                )
+            )
+    return rows
+
+
+def _compilation(samples: Samples, tally: Tally) -> list[Row]:
+    rows: list[Row] = []
+    for kind, how in CLOCKS.items():
+        title = f"One of the {tally.compiling} events that jax tells of a compilation, replayed in a row: {how}"
+        alone = f"compilation: {kind} alone"
+        for name, what in LISTENING.items():
+            found = f"compilation: {kind} {name}"
+            if name == "alone":
+                rows.append(Row(title, what, "1×", _ranged(samples.values(found))))
+                continue
+            more = [a - b for a, b in zip(samples.values(found), samples.values(alone), strict=True)]
+            ours, cpu = name != "idle", kind == "cpu"
+            rows.append(
+                Row(
+                    title,
+                    what,
+                    table.compared(samples.ratios(found, alone)),
+                    f"{table.seconds(samples.median(found))}, that is {_ranged(more)} more",
+                    *(_at_most(more, EVENT_TARGET_S) if ours and cpu else ()),
+                )
+            )
+    return rows
+
+
+def _dispatches(samples: Samples, tally: Tally) -> list[Row]:
+    title = "A dispatch of a function that is compiled already"
+    ratios = samples.ratios("dispatch: ours", "dispatch: alone")
+    return [
+        Row(title, "jax alone", "1×", _ranged(samples.values("dispatch: alone"))),
+        Row(
+            title,
+            "a recorder listening to jax, no phases recorded",
+            table.compared(ratios),
+            _ranged(samples.values("dispatch: ours")),
+            f"{1 - NOISE:g}× to {1 + NOISE:g}×",
+            abs(statistics.median(ratios) - 1) <= NOISE,
+        ),
+        Row(
+            title,
+            "events that jax tells meanwhile, of every kind: what our listeners are called for",
+            "",
+            f"{tally.events:,} in {tally.dispatches:,} dispatches; {tally.compiling} in one compilation",
+            "0",
+            tally.events == 0,
+        ),
+    ]
+
+
+def _watch(samples: Samples, tally: Tally) -> list[Row]:
+    title = (
+        "The thread that watches the device: its CPU time a step, relative to a bare thread that only sleeps, "
+        "once a step, at the same time in the same process"
+    )
+    rows: list[Row] = []
+    for length, bound in WATCHED:
+        what = f"steps of about {length} ms; {BOUNDS[bound]}"
+        name = f"watch {length} {bound}"
+        try:
+            values, bare = samples.values(f"{name}: cpu"), samples.values(f"{name}: sleep")
+        except KeyError:
+            rows.append(Row(title, what, "", UNTOLD))
+            continue
+        wakeups = tally.woken[length, bound]
+        rows.append(
+            Row(
+                title,
+                what,
+                table.compared(samples.ratios(f"{name}: cpu", f"{name}: sleep")),
+                f"{_ranged(values)}"
+                + (f", {statistics.median(wakeups):.1f} wake-ups" if wakeups else "")
+                + f"; a bare sleep {table.seconds(statistics.median(bare))}",
+                *(_at_most(values, WATCHER_TARGET_S) if length == LENGTHS_MS[0] else ()),
+            )
+        )
+    return rows
+
+
+def _accuracy(samples: Samples) -> Row:
+    ratios = samples.ratios("accuracy: account", "accuracy: device")
+    low, high = ACCURACY
+    return Row(
+        "The account's time on steps, relative to the time that the device was truly busy",
+        f"steps of {KNOWN_MS * 0.9:g} to {KNOWN_MS * 1.1:g} ms that end at known moments, half a step of idle "
+        "after each",
+        table.compared(ratios),
+        f"{samples.median('accuracy: account'):.4f} s for {samples.median('accuracy: device'):.4f} s",
+        f"{low:g}× to {high:g}×",
+        low <= statistics.median(ratios) <= high,
+    )

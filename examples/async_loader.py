@@ -1,0 +1,143 @@
+"""Whose clock is right? An asynchronous loop with a slow loader, accounted twice: by the host's clock and the device's.
+
+JAX returns from a step as soon as it is dispatched. By the host's clock such a loop does nothing but load data, though
+the loading costs nothing: the device is at work on the step before meanwhile. `step.observe(loss)` tells when a step
+has left the device. A thread of the example's own that waits for every step gives the exact answer to compare with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import sys
+import tempfile
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+
+import otel_goodput as goodput
+
+TOLERANCE = 0.03
+
+
+class Loader:
+    """Batches that take their time: a remote store, a slow decoder."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __next__(self) -> jax.Array:
+        time.sleep(self.seconds)
+        return jnp.full((256, 256), 1e-3)
+
+
+class Stopwatch:
+    """When each step left the device, by waiting for it: right, but nothing to do in a job that shall end cleanly."""
+
+    def __init__(self) -> None:
+        self.busy = 0.0  # seconds
+        self._steps: queue.SimpleQueue[tuple[float, jax.Array] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        free = 0.0
+        while (step := self._steps.get()) is not None:
+            dispatched, loss = step
+            loss.block_until_ready()
+            now = time.perf_counter()
+            self.busy += now - max(free, dispatched)
+            free = now
+
+    def put(self, dispatched: float, loss: jax.Array) -> None:
+        self._steps.put((dispatched, loss))
+
+    def stop(self) -> float:
+        """Seconds that the device was busy."""
+        self._steps.put(None)
+        self._thread.join()
+        return self.busy
+
+
+def build(seconds: float):
+    """A training step that keeps this machine's device busy for about `seconds`, compiled; and its first state."""
+    state = jnp.full((256, 256), 1e-3)
+
+    def compiled(layers: int):
+        @jax.jit
+        def train_step(state, batch):
+            state = jax.lax.fori_loop(0, layers, lambda _, x: jnp.tanh(x @ x + batch), state)
+            return state, state.mean()
+
+        def taken() -> float:
+            began = time.perf_counter()
+            jax.block_until_ready(train_step(state, state))
+            return time.perf_counter() - began
+
+        taken()  # compiles
+        return train_step, min(taken() for _ in range(3))
+
+    _, probe = compiled(50)
+    train_step, _ = compiled(max(1, round(50 * seconds / probe)))
+    return train_step, state
+
+
+def train(recorder: goodput.Recorder, train_step, state, loader: Loader, steps: int, *, observed: bool) -> float:
+    """The loop as asynchronous trainers write it; returns the exact seconds that the device was busy."""
+    exact = Stopwatch()
+    before = None
+    with recorder.job():
+        for number in range(steps):
+            with recorder.data_loading():
+                batch = next(loader)
+            with recorder.step(number) as step:
+                dispatched = time.perf_counter()
+                state, loss = train_step(state, batch)
+                if observed:
+                    step.observe(loss)
+            exact.put(dispatched, loss)
+            if before is not None:
+                before.block_until_ready()  # one step behind: the device never runs dry
+            before = loss
+        loss.block_until_ready()
+    busy = exact.stop()
+    recorder.shutdown()
+    return busy
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=40, help="steps of each of the two runs (default: 40)")
+    parser.add_argument("--step-ms", type=float, default=80, help="a step's time on the device, about (default: 80)")
+    parser.add_argument("--load-ms", type=float, default=60, help="time to load a batch (default: 60)")
+    options = parser.parse_args()
+    if min(options.steps, options.step_ms, options.load_ms) <= 0:
+        parser.error("--steps, --step-ms and --load-ms must be positive")
+    train_step, state = build(options.step_ms / 1e3)
+    loader = Loader(options.load_ms / 1e3)
+    shares = {}
+    with tempfile.TemporaryDirectory() as directory:
+        for clock in ("host", "device"):
+            recorder = goodput.Recorder(f"{clock}-clock", directory=directory, exporters="none")
+            busy = train(recorder, train_step, state, loader, options.steps, observed=clock == "device")
+            account = recorder.report().to_json()
+            seconds = account["seconds"]
+            on_steps = seconds.get("productive", 0.0) + seconds.get("program_startup", 0.0)
+            loading = seconds.get("data_loading", 0.0)
+            shares[clock] = on_steps / busy
+            print(
+                f"by the {clock}'s clock: on steps {on_steps:6.3f} s, loading {loading:6.3f} s"
+                f"   (exactly: the device was busy for {busy:6.3f} s of {account['elapsed_s']:.3f} s)"
+            )
+    error = shares["device"] - 1
+    print(f"the device's clock is off by {error:+.2%}, the host's sees {shares['host']:.1%} of the work")
+    if abs(error) > TOLERANCE:
+        print(f"that is more than {TOLERANCE:.0%}: was the machine busy with something else?", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

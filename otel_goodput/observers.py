@@ -1,0 +1,84 @@
+"""All that watches the job from beside it: the device clock, the libraries it uses, the platform it runs on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from otel_goodput.accounting.totals import Totals
+from otel_goodput.config import Config
+from otel_goodput.disruption.watch import Watch
+from otel_goodput.integrations import Integrations
+from otel_goodput.integrations.device_clock import DeviceClock
+from otel_goodput.productivity import Inputs, Productivity
+from otel_goodput.spans.tracer import PhaseTracer
+
+C = TypeVar("C", bound=Callable[[], object])
+
+
+class Observers:
+    """The observers of one recorder.
+
+    Args:
+        config: which of them there are.
+        tracer: what they record with.
+        productivity: what learns the peak of the devices and when the job was submitted.
+        totals: the account now.
+        flush, finish: export what there is, and end the recorder; called with the seconds that they may take.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        tracer: PhaseTracer,
+        productivity: Productivity,
+        totals: Callable[[], Totals],
+        flush: Callable[[float], object],
+        finish: Callable[[float], object],
+    ) -> None:
+        self._tracer = tracer
+        self._productivity = productivity
+        self._totals = totals
+        self._device_clock = DeviceClock(tracer)
+        self._integrations = Integrations(config.integrations, tracer)
+        self._integrations.poll()
+        self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period_s)
+        tracer.observe = self._device_clock.observe
+        tracer.background += [self._integrations.poll, self._watch.renew, self._find_peak]
+        if config.leads and config.submitted_at is None and "kubernetes" in config.integrations:
+            from otel_goodput.resources import submission  # brings ssl and an HTTP client
+
+            submission.seek(lambda found: self._submitted(found.moment))
+
+    @property
+    def lost(self) -> int:
+        """Steps whose end on the device will never be known."""
+        return self._device_clock.lost
+
+    def on_preemption(self, callback: C) -> C:
+        """Call `callback` at every notice of the end, in a thread of ours."""
+        return self._watch.on_preemption(callback)
+
+    def close(self, seconds: float) -> None:
+        """Take everything back; waits for callbacks and for steps on the device, `seconds` at most."""
+        until = time.monotonic() + seconds
+        self._watch.close(seconds / 2)
+        self._integrations.remove()
+        self._tracer.close_open()
+        self._device_clock.close(until - time.monotonic())
+
+    def _find_peak(self) -> None:
+        """Where the FLOPs of a step are known, learn the peak from the devices, once jax has some."""
+        inputs = self._productivity.inputs
+        if inputs.flops_per_step and not inputs.peak_flops and self._tracer.compiled:
+            from otel_goodput.integrations import peaks
+
+            self._tracer.background.remove(self._find_peak)
+            self._productivity.learn(Inputs(peak_flops=peaks.peak_of_all()))
+
+    def _submitted(self, moment: int) -> None:
+        started = self._totals().started_at
+        # The pod of a later attempt says nothing about when the job was submitted.
+        if started is None or moment <= started:
+            self._productivity.learn(Inputs(submitted_at=moment))
