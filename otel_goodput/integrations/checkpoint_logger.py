@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain, guarded
-from otel_goodput.integrations.commits import Commit, phase_around, promise_of, step_number
+from otel_goodput.integrations.commits import Commit, promise_of, step_number
 from otel_goodput.semconv import Phase
-from otel_goodput.spans.contexts import PhaseContext
+from otel_goodput.spans.contexts import PhaseContext, enclosing
 from otel_goodput.spans.saves import SaveContext
 from otel_goodput.spans.tracer import PhaseTracer
 
@@ -63,7 +63,7 @@ class CheckpointLogger:
         start = end - max(0, round((entry.get(told.seconds) or 0.0) * 1e9))
         step = step_number(entry.get("step"))
         if told.phase == Phase.CHECKPOINT_RESTORE:
-            if phase_around(told.phase) is None:
+            if enclosing(told.phase) is None:
                 with PhaseContext(lambda: tracer, told.phase, step=step, start_time=start, end_time=end):
                     pass
             return
@@ -71,7 +71,7 @@ class CheckpointLogger:
         before = self._watches.pop(directory, None)
         if before is not None:
             before.last_look()  # Orbax has waited for it
-        around = phase_around(told.phase)
+        around = enclosing(told.phase)
         if around is not None:
             self._save(tracer, around, entry, step, end)
             return

@@ -34,13 +34,6 @@ def step_number(step: Any) -> int | None:
     return number if number >= 0 else None
 
 
-def phase_around(phase: str) -> trace_api.Span | None:
-    """The span that is current here, if it is one of that phase: its user's own, which needs none of ours inside."""
-    span = trace_api.get_current_span()
-    attributes = getattr(span, "attributes", None)
-    return span if attributes and attributes.get(GOODPUT_PHASE) == phase and span.is_recording() else None
-
-
 class Promise:
     """Whether the checkpoint of a ``checkpoint_save`` span is durable: once all that is saved in it is, and not before.
 

@@ -28,9 +28,9 @@ from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain
 from otel_goodput.integrations.checkpoint_logger import CheckpointLogger
-from otel_goodput.integrations.commits import Commit, Promise, phase_around, promise_of, step_number
+from otel_goodput.integrations.commits import Commit, Promise, promise_of, step_number
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE, Phase
-from otel_goodput.spans.contexts import PhaseContext
+from otel_goodput.spans.contexts import PhaseContext, enclosing
 from otel_goodput.spans.saves import SaveContext
 from otel_goodput.spans.tracer import PhaseTracer
 
@@ -104,7 +104,7 @@ class Saving:
         """The step is not skipped."""
         if self._span is not None:
             return
-        span = phase_around(Phase.CHECKPOINT_SAVE)
+        span = enclosing(Phase.CHECKPOINT_SAVE)
         if span is None:
             tracer = self._tracer
             context = SaveContext(
@@ -137,7 +137,7 @@ class Saving:
         if saved:
             self.begin()
         if self._span is None or self._promise is None:
-            around = phase_around(Phase.CHECKPOINT_SAVE)
+            around = enclosing(Phase.CHECKPOINT_SAVE)
             if around is not None:
                 promise_of(self._tracer, around).skip(around)
             return
@@ -243,7 +243,7 @@ class Hook:
         return done
 
     def _restore(self, manager: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
-        if phase_around(Phase.CHECKPOINT_RESTORE) is not None:
+        if enclosing(Phase.CHECKPOINT_RESTORE) is not None:
             return None
         step = args[0] if args else kwargs.get("step")
         if step is None and len(args) < 4 and kwargs.get("directory") is None:
@@ -265,7 +265,7 @@ class Hook:
             saving.begin()  # Orbax waits for the save before, so this one is not skipped
         asked = self._asked(manager)
         context = save = None
-        if asked and saving is None and phase_around(Phase.CHECKPOINT_SAVE) is None:
+        if asked and saving is None and enclosing(Phase.CHECKPOINT_SAVE) is None:
             tracer = self._tracer
             context = SaveContext(
                 lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_SAVE, step=asked[-1].step, durable=False

@@ -35,6 +35,23 @@ from otel_goodput.spans.tracer import PhaseTracer
 
 Find = Callable[[], "PhaseTracer | None"]
 
+# Where a context keeps the open phase of these kinds, however many spans lie between.
+_ENCLOSING = {
+    phase: context_api.create_key(f"otel-goodput-{phase}")
+    for phase in (Phase.CHECKPOINT_SAVE, Phase.CHECKPOINT_RESTORE)
+}
+
+
+def enclosing(phase: str) -> trace_api.Span | None:
+    """The open save or restore that we are in, here; None if in none."""
+    span = context_api.get_value(_ENCLOSING[phase])
+    if not isinstance(span, trace_api.Span):
+        span = trace_api.get_current_span()  # a span that its user made a phase
+        attributes = getattr(span, "attributes", None)
+        if not attributes or attributes.get(GOODPUT_PHASE) != phase:
+            return None
+    return span if span.is_recording() else None
+
 
 def checked_step(step: SupportsIndex | None, phase: str) -> int:
     """`step` as an int from 0.
@@ -83,7 +100,10 @@ class PhaseContext:
             if tracer is not None:
                 checked_times(self._phase, self._arguments.get("start_time"), self._arguments.get("end_time"))
                 self._span = span = self._begin(tracer)
-                self._token = context_api.attach(trace_api.set_span_in_context(span))
+                context = trace_api.set_span_in_context(span)
+                if self._phase in _ENCLOSING:
+                    context = context_api.set_value(_ENCLOSING[self._phase], span, context)
+                self._token = context_api.attach(context)
                 return self._yielded(tracer, span)
         except PhaseError as error:
             refuse(error)

@@ -420,6 +420,22 @@ def test_within_the_users_own_phase_there_is_no_second_one(job: Job, durable: bo
         assert saving == outer.end_time - outer.start_time
 
 
+def test_the_users_phase_is_found_through_what_lies_between(job: Job) -> None:
+    manager = job.manager(gated=True)
+    recorder = job.recorder
+    with recorder.job():
+        job.steps(0)
+        with recorder.checkpoint_save(0), recorder.custom("serialize"):
+            manager.save(0, args=GatedArgs(STATE))
+        assert job.at_risk() > 0
+        (outer,) = job.spans(SAVE)
+        assert said(outer, "checkpoint.durable") is False
+        job.gates_of(manager)[0].open()
+        until(lambda: len(job.spans(SAVE)) == 2)
+        assert job.at_risk() == 0
+        assert [said(span, "blocking") for span in job.spans(SAVE)] == [None, False]
+
+
 def test_the_users_phase_waits_for_all_that_is_saved_in_it(job: Job) -> None:
     first, second = job.manager("one", gated=True), job.manager("two", gated=True)
     with job.recorder.job():

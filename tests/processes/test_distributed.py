@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,69 +12,23 @@ from typing import Any
 import pytest
 from crash.exported import ERROR, Span, read_spans
 
+from . import jobs
+
 pytest.importorskip("jax")
 pytestmark = [pytest.mark.jax, pytest.mark.crash]
 
-HERE = Path(__file__).parent
 
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Job:
-    """The processes of one attempt."""
+class Job(jobs.Job):
+    """A job of ``rank``."""
 
     def __init__(self, directory: Path, count: int, first: int = 0, last: int = 40, slow: int = -1) -> None:
-        self.directory = directory
-        port = free_port()
-        command = [sys.executable, "-m", "processes.rank"]
-        paths = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
-        self.processes = []
-        for index in range(count):
-            with (directory / f"err-{index}").open("ab") as errors:
-                self.processes.append(
-                    subprocess.Popen(
-                        [*command, *map(str, (index, count, port, directory, first, last, slow))],
-                        env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
-                    )
-                )
-
-    def end(self, timeout: float = 120) -> dict[str, Any]:
-        """The leader's report, when all have ended well."""
-        try:
-            told = [process.communicate(timeout=timeout)[0] for process in self.processes]
-            assert [process.returncode for process in self.processes] == [0] * len(told), self.errors()
-        finally:
-            self.stop()
-        report: dict[str, Any] = json.loads(told[0].splitlines()[-1])  # Gloo talks there too
-        return report
-
-    def errors(self) -> str:
-        return "\n".join(path.read_text()[-2000:] for path in sorted(self.directory.glob("err-*")))
+        super().__init__("processes.rank", directory, count, first, last, slow)
 
     def wait_for_step(self, index: int, step: int, timeout: float = 90) -> None:
         deadline = time.monotonic() + timeout
         while not any(entry.get("step") == step for entry in own(self.directory, index)):
             assert time.monotonic() < deadline and self.processes[index].poll() is None, self.errors()
             time.sleep(0.005)
-
-    def kill(self, index: int) -> None:
-        """SIGKILL one process; the platform then ends the others."""
-        self.processes[index].send_signal(signal.SIGKILL)
-        self.processes[index].wait(30)
-        time.sleep(0.05)
-        self.stop()
-
-    def stop(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait(30)
-            if process.stdout is not None:
-                process.stdout.close()
 
 
 def own(directory: Path, index: int) -> list[dict[str, Any]]:

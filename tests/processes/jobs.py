@@ -1,0 +1,76 @@
+"""Starting and ending the processes of a distributed job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent.parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Job:
+    """The processes of one attempt, each of them `module` with its index, their count, a port, and `arguments`."""
+
+    def __init__(self, module: str, directory: Path, count: int, *arguments: object) -> None:
+        self.directory = directory
+        port = free_port()
+        paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+        self.processes = []
+        for index in range(count):
+            told = map(str, (index, count, port, directory, *arguments))
+            with (directory / f"err-{index}").open("ab") as errors:
+                self.processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", module, *told],
+                        env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
+                    )
+                )
+
+    def end(self, timeout: float = 120) -> Any:
+        """What the leader said last, when all have ended well."""
+        try:
+            told = [process.communicate(timeout=timeout)[0] for process in self.processes]
+            assert [process.returncode for process in self.processes] == [0] * len(told), self.errors()
+        finally:
+            self.stop()
+        return json.loads(told[0].splitlines()[-1])  # Gloo talks there too
+
+    def errors(self) -> str:
+        return "\n".join(path.read_text()[-2000:] for path in sorted(self.directory.glob("err-*")))
+
+    def wait_for_line(self, index: int, line: str) -> None:
+        """Until the process has said `line`; it must not have ended before."""
+        stream = self.processes[index].stdout
+        assert stream is not None
+        for said in stream:
+            if said.rstrip("\n") == line:
+                return
+        raise AssertionError(self.errors())
+
+    def kill(self, index: int) -> None:
+        """SIGKILL one process; the platform then ends the others."""
+        self.processes[index].send_signal(signal.SIGKILL)
+        self.processes[index].wait(30)
+        time.sleep(0.05)
+        self.stop()
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait(30)
+            if process.stdout is not None:
+                process.stdout.close()

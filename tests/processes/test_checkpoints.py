@@ -1,0 +1,59 @@
+"""Orbax in a real distributed job: what is saved together is durable when the commit is known, on whoever knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crash.exported import read_spans
+
+from . import jobs
+
+pytest.importorskip("orbax.checkpoint")
+pytestmark = [pytest.mark.jax, pytest.mark.crash]
+
+
+def saves(directory: Path, process: int, attempt: int = 0) -> list[tuple[int, bool, bool]]:
+    """Of one process the steps saved: (step, blocking, durable), in the order of their starts."""
+    found = [
+        span for span in read_spans(directory / "run")
+        if span.name == "checkpoint_save"
+        and (span.resource["goodput.attempt"], span.resource["goodput.process.index"]) == (attempt, process)
+    ]
+    return [
+        (
+            int(span.attributes["goodput.step"]),
+            span.attributes.get("goodput.blocking", True),
+            span.attributes.get("goodput.checkpoint.durable", False),
+        )
+        for span in sorted(found, key=lambda span: span.start)
+    ]
+
+
+def test_saved_together_and_restored(tmp_path: Path) -> None:
+    held, report = jobs.Job("processes.saver", tmp_path, 2, 15).end()
+    assert held == [15.0]
+    assert report["at_risk_s"] == 0 and report["seconds"]["checkpoint_save"] > 0
+    told = saves(tmp_path, 0)
+    assert [(step, durable) for step, blocking, durable in told if not blocking] == [(4, True), (9, True), (14, True)]
+    assert {step for step, blocking, _ in told if blocking} == {4, 9, 14}
+    assert {step for step, blocking, _ in saves(tmp_path, 1) if blocking} == {4, 9, 14}
+
+    held, report = jobs.Job("processes.saver", tmp_path, 2, 20).end()
+    assert held == [20.0]
+    assert report["seconds"]["checkpoint_restore"] > 0 and report["steps"] == {"executed": 20, "kept": 20, "lost": 0}
+
+
+def test_killed_while_it_saves(tmp_path: Path) -> None:
+    """Whatever the commit had come to, the account of the restart agrees with what Orbax finds."""
+    first = jobs.Job("processes.saver", tmp_path, 2, 100_000)
+    first.wait_for_line(0, "saving 9")
+    first.kill(0)
+    stored = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir() if path.name.isdecimal())
+    assert stored, first.errors()
+    held, report = jobs.Job("processes.saver", tmp_path, 2, 15).end()
+    assert held == [15.0]
+    assert report["attempts"] == 2 and report["max_productive_step"] == 14 and report["steps"]["kept"] == 15
+    (disruption,) = report["disruption_list"]
+    assert disruption["to_step"] == stored[-1] + 1 or report["steps"]["lost"] == 0
+    assert report["at_risk_s"] == 0
