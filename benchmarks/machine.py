@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("opentelemetry-api", "opentelemetry-sdk", "ml-goodput-measurement", "pyperf")
+PACKAGES = ("opentelemetry-api", "opentelemetry-sdk", "jax", "ml-goodput-measurement", "pyperf")
 
 
 def version(package: str) -> str | None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.config import Config
+from otel_goodput.disruption import launchers
 from otel_goodput.disruption.watch import Watch
 from otel_goodput.integrations import Integrations
 from otel_goodput.integrations.device_clock import DeviceClock
 from otel_goodput.productivity import Inputs, Productivity
 from otel_goodput.spans.tracer import PhaseTracer
+
+logger = logging.getLogger("otel_goodput")
 
 C = TypeVar("C", bound=Callable[[], object])
 
@@ -44,6 +48,8 @@ class Observers:
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period_s)
+        if config.leads and (text := launchers.unseen(tracer.attempt)):
+            logger.warning("%s", text)
         tracer.observe = self._device_clock.observe
         tracer.background += [self._integrations.poll, self._watch.renew, self._find_peak]
         if config.leads and config.submitted_at is None and "kubernetes" in config.integrations:

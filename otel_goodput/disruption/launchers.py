@@ -85,6 +85,19 @@ def launches(environ: Mapping[str, str] | None = None) -> tuple[Launch, ...]:
     return tuple(_launch(launcher, environ) for launcher in LAUNCHERS if _marked(launcher, environ))
 
 
+def unseen(attempt: int, environ: Mapping[str, str] | None = None) -> str:
+    """What to tell a person where a launcher counts more starts than the journal, `attempt` + 1; else empty."""
+    for launch in launches(environ):
+        missing = (launch.restarts or 0) - attempt
+        if missing > 0:
+            return (
+                f"{launch.name} has restarted this job {launch.restarts} times, the journal knows of {attempt}: "
+                f"{missing} starts ended before configure() or had another directory or run id; their time counts as "
+                "infrastructure recovery, or is not seen"
+            )
+    return ""
+
+
 def exit_code(environ: Mapping[str, str] | None = None) -> int | None:
     """The exit status of the attempt before, if somebody tells."""
     return _number(os.environ if environ is None else environ, (OTEL_GOODPUT_EXIT_CODE.name,), least=-255)

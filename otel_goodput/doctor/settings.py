@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput import config as configuration
 from otel_goodput.config import PROCESS_COUNT_SOURCES, PROCESS_INDEX_SOURCES, RUN_ID_SOURCES, Config
+from otel_goodput.disruption.launchers import launches
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.doctor.variables import Row, unknown
 from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
@@ -67,6 +68,20 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
     if config.submitted_at is not None and config.submitted_at > time.time_ns():
         yield Finding(WARNING, "settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in unix seconds, UTC")
     yield from _place(environ)
+    yield from _launchers(environ)
+
+
+def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What started this process says of the job."""
+    for launch in launches(environ):
+        said = [f"{launch.name} started this job" + (f", {launch.job_id}" if launch.job_id else "")]
+        if launch.restarts is not None:
+            most = "" if launch.max_restarts is None else f" of at most {launch.max_restarts}"
+            said.append(f"after {launch.restarts} restarts{most}")
+        if launch.ends_at is not None:
+            left = (launch.ends_at - time.time_ns()) / 1e9
+            said.append(f"and ends it in {left / 60:.0f} min" if left > 0 else "and was to end it by now")
+        yield Finding(OK, "launcher", " ".join(said))
 
 
 def _place(environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -40,6 +40,12 @@ from .examined import doctor, doctor_without, findings
         ({"WORLD_SIZE": "4"}, "processes", "warning", "each takes itself for process 0"),
         ({"RANK": "1", "SLURM_PROCID": "3"}, "processes", "warning", "SLURM_PROCID=3, RANK=1: SLURM_PROCID counts"),
         ({}, "processes", "ok", "the only process"),
+        ({"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "2"}, "launcher", "ok", "slurm started this job, 17 after 2 re"),
+        ({"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": "9"}, "launcher", "ok", "was to end it by now"),
+        (
+            {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_MAX_RESTARTS": "3"}, "launcher", "ok",
+            "torchrun started this job after 1 restarts of at most 3",
+        ),
     ],
 )
 def test_settings(variables: dict[str, str], about: str, level: str, said: str) -> None:

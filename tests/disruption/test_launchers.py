@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
+from otel_goodput import Recorder
 from otel_goodput.disruption.launchers import Launch, exit_code, exit_reason, launches
 
 
@@ -52,6 +54,24 @@ def test_a_wrong_value_is_one_warning_and_not_told(wrong: str, caplog: pytest.Lo
 def test_the_environment_is_the_process_s_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "4")
     assert Launch("torchrun", 4, None) in launches()
+
+
+@pytest.mark.parametrize(("restarts", "missing"), [(0, 0), (1, 0), (2, 1), (4, 3)])
+def test_starts_that_the_journal_has_not_seen(
+    restarts: int, missing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a job that its launcher started more often, the second attempt says so, and the resource has the number."""
+    Recorder("launched", directory=tmp_path, exporters="none").shutdown()
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
+    recorder = Recorder("launched", run_id="launched", directory=tmp_path, exporters="none")
+    recorder.shutdown()
+    assert recorder.attempt == 1
+    assert recorder.resource.attributes["goodput.launcher.name"] == "slurm"
+    assert recorder.resource.attributes["goodput.launcher.restarts"] == restarts
+    said = [text for text in caplog.messages if text.startswith("slurm has restarted this job")]
+    assert len(said) == (missing > 0)
+    assert all(f": {missing} starts" in text for text in said)
 
 
 @pytest.mark.parametrize(
