@@ -28,7 +28,7 @@ def main(index: int, count: int, port: int, directory: str, first: int, last: in
             import jax
             from jax.experimental import multihost_utils
 
-            jax.distributed.initialize(f"127.0.0.1:{port}", count, index, heartbeat_timeout_seconds=10)
+            jax.distributed.initialize(f"127.0.0.1:{port}", count, index)
         with goodput.training_prep():
             multihost_utils.process_allgather(jax.numpy.ones(2))
         note(what="ready")

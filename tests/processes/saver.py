@@ -21,7 +21,7 @@ def main(index: int, count: int, port: int, directory: str, last: int) -> None:
             import orbax.checkpoint as ocp
             from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-            jax.distributed.initialize(f"127.0.0.1:{port}", count, index, heartbeat_timeout_seconds=10)
+            jax.distributed.initialize(f"127.0.0.1:{port}", count, index)
         with goodput.training_prep():
             sharding = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec("data"))
             like = jax.ShapeDtypeStruct((count * 4,), np.float32, sharding=sharding)

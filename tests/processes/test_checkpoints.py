@@ -35,7 +35,9 @@ def test_saved_together_and_restored(tmp_path: Path) -> None:
     assert held == [15.0]
     assert report["at_risk_s"] == 0 and report["seconds"]["checkpoint_save"] > 0
     told = saves(tmp_path, 0)
-    assert [(step, durable) for step, blocking, durable in told if not blocking] == [(4, True), (9, True), (14, True)]
+    # The commit of a small checkpoint may be over when the call returns: then there is one span for both.
+    assert {step for step, _, durable in told if durable} == {4, 9, 14}
+    assert all(durable for _, blocking, durable in told if not blocking)
     assert {step for step, blocking, _ in told if blocking} == {4, 9, 14}
     assert {step for step, blocking, _ in saves(tmp_path, 1) if blocking} == {4, 9, 14}
 
