@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -27,6 +28,9 @@ INTEGRATIONS: Final[dict[str, Integration]] = {
 }
 
 
+INSTALLING_S: Final = 1.0  # an installation under way at the end is waited for
+
+
 class Integrations:
     """The integrations of one recorder.
 
@@ -39,9 +43,21 @@ class Integrations:
         self._waiting = [name for name in names if name in INTEGRATIONS]
         self._tracer = tracer
         self._removers: list[Remove] = []
+        self._installing = threading.Lock()
+        tracer.look_around = self.poll
 
     def poll(self) -> None:
-        """Install those whose library has been imported meanwhile. Never imports a library."""
+        """Install those whose library has been imported meanwhile. Never imports a library.
+
+        Called at every tick of the keeper and at the start of phases, lest the first save is quicker than a tick.
+        """
+        if self._installing.acquire(blocking=False):
+            try:
+                self._poll()
+            finally:
+                self._installing.release()
+
+    def _poll(self) -> None:
         for name in tuple(self._waiting):
             library, place = INTEGRATIONS[name]
             if library not in sys.modules:
@@ -54,12 +70,18 @@ class Integrations:
                 contain(f"integration {name}", error)
                 continue
             if remove is not None:
-                self._waiting.remove(name)
                 self._removers.append(remove)
+                self._waiting.remove(name)
+        if not self._waiting:
+            self._tracer.look_around = None
 
     def remove(self) -> None:
         """Take everything back."""
+        held = self._installing.acquire(timeout=INSTALLING_S)
+        self._tracer.look_around = None
         self._waiting.clear()
+        if held:
+            self._installing.release()
         while self._removers:
             try:
                 self._removers.pop()()

@@ -106,6 +106,7 @@ class PhaseTracer:
         self.annotate: Callable[..., AbstractContextManager[Any]] | None = None  # the profiler's
         self.compiled = False  # whether something was: then the accelerator is there
         self.settle: Callable[[], None] | None = None  # end what nobody will say of that it is over
+        self.look_around: Callable[[], None] | None = None  # for libraries that were imported meanwhile
         self.background: list[Callable[[], None]] = []  # further work at every tick
         self.overhead = 0  # ns, estimated
         self._keys = generator or ids.PrivateIdGenerator()
@@ -228,6 +229,8 @@ class PhaseTracer:
 
     def start_span(self, name: str, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:
         """A span of the SDK, under the current one or else under the job."""
+        if self.look_around is not None:
+            self.look_around()
         around = trace_api.get_current_span()
         context = None
         step = self.hold()
