@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from threading import get_ident
 from typing import Final
 
+from opentelemetry import trace as trace_api
 from opentelemetry.trace import SpanContext
 from opentelemetry.util import types
 
@@ -60,7 +61,9 @@ class Compilation:
         "titles",
     )
 
-    def __init__(self, key: int, function: str, start: int, parent: SpanContext, step: int, aside: bool) -> None:
+    def __init__(
+        self, key: int, function: str, start: int, parent: SpanContext | FastSpan, step: int, aside: bool
+    ) -> None:
         self.key = key
         self.function = function
         self.titles = (function, f"jit({function})")  # what its stages call it
@@ -162,17 +165,26 @@ class Compilations:
         around = current_span()
         if isinstance(around, FastSpan):
             around.keep()
-        parent = around.get_span_context()
-        if not parent.is_valid or (parent.trace_id != tracer.job_context.trace_id and not tracer.own_traces):
-            parent = tracer.job_context
         aside = not tracer.blocks(None)
         key = tracer.new_key()
         flags = EXPORT | ev.NONBLOCKING if aside else EXPORT
         name = tracer.account.journal.name(function) if function else 0
-        tracer.append(ev.START, rules.COMPILE, flags, name, key, ev.NO_STEP, start)
+        number = ev.NO_STEP if step is None else step.step
+        tracer.append(ev.START, rules.COMPILE, flags, name, key, number, start)
+        if around is step and step is not None:
+            # What nearly every one is in; the journal's reader knows by the number.
+            return Compilation(key, function, start, step, number, aside)
+        parent = self._context(around)
         if parent.span_id != tracer.job_context.span_id:
             tracer.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
-        return Compilation(key, function, start, parent, -1 if step is None else step.step, aside)
+        return Compilation(key, function, start, parent, number, aside)
+
+    def _context(self, span: trace_api.Span) -> SpanContext:
+        """The parent of what is compiled within `span`: itself, but for a span that is none of the job's."""
+        tracer, context = self._tracer, span.get_span_context()
+        if context.is_valid and (context.trace_id == tracer.job_context.trace_id or tracer.own_traces):
+            return context
+        return tracer.job_context
 
     def _finish(self, done: Compilation, compiled: str = "") -> None:
         """`done` is over; `compiled` is its function if it was not traced only."""
@@ -226,12 +238,13 @@ class Compilations:
             attributes[GOODPUT_COMPILE_CACHE_HIT] = done.hit
         if done.retrieval:
             attributes[GOODPUT_COMPILE_CACHE_RETRIEVAL] = done.retrieval
+        parent = self._context(done.parent) if isinstance(done.parent, FastSpan) else done.parent
         stages = zip(GOODPUT_COMPILE_STAGES, done.stages, strict=True)
         attributes |= {name: duration for name, duration in stages if duration}
         return PhaseReadableSpan(
             Phase.COMPILE,
-            SpanContext(done.parent.trace_id, done.key, False, ids.SAMPLED),
-            done.parent,
+            SpanContext(parent.trace_id, done.key, False, ids.SAMPLED),
+            parent,
             tracer.resource,
             attributes,
             start_time=done.start,

@@ -42,9 +42,9 @@ _ask = methodcaller.__call__
 class DeviceClock:
     """Follows the observed steps of one process.
 
-    A wake-up costs tens of microseconds, more than all else here, so there are two for a step: one just before it is
-    likely to end and one just after. Steps that are shorter than ``TOGETHER`` and all dispatched already leave the
-    device without a gap: they share the two, and the time in equal parts.
+    A wake-up costs tens of microseconds, more than all else here, so there are two for a step where steps are alike:
+    one just before it is likely to end and one just after. Steps that are shorter than ``TOGETHER`` and all dispatched
+    already leave the device without a gap: they share the two, and the time in equal parts.
 
     Attributes:
         lost: steps whose end on the device will never be known; they are accounted by the host's clock.

@@ -107,7 +107,8 @@ class SpanBook:
         if kind < NAME and time > self.last_sign:
             self.last_sign = time
         if kind == ev.START:
-            self._open[key] = SpanEntry(key, phase, name, step, flags, time)
+            parent = self._step(step) if phase == rules.COMPILE and step >= 0 else 0
+            self._open[key] = SpanEntry(key, phase, name, step, flags, time, parent)
             if phase == rules.SAVE:
                 self._thinner.cut()
         elif kind == ev.END:
@@ -133,6 +134,11 @@ class SpanBook:
             self.debts = [debt for debt in self.debts if not debt.paid(self._reached)]
         elif kind == ev.ATTEMPT:
             self.own_traces = bool(flags & OWN_TRACES)
+
+    def _step(self, number: int) -> int:
+        """The key of the open step of that number; 0 where there is none."""
+        opened = reversed(self._open.values())
+        return next((entry.key for entry in opened if entry.phase == rules.STEP and entry.step == number), 0)
 
     def _sum_up(self) -> None:
         """Where nothing is ever exported, no EXPORTED comes: what is held must not grow with the run."""

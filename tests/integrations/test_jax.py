@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash.exported import read_spans
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -334,3 +335,31 @@ def test_listeners_of_ours_never_raise(watched: Watched, monkeypatch: pytest.Mon
         monkeypatch.setattr(goodput.tracer, "hold", None)
         assert float(function("unharmed")(jax.numpy.ones((5, 5)))) == pytest.approx(25.0, rel=1e-3)
     assert otel_goodput.guard.contained["compile listener"] >= 1  # type: ignore[attr-defined]
+
+
+KILLED = """
+import os, sys
+import otel_goodput as goodput
+recorder = goodput.configure("killed", run_id="run", directory=sys.argv[1], exporters="file")
+import jax, jax.numpy as jnp
+
+def fatal(a):
+    os.kill(os.getpid(), 9)
+
+with goodput.job():
+    with goodput.step(7):
+        if not recorder.attempt:
+            jax.jit(fatal)(jnp.ones(3))
+goodput.shutdown()
+"""
+
+
+def test_what_a_killed_process_was_compiling_is_in_its_step(tmp_path: Path) -> None:
+    for status in (-9, 0):
+        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=120, check=False)
+        assert done.returncode == status
+    spans = read_spans(tmp_path / "run")
+    (step,) = [span for span in spans if span.name == "step" and span.interrupted]
+    compiling = [span for span in spans if span.name == "compile" and span.interrupted]
+    assert [span.attributes["goodput.compile.function"] for span in compiling] == ["fatal"]
+    assert [(span.parent, span.attributes["goodput.step"]) for span in compiling] == [(step.key, 7)]
