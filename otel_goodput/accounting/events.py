@@ -26,6 +26,7 @@ DURABLE: Final = 10  # the checkpoint saved in phase `key` is durable
 NONBLOCKING: Final = 1  # START: the phase holds up nothing
 FAILED: Final = 2  # END: left early, by an exception or a break
 PENDING: Final = 4  # END of a save: its checkpoint is not durable yet, DURABLE will tell
+ON_DEVICE: Final = 16  # END of a step: as OBSERVED, for a step of which nobody has said so while it was open
 
 WITHDRAWN: Final = 8  # NOTICE: what was announced will not happen
 
@@ -41,7 +42,7 @@ class Event(NamedTuple):
         phase: index into ``semconv.PHASES`` (START), into ``semconv.REASONS`` (NOTICE), else 0.
         key: identity of the phase within its attempt; ties a START to its END.
         step: step number, or ``NO_STEP``.
-        flags: ``NONBLOCKING | FAILED | PENDING``.
+        flags: ``NONBLOCKING | FAILED | PENDING | ON_DEVICE``, of a notice ``WITHDRAWN``.
         arg: START of a step: its device end in ns if it is known beforehand, else 0; SLICES: total slices.
         name: name of a custom phase, kind of an elastic wait, function of a compile; END of a compile: the function if
             one was compiled, for it may have been traced only.

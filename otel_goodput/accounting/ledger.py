@@ -43,7 +43,8 @@ class Ledger:
         # Steps that hold back the watermark, from their start until their end on the clock that counts is known.
         self._held: dict[int, int] = {}  # key -> start
         self._observed: set[int] = set()
-        self._left: set[int] = set()  # observed steps that have ended on the host
+        # Observed steps of which one thing is known of two: the end on the host, and that the other will never be.
+        self._left: set[int] = set()
         self._device_ends: dict[int, int] = {}
         self._mark = 0  # time of the latest settled event
         self._log: list[Event] = []  # settled since the older checkpoint
@@ -67,16 +68,17 @@ class Ledger:
         latest = pending[-1][0] if pending else self._mark
         ordered = True
         for event in events:
-            time, kind, phase, key, _, _, _, _ = event
+            time, kind, phase, key, _, flags, _, _ = event
             if kind == ev.START:
                 if phase == STEP:
                     held[key] = time
             elif kind == ev.END:
                 if key in held:
-                    if key in observed:
+                    if (flags & ev.ON_DEVICE or key in observed) and key not in self._left:
+                        observed.add(key)
                         self._left.add(key)
                     else:
-                        del held[key]
+                        self._release(key)
             elif kind == ev.HEARTBEAT:
                 if pending and pending[-1][1] == ev.HEARTBEAT and pending[-1][0] <= time:
                     pending[-1] = event
@@ -123,6 +125,7 @@ class Ledger:
             self._release(key)
         else:
             self._observed.discard(key)
+            self._left.add(key)
 
     def _arrange(self, ordered: bool) -> None:
         if not ordered:

@@ -90,9 +90,7 @@ class DeviceClock:
         if output.is_deleted():
             self._refuse(place)
             return
-        key, start = span.key, span.start_time
-        span.observation = observation = Observation(key, start, output, place)
-        self._tracer.append(ev.OBSERVED, rules.STEP, 0, 0, key, ev.NO_STEP, start)
+        span.observation = observation = Observation(span.key, span.start_time, output, place)
         self._queue.append(observation)
         if self._thread is None:
             self._start()
@@ -166,6 +164,11 @@ class DeviceClock:
         while len(queue) > IN_FLIGHT:
             self._lose(queue.popleft())
             self._group = 0
+        newest = queue[-1]
+        if not newest.told:
+            # The end of its span will say so; until then a checkpoint in the loop's body shall not own its time.
+            newest.told = True
+            self._tracer.append(ev.OBSERVED, rules.STEP, 0, 0, newest.key, ev.NO_STEP, newest.start)
         if not self._group:
             self._group = max(1, min(len(queue), TOGETHER // (self._usual or TOGETHER)))
             self._asked = self._before = 0

@@ -176,6 +176,8 @@ class FastSpan(trace_api.Span):
             flags |= ev.FAILED
         if self._status.status_code is StatusCode.ERROR:
             flags |= ERRED
+        if self.observation is not None:
+            flags |= ev.ON_DEVICE
         tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
         token, self._token = self._token, None
         if token is not None:

@@ -9,21 +9,23 @@ from typing import Any
 class Observation:
     """One step on its way: `leaf` becomes ready when the step `key`, dispatched at `start` (ns), has left the device.
 
-    `place` is (how many leaves, which of them) in what was observed.
+    `place` is (how many leaves, which of them) in what was observed; `told`: the journal knows of it.
     """
 
-    __slots__ = ("_duration", "_settled", "_waiting", "key", "leaf", "place", "start")
+    __slots__ = ("_duration", "_settled", "_waiting", "key", "leaf", "place", "start", "told")
 
     def __init__(self, key: int, start: int, leaf: Any, place: tuple[int, int]) -> None:
         self.key = key
         self.start = start
         self.leaf = leaf
         self.place = place
+        self.told = False
         self._settled = False
         self._waiting: list[Callable[[int | None], None]] | None = None
 
     def then(self, export: Callable[[int | None], None]) -> None:
         """Call `export` with the step's ns on the device (None: they stay unknown), now or when they are known."""
+        self.told = True  # by the end of the span
         self._waiting = [export]
         if self._settled:
             self._call()
