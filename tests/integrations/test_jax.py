@@ -339,9 +339,9 @@ def test_listeners_of_ours_never_raise(watched: Watched, monkeypatch: pytest.Mon
 
 KILLED = """
 import os, sys
+import jax, jax.numpy as jnp
 import otel_goodput as goodput
 recorder = goodput.configure("killed", run_id="run", directory=sys.argv[1], exporters="file")
-import jax, jax.numpy as jnp
 
 def fatal(a):
     os.kill(os.getpid(), 9)
