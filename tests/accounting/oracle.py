@@ -581,7 +581,7 @@ def account(
     flying = [e for e in executions if not e.completed and e.life.open]
     seen_functions: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for row in compiles:
-        if row.name is not None and row.end is not None:
+        if row.name is not None and row.end <= now:
             seen_functions[row.attempt][row.name] += 1
 
     def describe(disruption: Disruption) -> dict[str, Any]:

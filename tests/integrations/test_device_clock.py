@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_goodput import Recorder
 
 jax = pytest.importorskip("jax")
+numpy = pytest.importorskip("numpy")
 pytestmark = pytest.mark.jax
 
 
@@ -309,7 +310,15 @@ def said(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if word in record.getMessage()]
 
 
-@pytest.mark.parametrize("what", [None, 3.5, "loss", {"loss": 1.0}, []], ids=repr)
+class Foreign:
+    """An array of another framework: it has a size and a shape, and cannot be asked."""
+
+    size, shape, dtype = 4, (2, 2), "float32"
+
+
+@pytest.mark.parametrize(
+    "what", [None, 3.5, "loss", {"loss": 1.0}, [], numpy.ones(3), {"loss": numpy.ones(())}, Foreign()], ids=repr
+)
 def test_what_is_no_array(recorder: Recorder, caplog: pytest.LogCaptureFixture, what: Any) -> None:
     with recorder.job():
         for number in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -363,3 +364,54 @@ def test_what_a_killed_process_was_compiling_is_in_its_step(tmp_path: Path) -> N
     compiling = [span for span in spans if span.name == "compile" and span.interrupted]
     assert [span.attributes["goodput.compile.function"] for span in compiling] == ["fatal"]
     assert [(span.parent, span.attributes["goodput.step"]) for span in compiling] == [(step.key, 7)]
+
+
+OLD = """
+import json, logging, sys
+logging.basicConfig(format="%(message)s", stream=sys.stderr)
+import jax, jax.numpy as jnp
+del jax.monitoring.register_scalar_listener  # not there before jax 0.5
+import otel_goodput as goodput
+goodput.configure("old", directory=sys.argv[1], exporters="none")
+
+@jax.jit
+def layers(a):
+    for _ in range(20):
+        a = jnp.tanh(a @ a)
+    return a.sum()
+
+with goodput.job():
+    for number in range(3):
+        with goodput.step(number):
+            layers(jnp.ones((8, 8))).block_until_ready()
+goodput.shutdown()
+print(json.dumps(goodput.report().to_json()))
+"""
+ABSENT = """
+import json, logging, sys
+logging.basicConfig(format="%(message)s", stream=sys.stderr)
+sys.modules["jax"] = None
+import otel_goodput as goodput
+goodput.configure("absent", directory=sys.argv[1], exporters="none", flops_per_step=1e9)
+with goodput.job():
+    assert goodput.count_flops(len, "x") is None
+    for number in range(3):
+        with goodput.step(number) as step:
+            step.observe({"loss": 1.0})
+goodput.shutdown()
+print(json.dumps(goodput.report().to_json()))
+"""
+
+
+@pytest.mark.parametrize(("code", "said"), [(OLD, "tells less of its compilations"), (ABSENT, "holds no array of jax")])
+def test_a_jax_that_is_too_old_or_absent_is_one_warning(code: str, said: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OTEL_GOODPUT_STRICT"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=True, env=environment,
+    )
+    assert done.stderr.count(said) == 1
+    report = json.loads(done.stdout)
+    assert report["steps"]["kept"] == 3
+    if code is OLD:
+        assert report["seconds"]["program_startup"] > 0.01
