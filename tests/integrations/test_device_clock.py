@@ -315,6 +315,9 @@ class Foreign:
 
     size, shape, dtype = 4, (2, 2), "float32"
 
+    def __repr__(self) -> str:
+        return "foreign"
+
 
 @pytest.mark.parametrize(
     "what", [None, 3.5, "loss", {"loss": 1.0}, [], numpy.ones(3), {"loss": numpy.ones(())}, Foreign()], ids=repr
