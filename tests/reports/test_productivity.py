@@ -69,8 +69,8 @@ def test_what_was_kept_may_be_damaged(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "run" / "journal" / f"productivity.json.{os.getpid()}.part").mkdir(parents=True)
     recorder = Recorder("kept", run_id="run", directory=tmp_path, exporters="none", flops_per_step=1.0)
-    (tmp_path / "run" / "journal" / f"productivity.json.{os.getpid()}.part").mkdir()
     recorder.flush()
     recorder.shutdown()
     assert len([text for text in caplog.messages if "ML productivity" in text]) == 1
