@@ -77,9 +77,11 @@ class Observers:
     def _find_peak(self) -> None:
         """Where the FLOPs of a step are known, learn the peak from the devices, once jax has some."""
         inputs = self._productivity.inputs
-        if inputs.flops_per_step and not inputs.peak_flops and self._tracer.compiled:
-            from otel_goodput.integrations import peaks
+        if not inputs.flops_per_step or inputs.peak_flops:
+            return
+        from otel_goodput.integrations import peaks
 
+        if peaks.backend_started():
             self._tracer.background.remove(self._find_peak)
             self._productivity.learn(Inputs(peak_flops=peaks.peak_of_all()))
 

@@ -133,7 +133,6 @@ class Compilations:
         if stage != BACKEND:
             self._between[get_ident()] = current
             return
-        self._tracer.compiled = True
         function = current.function
         current.again = function in self._compiled
         if function and len(self._compiled) < FUNCTIONS:

@@ -7,6 +7,7 @@ Figures are dense bfloat16 FLOP/s of a whole chip, as its maker states them. NVI
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -92,11 +93,15 @@ def peak_of(devices: Sequence[Any]) -> float | None:
     return peak_flops(kinds.pop(), len(devices)) if len(kinds) == 1 else None
 
 
-def peak_of_all() -> float | None:
-    """As :func:`peak_of`, of all devices that jax has; where they have no stated peak, that is said once.
+def backend_started() -> bool:
+    """Whether jax has its devices already; asking for them would start it, for which some jobs are not ready yet."""
+    # Nowhere public; a jax without it has no peak but the user's.
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
 
-    To be called when jax has started its backend already: it would do so, for which some jobs are not ready yet.
-    """
+
+def peak_of_all() -> float | None:
+    """As :func:`peak_of`, of all devices that jax has; where they have no stated peak, that is said once."""
     import jax
 
     devices = jax.devices()

@@ -104,7 +104,6 @@ class PhaseTracer:
         self.thinner = Thinner()
         self.observe: Callable[[FastSpan, Any], None] | None = None  # the device clock's
         self.annotate: Callable[..., AbstractContextManager[Any]] | None = None  # the profiler's
-        self.compiled = False  # whether something was: then the accelerator is there
         self.settle: Callable[[], None] | None = None  # end what nobody will say of that it is over
         self.look_around: Callable[[], None] | None = None  # for libraries that were imported meanwhile
         self.background: list[Callable[[], None]] = []  # further work at every tick
