@@ -80,6 +80,7 @@ COUNTED = """
 import sys
 import otel_goodput as goodput
 from otel_goodput.integrations import peaks
+{kind}
 recorder = goodput.configure("counted", run_id="run", directory=sys.argv[1], exporters="none", {options})
 import jax, jax.numpy as jnp
 
@@ -89,7 +90,6 @@ def train_step(w, x):
     return w - 0.1 * jax.grad(loss)(w)
 
 w, x = jnp.ones((32, 16)), jnp.ones((64, 32))
-{kind}
 with goodput.job():
     counted = {count}
     for number in range(3):
