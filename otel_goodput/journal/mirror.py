@@ -157,9 +157,9 @@ class Mirror:
         for path in (self._run.path / "run.json", *sorted(self._run.journal.iterdir())):
             if path.name == live or path.suffix in (".lock", ".part"):
                 continue
-            if any(spare.path == path for spare in tuple(journal.spares)):
-                continue
             try:
+                if path.suffix == ".segment" and not _in_use(path):
+                    continue
                 about = path.stat()
                 state = (about.st_size, about.st_mtime_ns)
                 if self._sent.get(path.name) != state:
@@ -193,3 +193,13 @@ class Mirror:
         remote = f"{self._remote}/{path.relative_to(self._run.path).as_posix()}"
         self._filesystem.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
         self._filesystem.pipe_file(remote, data)
+
+
+def _in_use(segment: Path) -> bool:
+    """Whether it is more than laid ready, and perhaps not even that yet.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with segment.open("rb") as file:
+        return any(file.read(HEADER_SIZE))
