@@ -162,20 +162,26 @@ class Mirror:
                     continue
                 about = path.stat()
                 state = (about.st_size, about.st_mtime_ns)
-                if self._sent.get(path.name) != state:
-                    self._put(path, path.read_bytes())
-                    self._sent[path.name] = state
+                data = path.read_bytes() if self._sent.get(path.name) != state else None
             except FileNotFoundError:
                 changing = True  # the keeper has just put it into a snapshot
                 continue
+            if data is not None:
+                self._put(path, data)
+                self._sent[path.name] = state
             present.add(path.name)
         read = current.read  # moves on while this is copied
         if current.path is not None and self._live != (live, read):
-            with current.path.open("rb") as file:  # a segment that is closed has nothing in memory
-                self._put(current.path, file.read(HEADER_SIZE + read * SIZE))
-            self._live = (live, read)
-            self._sent[live] = (0, 0)
-            present.add(live)
+            try:
+                with current.path.open("rb") as file:  # a segment that is closed has nothing in memory
+                    data = file.read(HEADER_SIZE + read * SIZE)
+            except FileNotFoundError:
+                changing = True  # full and sealed while the others were copied
+            else:
+                self._put(current.path, data)
+                self._live = (live, read)
+                self._sent[live] = (0, 0)
+                present.add(live)
         # Nothing may go from the URL before what stands for it is there.
         for gone in () if changing else set(self._sent) - present - {live}:
             self._filesystem.rm_file(f"{self._remote}/journal/{gone}")
