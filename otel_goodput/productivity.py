@@ -73,14 +73,15 @@ class Productivity:
         self._inputs = inputs.over(self._inputs)
 
     def keep(self) -> None:
-        """Write down what is new. Trouble is reported once."""
+        """Write down what is new. Trouble is reported once, and it is tried again the next time."""
         if self._run is None or self._inputs == self._kept:
             return
         try:
-            write_privately(self._run.productivity_path, json.dumps(self._inputs._asdict()).encode())
+            inputs = self._inputs
+            write_privately(self._run.productivity_path, json.dumps(inputs._asdict()).encode())
+            self._kept = inputs
         except OSError as error:
-            report_once("productivity", "the inputs of ML productivity goodput cannot be kept: %s", error)
-        self._kept = self._inputs
+            report_once("productivity", "the inputs of ML productivity goodput cannot be kept yet: %s", error)
 
     def complete(self, totals: Totals) -> Totals:
         """`totals` with what only the configuration and these inputs know."""
