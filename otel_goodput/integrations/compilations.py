@@ -219,8 +219,9 @@ class Compilations:
 
     def _close_since(self, moment: int) -> None:
         for thread, compilation in tuple(self._between.items()):
-            if compilation.end <= moment and self._between.pop(thread, None) is compilation:
-                self._finish(compilation)
+            # The thread may have begun another one meanwhile: that is ours then, and is not to be lost.
+            if compilation.end <= moment and (taken := self._between.pop(thread, None)) is not None:
+                self._finish(taken)
 
     def _span(self, done: Compilation) -> PhaseReadableSpan:
         tracer = self._tracer

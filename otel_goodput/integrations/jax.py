@@ -21,7 +21,7 @@ STAGES: Final = {
 CACHE: Final = {"/jax/compilation_cache/cache_hits": True, "/jax/compilation_cache/cache_misses": False}
 CACHE_RETRIEVAL: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
 
-# (what registers a listener, what takes it back, which listener): the latter is nowhere public before jax 0.5.
+# (what registers a listener, what takes it back, which listener): the latter is nowhere public before jax 0.9.
 _LISTENERS: Final = (
     ("register_scalar_listener", "unregister_scalar_listener", "begin"),
     ("register_event_duration_secs_listener", "unregister_event_duration_listener", "end"),
@@ -49,7 +49,7 @@ class Listener:
         for register, unregister, name in _LISTENERS:
             if not hasattr(monitoring, register):
                 report_once(
-                    "jax monitoring", "this jax tells less of its compilations (no %s); 0.5 tells all", register
+                    "jax monitoring", "this jax tells less of its compilations (no %s); 0.6 tells all", register
                 )
                 continue
             listener = getattr(self, f"_{name}")

@@ -177,6 +177,7 @@ class FastSpan(trace_api.Span):
         if self._status.status_code is StatusCode.ERROR:
             flags |= ERRED
         if self.observation is not None:
+            self.observation.told = True
             flags |= ev.ON_DEVICE
         tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
         token, self._token = self._token, None

@@ -25,7 +25,6 @@ class Observation:
 
     def then(self, export: Callable[[int | None], None]) -> None:
         """Call `export` with the step's ns on the device (None: they stay unknown), now or when they are known."""
-        self.told = True  # by the end of the span
         self._waiting = [export]
         if self._settled:
             self._call()

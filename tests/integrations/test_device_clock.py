@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_goodput import Recorder
+from otel_goodput.integrations import device_clock
 
 jax = pytest.importorskip("jax")
 numpy = pytest.importorskip("numpy")
@@ -137,12 +138,26 @@ def loop(directory: Path, train: Callable[[Any], Any], state: Any) -> tuple[floa
     return on_steps / busy, sum(map(int, durations)) / busy  # type: ignore[arg-type]
 
 
-def executed(directory: Path) -> int:
-    """ns in which XLA's threads executed operations, from what jax's profiler has written there."""
+def planes(directory: Path) -> list[Any]:
+    """What jax's profiler has written there."""
     [found] = directory.rglob("*.xplane.pb")
+    return list(jax.profiler.ProfileData.from_file(str(found)).planes)
+
+
+def annotated(directory: Path) -> set[int]:
+    """The numbers of the steps in a profile."""
+    return {
+        int(number)
+        for plane in planes(directory) for line in plane.lines for event in line.events if event.name == "step"
+        for name, number in event.stats if name == "step_num"
+    }
+
+
+def executed(directory: Path) -> int:
+    """ns in which XLA's threads executed operations."""
     intervals = sorted(
         (event.start_ns, event.start_ns + event.duration_ns)
-        for plane in jax.profiler.ProfileData.from_file(str(found)).planes
+        for plane in planes(directory)
         for line in plane.lines if line.name.startswith("tf_XLA")
         for event in line.events if not event.name.startswith(("Threadpool", "end:"))
     )
@@ -178,6 +193,7 @@ def test_it_agrees_with_the_profiler(tmp_path: Path) -> None:
         recorder.shutdown()
         totals = recorder.totals()
         assert totals.kept == 25
+        assert annotated(profile) == set(range(25)), "the profile shows the same steps"
         on_steps = totals.run.categories["productive"] + totals.run.categories["program_startup"]
         found.append(on_steps / executed(profile))
         if found[-1] == pytest.approx(1.0, abs=0.03):
@@ -238,6 +254,43 @@ def test_steps_of_known_length(tmp_path: Path, lengths: list[int], ahead: int) -
         if found[-1] == pytest.approx(1.0, abs=0.03):
             return
     pytest.fail(f"account over what the device was busy: {found}")
+
+
+NEVER = 10**30
+
+
+def test_what_is_never_ready_counts_by_the_hosts_clock(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_clock, "DEADLINE", 50_000_000)
+    assert recorder.tracer is not None
+    with recorder.job():
+        with recorder.step(0) as step:
+            time.sleep(0.02)
+            step.observe(Known(recorder.tracer.clock, NEVER))
+        until = time.monotonic() + 20
+        while not recorder.totals().kept:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        with recorder.custom("evaluation"):
+            time.sleep(0.02)
+    totals = recorder.totals()
+    assert recorder._observers.lost == 1 and totals.kept == 1 and totals.in_flight_step is None
+    assert totals.run.categories["productive"] >= 20_000_000 and totals.run.custom["evaluation"] >= 20_000_000
+
+
+def test_a_queue_of_steps_in_flight_is_bounded(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_clock, "IN_FLIGHT", 4)
+    assert recorder.tracer is not None
+    with recorder.job():
+        for number in range(10):
+            with recorder.step(number) as step:
+                step.observe(Known(recorder.tracer.clock, NEVER))
+        until = time.monotonic() + 20
+        while recorder._observers.lost < 6:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        assert recorder._observers.lost == 6, "the oldest"
+    recorder.shutdown()
+    assert recorder._observers.lost == 10 and recorder.totals().kept == 10
 
 
 DELETED = """

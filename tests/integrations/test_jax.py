@@ -20,12 +20,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import otel_goodput
 from otel_goodput import Recorder
+from otel_goodput.integrations import compilations
 
 jax = pytest.importorskip("jax")
 pytestmark = pytest.mark.jax
 
 NS = 1e9
-REMOVABLE = hasattr(jax.monitoring, "unregister_event_time_span_listener")  # from jax 0.7 on
+REMOVABLE = hasattr(jax.monitoring, "unregister_event_time_span_listener")  # from jax 0.9 on
 
 
 class Watched:
@@ -172,6 +173,39 @@ def test_what_comes_from_a_cache_leaves_nothing_open(watched: Watched) -> None:
         categories = goodput.totals().run.categories
         assert categories["productive"] >= 50_000_000
         assert goodput.totals().recompilations == 0
+
+
+def test_none_is_lost_between_those_who_close_them(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper and whoever asks close traces that nothing came of, while their threads go on with others."""
+    monkeypatch.setattr(compilations, "AT_ONCE", -(10**12))
+    goodput = watched.recorder
+    begun = threading.Barrier(5)
+    event = "/jax/core/compile/jaxpr_trace_duration"
+
+    def trace(mark: int) -> None:
+        begun.wait(30)
+        for number in range(500):
+            jax.monitoring.record_scalar(event, 0.0, fun_name=f"f{mark}-{number}")
+            jax.monitoring.record_event_duration_secs(event, 0.0, fun_name=f"f{mark}-{number}")
+
+    threads = [threading.Thread(target=trace, args=(mark,)) for mark in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with goodput.job():
+            for thread in threads:
+                thread.start()
+            begun.wait(30)
+            while any(thread.is_alive() for thread in threads):
+                assert goodput.tracer is not None and goodput.tracer.settle is not None
+                goodput.tracer.settle()
+    finally:
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join(30)
+    goodput.shutdown()
+    found = {(span.attributes or {})["goodput.compile.function"] for span in watched.compiles()}
+    assert len(found) == 2000
 
 
 def test_a_compilation_is_seen_while_it_lasts(watched: Watched) -> None:
@@ -370,7 +404,7 @@ OLD = """
 import json, logging, sys
 logging.basicConfig(format="%(message)s", stream=sys.stderr)
 import jax, jax.numpy as jnp
-del jax.monitoring.register_scalar_listener  # not there before jax 0.5
+del jax.monitoring.register_scalar_listener  # not there before jax 0.6
 import otel_goodput as goodput
 goodput.configure("old", directory=sys.argv[1], exporters="none")
 

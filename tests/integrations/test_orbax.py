@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -402,12 +402,14 @@ def test_a_save_that_fails_is_seen_and_its_error_passes(job: Job) -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_within_the_users_own_phase_there_is_no_second_one(job: Job, durable: bool) -> None:
+@pytest.mark.parametrize("between", ["", "serialize"])
+def test_within_the_users_own_phase_there_is_no_second_one(job: Job, durable: bool, between: str) -> None:
     """Whatever the phase was opened with, it is durable when the commit is known: Orbax knows better."""
     manager = job.manager(gated=True)
     with job.recorder.job():
         job.steps(0)
-        with job.recorder.checkpoint_save(0, durable=durable):
+        inner = job.recorder.custom(between) if between else nullcontext()
+        with job.recorder.checkpoint_save(0, durable=durable), inner:
             manager.save(0, args=GatedArgs(STATE))
         assert job.at_risk() > 0
         (outer,) = job.spans(SAVE)
@@ -416,24 +418,9 @@ def test_within_the_users_own_phase_there_is_no_second_one(job: Job, durable: bo
         until(lambda: len(job.spans(SAVE)) == 2)
         assert job.at_risk() == 0
         assert [said(span, "blocking") for span in job.spans(SAVE)] == [None, False]
-        saving = job.recorder.totals().run.categories["checkpoint_save"]
+        run = job.recorder.totals().run
+        saving = run.categories["checkpoint_save"] + run.custom.get(between, 0)
         assert saving == outer.end_time - outer.start_time
-
-
-def test_the_users_phase_is_found_through_what_lies_between(job: Job) -> None:
-    manager = job.manager(gated=True)
-    recorder = job.recorder
-    with recorder.job():
-        job.steps(0)
-        with recorder.checkpoint_save(0), recorder.custom("serialize"):
-            manager.save(0, args=GatedArgs(STATE))
-        assert job.at_risk() > 0
-        (outer,) = job.spans(SAVE)
-        assert said(outer, "checkpoint.durable") is False
-        job.gates_of(manager)[0].open()
-        until(lambda: len(job.spans(SAVE)) == 2)
-        assert job.at_risk() == 0
-        assert [said(span, "blocking") for span in job.spans(SAVE)] == [None, False]
 
 
 def test_the_users_phase_waits_for_all_that_is_saved_in_it(job: Job) -> None:
