@@ -10,6 +10,7 @@ wants to close at exit reserves threads beforehand with :func:`reserve`; they co
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -20,6 +21,35 @@ from otel_goodput.guard import report_once
 
 Closer = Callable[[int], object]
 """Given the milliseconds that remain, closes one thing."""
+
+
+class Ending:
+    """Tells those who try again in the background that the process stops, and how much time they have left then."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Event()
+        self._until = math.inf
+
+    @property
+    def begun(self) -> bool:
+        """Whether the process stops."""
+        return self._begun.is_set()
+
+    def begin(self, seconds: float) -> None:
+        """The process stops in so many seconds."""
+        self._until = time.monotonic() + max(seconds, 0.0)
+        self._begun.set()
+
+    def left(self, seconds: float) -> float:
+        """How many of these seconds there will be."""
+        return min(seconds, self._until - time.monotonic())
+
+    def wait(self, seconds: float) -> None:
+        """Sleep; what lasts longer than the end allows, or is still asleep when it begins, is woken."""
+        if not self.begun:
+            self._begun.wait(seconds)
+        else:
+            time.sleep(max(self.left(seconds), 0.0))
 
 
 class _Pool:

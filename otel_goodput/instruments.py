@@ -125,6 +125,12 @@ def _slices(totals: Totals) -> Rows:
         yield float(share), {semconv.GOODPUT_SLICE_STATE: state}
 
 
+def _window_slices(totals: Totals) -> Rows:
+    for span, partition in totals.rolling:
+        for state, share in partition.slice_efficiency.items():
+            yield float(share), {semconv.GOODPUT_WINDOW: window_name(span), semconv.GOODPUT_SLICE_STATE: state}
+
+
 def _scheduling(totals: Totals) -> Rows:
     if totals.scheduling is not None:
         yield float(totals.scheduling), {}
@@ -161,6 +167,7 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.PROGRAM_RATIO, _program),
     (semconv.PRODUCTIVITY, _productivity),
     (semconv.SLICE_EFFICIENCY, _slices),
+    (semconv.SLICE_WINDOW_EFFICIENCY, _window_slices),
     (semconv.STRAGGLER, _straggler),
 )
 

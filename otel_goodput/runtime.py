@@ -156,13 +156,16 @@ class Recorder(Phases[Any]):
         if opened.run is not None and config.process_count > 1:
             count, leads = config.process_count, config.leads
             self._paces = Paces(opened.run, self.attempt, config.process_index, count, leads)
+        self._ending = deadline.Ending()
         surroundings = Surroundings(
             job_name=config.job_name,
             run_id=self.run_id,
             attempt=self.attempt,
+            run_started=opened.run.created_at() if opened.run is not None else None,
             process_index=config.process_index,
             directory=opened.run.path if opened.run is not None else None,
             grace_period_s=config.grace_period_s,
+            ending=self._ending,
         )
         outlets = open_outlets(names, config, surroundings)
         self._pipelines = pipelines = Pipelines(outlets, account, span_processors, metric_readers)
@@ -321,6 +324,8 @@ class Recorder(Phases[Any]):
         atexit.unregister(self.shutdown)
         seconds = self.config.grace_period_s if timeout is None else timeout
         until = time.monotonic() + seconds
+        for_journal = min(JOURNAL_S, seconds / 5)
+        self._ending.begin(seconds - for_journal)
         tracer, self._tracer = self._tracer, None
         try:
             self._observers.close(seconds / 2)
@@ -336,7 +341,7 @@ class Recorder(Phases[Any]):
             contain("shutdown", error)
         # The journal last: what has left is noted there, and what has not the next attempt exports. It is never long.
         left = until - time.monotonic()
-        unfinished = deadline.close_all(self._pipelines.closers(), left - min(JOURNAL_S, seconds / 5))
+        unfinished = deadline.close_all(self._pipelines.closers(), left - for_journal)
         unfinished += deadline.close_all([("journal", lambda _: self._keeper.stop())], until - time.monotonic())
         if unfinished:
             logger.warning(

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
+from otel_goodput.deadline import Ending
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import ConfigurationError, GoodputError
 
@@ -24,14 +25,17 @@ __all__ = ["OUTLETS", "Outlet", "OutletUnavailable", "Surroundings", "dropped_it
 OUTLETS: Final[dict[str, str]] = {
     "console": "otel_goodput.exporters.console:open_console",
     "file": "otel_goodput.exporters.file:open_file",
+    "gcp": "otel_goodput.exporters.gcp:open_gcp",
+    "gcp-otlp": "otel_goodput.exporters.gcp:open_gcp_otlp",
     "otlp": "otel_goodput.exporters.otlp:open_otlp",
+    "workload": "otel_goodput.exporters.gcp:open_workload",
 }
 
 # The extra of this distribution that an outlet needs; the others need none.
-EXTRAS: Final[dict[str, str]] = {"otlp": "otlp"}
+EXTRAS: Final[dict[str, str]] = {"gcp": "gcp", "gcp-otlp": "gcp-otlp", "otlp": "otlp", "workload": "gcp"}
 
 # Names that OTEL_GOODPUT_EXPORTERS knows and this version cannot open yet.
-ANNOUNCED: Final[tuple[str, ...]] = ("gcp", "gcp-otlp", "workload", "tensorboard")
+ANNOUNCED: Final[tuple[str, ...]] = ("tensorboard",)
 
 AUTO: Final = "auto"
 NONE: Final = "none"
@@ -53,7 +57,8 @@ class Outlet(NamedTuple):
 class Surroundings:
     """What an outlet may know about the process it exports for.
 
-    `attempt` counts from 0; `directory` is where files may be written (None: nowhere); `stream` is where lines for
+    `attempt` counts from 0; `run_started` is when the first one began (unix ns, None: not known); `ending` tells when
+    the process stops; `directory` is where files may be written (None: nowhere); `stream` is where lines for
     people go (None: stderr at the time). `environ` chooses OTLP's protocol and timeout; the rest of its variables
     OpenTelemetry's exporters read from the process's own environment.
     """
@@ -61,9 +66,11 @@ class Surroundings:
     job_name: str
     run_id: str
     attempt: int = 0
+    run_started: int | None = None
     process_index: int = 0
     directory: Path | None = None
     grace_period_s: float = 10.0
+    ending: Ending = field(default_factory=Ending, repr=False)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     stream: TextIO | None = None
 

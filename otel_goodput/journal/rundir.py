@@ -95,6 +95,11 @@ class RunDirectory:
             return {}
         return found if isinstance(found, dict) else {}
 
+    def created_at(self) -> int | None:
+        """When the run's first attempt began, unix ns; None where that is not written down."""
+        found = self.identity().get("created_at")
+        return int(found * 1e9) if isinstance(found, (int, float)) and found > 0 else None
+
     def segment_path(self, attempt: int, process: int, serial: int) -> Path:
         return self.journal / f"a{attempt:04d}-p{process:04d}-{serial:06d}.segment"
 

@@ -1,0 +1,58 @@
+"""Items that go in one request, of which a bad one must not take the others along."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send, short
+from otel_goodput.guard import report_once
+
+HOPELESS: Final = 16  # so many of a batch refused one by one, and not one taken: the rest is not looked at
+
+
+class Batches:
+    """Sends items; a batch that is refused is halved until what is bad is alone.
+
+    Args:
+        delivery: brings requests to the service.
+        request: makes of some items what sends them in one request.
+        name: of an item, for people.
+
+    Attributes:
+        refused: how many items the service did not want.
+    """
+
+    def __init__(
+        self, delivery: Delivery, request: Callable[[Sequence[Any]], Send], name: Callable[[Any], str]
+    ) -> None:
+        self._delivery = delivery
+        self._request = request
+        self._name = name
+        self.refused = 0
+
+    def send(self, items: Sequence[Any], budget_s: float) -> bool:
+        """False where the service could not be reached in time, or lets nothing through."""
+        until = time.monotonic() + budget_s
+        waiting = [items] if items else []
+        taken, before = False, self.refused
+        while waiting:
+            batch = waiting.pop()
+            answer = self._delivery(self._request(batch), until - time.monotonic())
+            if answer.outcome is Outcome.DELIVERED:
+                taken = True
+            elif answer.outcome is not Outcome.REFUSED:
+                return False
+            elif len(batch) == 1 or (not taken and self.refused - before >= HOPELESS):
+                self._refuse(batch, answer.text)
+            else:
+                middle = len(batch) // 2
+                waiting += [batch[middle:], batch[:middle]]
+        return True
+
+    def _refuse(self, batch: Sequence[Any], text: str) -> None:
+        self.refused += len(batch)
+        name = self._name(batch[0])
+        more = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
+        report_once(f"refused {short(text)[:80]}", "span %r%s is not accepted, and lost: %s", name, more, short(text))

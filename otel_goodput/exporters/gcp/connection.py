@@ -1,0 +1,141 @@
+"""Who we are and where Google's services are: project, credentials, channels.
+
+Found out on the first use, in an export thread: looking for credentials may take seconds, and so does importing
+Google's libraries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput.errors import GoodputError
+from otel_goodput.version import __version__
+
+SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
+PLAINTEXT: Final = "http://"
+
+# Where a project is named: ours, then the variables that Google's own libraries read.
+PROJECT_SOURCES: Final = (OTEL_GOODPUT_GCP_PROJECT.name, "GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "GCP_PROJECT")
+
+# gRPC waits up to two minutes before it tries a lost connection again; an outage shorter than that would cost data.
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.primary_user_agent", f"otel-goodput/{__version__}"),
+)
+
+
+class Service(NamedTuple):
+    """One of Google's services: its name for people, address, API, and the role that may write to it."""
+
+    name: str
+    host: str
+    role: str
+
+    @property
+    def api(self) -> str:
+        """The API's name as ``gcloud services enable`` takes it."""
+        return self.host.partition(":")[0]
+
+
+TRACE: Final = Service("Cloud Trace", "cloudtrace.googleapis.com:443", "roles/cloudtrace.agent")
+MONITORING: Final = Service("Cloud Monitoring", "monitoring.googleapis.com:443", "roles/monitoring.metricWriter")
+TELEMETRY: Final = Service("Telemetry API", "telemetry.googleapis.com:443", "roles/telemetry.writer")
+
+
+class NoProject(GoodputError):
+    """Nobody says which project to write to."""
+
+    def __init__(self) -> None:
+        super().__init__(f"no Google Cloud project is known; set {OTEL_GOODPUT_GCP_PROJECT.name}")
+
+
+class Connection:
+    """Credentials, project and channels for Google's services.
+
+    Args:
+        environ: says the project and another address than Google's.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._given = next((text for name in PROJECT_SOURCES if (text := environ.get(name, "").strip())), "")
+        self._endpoint = environ.get(OTEL_GOODPUT_GCP_ENDPOINT.name, "").strip().rstrip("/")
+        self._lock = threading.Lock()
+        self._found: tuple[Any, str] | None = None
+        self._channels: dict[str, Any] = {}
+
+    @property
+    def plaintext(self) -> bool:
+        """Whether an emulator is spoken to: neither encryption nor credentials."""
+        return self._endpoint.startswith(PLAINTEXT)
+
+    def target(self, service: Service) -> str:
+        """``host:port`` of a service."""
+        return self._endpoint.partition("://")[2] or self._endpoint or service.host
+
+    def credentials(self) -> Any:
+        """Application Default Credentials; None for an emulator.
+
+        Raises:
+            google.auth.exceptions.GoogleAuthError: there are none.
+        """
+        return None if self.plaintext else self._find()[0]
+
+    @property
+    def project(self) -> str:
+        """The project to write to.
+
+        Raises:
+            NoProject: nobody names one.
+            google.auth.exceptions.GoogleAuthError: there are no credentials that could.
+        """
+        found = self._given or ("" if self.plaintext else self._find()[1])
+        if not found:
+            raise NoProject
+        return found
+
+    def _find(self) -> tuple[Any, str]:
+        with self._lock:
+            if self._found is None:
+                auth = importlib.import_module("google.auth")
+                credentials, project = auth.default(scopes=[SCOPE])
+                self._found = credentials, project or ""
+            return self._found
+
+    def channel(self, service: Service) -> Any:
+        """A ``grpc.Channel`` to a service, the same one every time.
+
+        Raises:
+            google.auth.exceptions.GoogleAuthError: there are no credentials.
+        """
+        credentials = self.credentials()
+        with self._lock:
+            target = self.target(service)
+            if target not in self._channels:
+                self._channels[target] = self._open(target, credentials)
+            return self._channels[target]
+
+    def _open(self, target: str, credentials: Any) -> Any:
+        grpc = importlib.import_module("grpc")
+        if credentials is None:
+            return grpc.insecure_channel(target, _OPTIONS)
+        transport = importlib.import_module("google.auth.transport.grpc")
+        request = importlib.import_module("google.auth.transport.requests").Request()
+        plugin = transport.AuthMetadataPlugin(credentials, request)
+        secured = grpc.composite_channel_credentials(
+            grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
+        )
+        return grpc.secure_channel(target, secured, _OPTIONS)
+
+    def renew(self) -> None:
+        """A token was not accepted: get another one for the next request."""
+        if self._found is not None:
+            self._found[0].token = None

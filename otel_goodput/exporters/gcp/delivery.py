@@ -1,0 +1,244 @@
+"""One request brought to an end: tried again as long as that may help, then reported once, with what would help."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from otel_goodput.deadline import Ending
+from otel_goodput.exporters.gcp.connection import Connection, NoProject, Service
+from otel_goodput.guard import logger, report_once
+from otel_goodput.printable import printable
+
+Send = Callable[[float], object]
+"""Sends the request, given the seconds that the answer may take."""
+
+
+class Outcome(Enum):
+    """What became of a request."""
+
+    DELIVERED = "delivered"
+    REFUSED = "refused"  # it is the request's fault
+    LATE = "late"  # not in time; it may help to send it again later
+    BARRED = "barred"  # nothing is let through at present
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a request, in the server's words.
+
+    `repeated`: an earlier try of it got no answer and may have been taken. `written`: of a refused request, how many
+    of its items were taken all the same; None where the server does not say.
+    """
+
+    outcome: Outcome
+    text: str = ""
+    repeated: bool = False
+    written: int | None = None
+
+
+# gRPC status codes: https://grpc.io/docs/guides/status-codes/
+TRANSIENT: Final = frozenset(
+    {"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN"}
+)
+PERMANENT: Final = frozenset(
+    {"PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED"}
+)
+# After one of these the server cannot have taken anything.
+UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
+
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 16.0
+FIRST_BAR_S: Final = 30.0
+LONGEST_BAR_S: Final = 600.0
+
+# What the words of an error tell of its cause, over and above its code. The first that matches counts.
+_CAUSES: Final = (
+    (
+        r"metadata from plugin failed|determine credentials|credentials were not found|invalid_grant|reauth",
+        "credentials",
+    ),
+    (r"SERVICE_DISABLED|has not been used in project|it is disabled|is not enabled", "api"),
+    (r"http1\.x|http2 header with status|content-type|<html|Stream removed", "proxy"),
+)
+_CURES: Final = {
+    "credentials": "on Google Cloud attach a service account to the machine or pod; elsewhere run `gcloud auth "
+    "application-default login` or point GOOGLE_APPLICATION_CREDENTIALS to a key",
+    "project": "set OTEL_GOODPUT_GCP_PROJECT",
+    "api": "enable it: `gcloud services enable {api} --project {project}`",
+    "proxy": "something between here and {target} answers in its place, such as a proxy: see https_proxy and no_proxy",
+    "PERMISSION_DENIED": "grant the job's service account {role} in project {project}",
+    "UNAUTHENTICATED": "the credentials are expired or of another service; renew them (`gcloud auth "
+    "application-default login`, or the service account's key)",
+    "NOT_FOUND": "is {project!r} the right project? It is chosen by OTEL_GOODPUT_GCP_PROJECT",
+    "UNIMPLEMENTED": "is {target} the right address? It is chosen by OTEL_GOODPUT_GCP_ENDPOINT",
+    "RESOURCE_EXHAUSTED": "ask for more quota of {api} in project {project}, or export less often "
+    "(OTEL_METRIC_EXPORT_INTERVAL, OTEL_GOODPUT_STEP_SAMPLING)",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of a call: gRPC's status code, the server's words, what it suggests to wait (s), items taken anyway."""
+
+    code: str
+    text: str
+    wait_s: float | None = None
+    written: int | None = None
+
+    @property
+    def cause(self) -> str:
+        """A key of the table of cures: the cause that the words tell of, else the code."""
+        return next((cause for words, cause in _CAUSES if re.search(words, self.text, re.IGNORECASE)), self.code)
+
+
+class Delivery:
+    """Requests to one service.
+
+    Args:
+        service: which.
+        connection: to it.
+        ending: tells when the process stops and until when it waits.
+        rpc_s: seconds that one answer may take.
+    """
+
+    def __init__(self, service: Service, connection: Connection, ending: Ending, rpc_s: float) -> None:
+        self._service = service
+        self._connection = connection
+        self._ending = ending
+        self._rpc_s = rpc_s
+        self._barred_until = 0.0
+        self._bars = 0
+        self._silent_since: float | None = None  # nothing has been delivered
+
+    def __call__(self, send: Send, budget_s: float) -> Answer:
+        """Send a request, again and again until an answer settles it.
+
+        Args:
+            send: raises what gRPC or Google's client raises.
+            budget_s: seconds for all tries together; fewer where the process stops meanwhile.
+        """
+        begun = time.monotonic()
+        if begun < self._barred_until and not self._ending.begun:
+            return Answer(Outcome.BARRED)
+        wait, repeated, renewed, failure = FIRST_WAIT_S, False, False, Failure("DEADLINE_EXCEEDED", "no time was left")
+        while (left := self._ending.left(begun + budget_s - time.monotonic())) > 0:
+            try:
+                send(min(left, self._rpc_s))
+            except Exception as error:
+                failure = _failure(error)
+            else:
+                self._arrived()
+                return Answer(Outcome.DELIVERED, repeated=repeated)
+            if failure.code == "UNAUTHENTICATED" and not renewed:
+                renewed = True
+                self._connection.renew()
+                continue
+            if failure.code in PERMANENT or failure.cause in ("credentials", "project"):
+                self._bar(failure)
+                return Answer(Outcome.BARRED, failure.text, repeated)
+            if failure.code not in TRANSIENT:
+                return Answer(Outcome.REFUSED, failure.text, repeated, failure.written)
+            repeated = repeated or failure.code not in UNTOUCHED
+            pause = failure.wait_s if failure.wait_s is not None else wait * random.uniform(0.7, 1.3)
+            if pause >= self._ending.left(begun + budget_s - time.monotonic()):
+                break
+            self._ending.wait(pause)
+            wait = min(2 * wait, LONGEST_WAIT_S)
+        self._late(failure)
+        return Answer(Outcome.LATE, failure.text, repeated)
+
+    # --- what people are told -----------------------------------------------------------------------------------------
+
+    def _arrived(self) -> None:
+        self._bars, self._barred_until = 0, 0.0
+        if self._silent_since is not None:
+            lasted, self._silent_since = time.monotonic() - self._silent_since, None
+            logger.info("%s takes what it is sent again, after %.0f s", self._service.name, lasted)
+
+    def _bar(self, failure: Failure) -> None:
+        self._silence()
+        pause = min(FIRST_BAR_S * 2**self._bars, LONGEST_BAR_S)
+        self._bars += 1
+        self._barred_until = time.monotonic() + pause
+        self._report(failure, "refuses everything", f"it is tried again every {LONGEST_BAR_S / 60:.0f} min at most")
+
+    def _late(self, failure: Failure) -> None:
+        self._silence()
+        self._report(failure, "cannot be reached", "it is tried again")
+
+    def _silence(self) -> None:
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+
+    def _report(self, failure: Failure, what: str, then: str) -> None:
+        service, cause = self._service, failure.cause
+        cure = _CURES.get(cause, "")
+        if cure:
+            cure = "; " + cure.format(
+                api=service.api, role=service.role, project=self._project(), target=self._connection.target(service)
+            )
+        report_once(
+            f"{service.name} {cause}",
+            "%s %s: %s: %s%s. Training goes on, %s",
+            service.name, what, failure.code, short(failure.text), cure, then,
+        )  # fmt: skip
+
+    def _project(self) -> str:
+        try:
+            return self._connection.project
+        except Exception:  # that there is none is what is being reported
+            return "?"
+
+
+def short(text: str) -> str:
+    """The server's words, fit for one line of a log."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= 300 else line[:299] + "…"
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, NoProject):
+        return Failure("project", str(error))
+    auth = importlib.import_module("google.auth.exceptions")
+    if isinstance(error, auth.GoogleAuthError):
+        return Failure("credentials", str(error))
+    # Google's clients wrap gRPC's error, which knows most.
+    wrapped = next((one for one in getattr(error, "errors", ()) if hasattr(one, "code")), error)
+    code: Any = getattr(wrapped, "code", None)
+    if not callable(code):
+        raise error  # no answer of a server: an error of ours
+    status = code()
+    name = getattr(status, "name", str(status))
+    text = str(wrapped.details() or name) if hasattr(wrapped, "details") else str(error)
+    return Failure(name, text, *_details(wrapped))
+
+
+def _details(error: Any) -> tuple[float | None, int | None]:
+    """What the status's details say: seconds to wait, items written."""
+    try:
+        rpc_status = importlib.import_module("grpc_status.rpc_status")
+    except ImportError:  # only google-cloud's packages bring it
+        return None, None
+    try:
+        status = rpc_status.from_call(error)
+    except (ValueError, AttributeError):
+        return None, None
+    wait, written = None, None
+    for detail in () if status is None else status.details:
+        if detail.type_url.endswith("google.rpc.RetryInfo"):
+            info = importlib.import_module("google.rpc.error_details_pb2").RetryInfo()
+            if detail.Unpack(info):
+                wait = info.retry_delay.ToTimedelta().total_seconds()
+        elif detail.type_url.endswith("CreateTimeSeriesSummary"):
+            types = importlib.import_module("google.cloud.monitoring_v3.types")
+            summary = types.CreateTimeSeriesSummary.pb(types.CreateTimeSeriesSummary())
+            if detail.Unpack(summary):
+                written = summary.success_point_count
+    return wait, written

@@ -1,0 +1,157 @@
+"""The metrics of the `gcp` outlet: Google's exporter translates them, and what it would send is delivered by us."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, ResourceMetrics
+from opentelemetry.sdk.resources import Resource
+
+from otel_goodput import semconv
+from otel_goodput.exporters.gcp.connection import Connection
+from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send, short
+from otel_goodput.exporters.gcp.fitting import Labels, fitting_metric
+from otel_goodput.exporters.gcp.location import location
+from otel_goodput.exporters.gcp.series import Series, SeriesWriter
+from otel_goodput.exporters.gcp.translation import MetricTranslation
+from otel_goodput.guard import report_once
+
+# Metrics that count over the whole run: a restart goes on with them, so they count from the run's beginning.
+OF_THE_RUN: Final = frozenset({semconv.DISRUPTIONS.name})
+
+_CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
+
+SHARE_OF_TIMEOUT: Final = 0.9  # of what the reader gives for an export
+
+
+class TimeSeriesRequests:
+    """Makes of series whose data is a ``TimeSeries`` what writes them."""
+
+    def __init__(self, connection: Connection, client: Callable[[], Any]) -> None:
+        self._connection = connection
+        self._client = client
+
+    def __call__(self, series: Sequence[Series]) -> Send:
+        def send(seconds: float) -> None:
+            types = importlib.import_module("google.cloud.monitoring_v3.types")
+            request = types.CreateTimeSeriesRequest(name=f"projects/{self._connection.project}")
+            message = types.CreateTimeSeriesRequest.pb(request)
+            for one in series:
+                interval = one.data.points[0].interval
+                interval.end_time.FromNanoseconds(one.end)
+                if one.start is not None:
+                    interval.start_time.FromNanoseconds(one.start)
+                message.time_series.append(one.data)
+            self._client().create_time_series(request=request, timeout=seconds, retry=None)
+
+        return send
+
+
+class CloudMonitoringExporter(MetricExporter):
+    """Metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
+
+    Args:
+        connection: to Google.
+        delivery: of requests to Cloud Monitoring.
+        client: gives the client for it.
+        run_id, process_index: identify the series of this process over the attempts of the run.
+        started: when the run began, unix ns.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        delivery: Delivery,
+        client: Callable[[], Any],
+        run_id: str,
+        process_index: int,
+        started: int | None,
+    ) -> None:
+        super().__init__()
+        self._connection = connection
+        self._delivery = delivery
+        self._client = client
+        self._identity = {semconv.SERVICE_NAMESPACE: run_id, semconv.SERVICE_INSTANCE_ID: str(process_index)}
+        self._started = started
+        self._lock = threading.Lock()
+        self._labels = Labels()
+        self._translation: MetricTranslation | None = None
+        self._undescribed: dict[str, Any] = {}
+        self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
+
+    @property
+    def refused(self) -> int:
+        """Points that Cloud Monitoring did not want."""
+        return self._writer.refused
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        budget = timeout_millis / 1000 * SHARE_OF_TIMEOUT
+        with self._lock:
+            fitted = self._fitted(metrics_data)
+            if self._translation is None:
+                # Which project and whether there are credentials is found out here: failing is a failed delivery.
+                found = self._delivery(lambda _: self._connection.project, budget)
+                if found.outcome is not Outcome.DELIVERED:
+                    return MetricExportResult.FAILURE
+                self._translation = MetricTranslation(self._connection.project)
+            descriptors, series = self._translation(fitted)
+            self._undescribed |= {one.metric_descriptor.type: one for one in descriptors}
+            self._describe(budget)
+        well = self._writer.write(map(_series, series), budget)
+        return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
+
+    def _fitted(self, data: MetricsData) -> MetricsData:
+        return MetricsData([self._fitted_resource(each) for each in data.resource_metrics])
+
+    def _fitted_resource(self, metrics: ResourceMetrics) -> ResourceMetrics:
+        scopes = []
+        for scope in metrics.scope_metrics:
+            found = (
+                fitting_metric(metric, self._labels, self._started if metric.name in OF_THE_RUN else None)
+                for metric in scope.metrics
+            )
+            scopes.append(replace(scope, metrics=[metric for metric in found if metric is not None]))
+        return replace(metrics, resource=self._task(metrics.resource), scope_metrics=scopes)
+
+    def _task(self, resource: Resource) -> Resource:
+        """A resource that becomes a ``generic_task``: one for each process of a run, the same in all its attempts.
+
+        A ``gce_instance`` would be shared by all processes on a machine, and a pod's name changes with each restart.
+        """
+        where = location(resource)
+        attributes = {semconv.SERVICE_NAME: resource.attributes.get(semconv.SERVICE_NAME, ""), **self._identity}
+        return Resource({**attributes, semconv.CLOUD_REGION: where})
+
+    def _describe(self, budget_s: float) -> None:
+        """Create the descriptors that are not there yet: without one a metric lacks unit and description, no more."""
+        for name, request in list(self._undescribed.items()):
+            answer = self._delivery(partial(self._create, request), budget_s)
+            if answer.outcome in (Outcome.LATE, Outcome.BARRED):
+                return
+            if answer.outcome is Outcome.REFUSED:
+                report_once(f"descriptor {name}", "the description of %s is not accepted: %s", name, short(answer.text))
+            del self._undescribed[name]
+
+    def _create(self, request: Any, seconds: float) -> None:
+        self._client().create_metric_descriptor(request=request, timeout=seconds, retry=None)
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        self._writer.finish(timeout_millis / 1000)
+
+
+def _series(data: Any) -> Series:
+    """One of Google's ``TimeSeries``, a message of protobuf."""
+    interval = data.points[0].interval
+    labels = sorted(data.metric.labels.items())
+    start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
+    where = tuple(sorted(data.resource.labels.items()))
+    name = data.metric.type + "".join(f" {key}={value}" for key, value in labels if value)
+    return Series((data.metric.type, tuple(labels), where), name, start, interval.end_time.ToNanoseconds(), data)

@@ -1,0 +1,193 @@
+"""Points on their way to Cloud Monitoring: no series more often than it may be written, and its last value always.
+
+The rules are those of https://cloud.google.com/monitoring/quotas and of ``TimeInterval`` in the Monitoring API: at most
+200 series a request, one point of a series in five seconds and in their order, and nothing refused for another's fault.
+A point that comes too early is held; the next one of its series takes its place, and at the end it is written with the
+earliest time that is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.accounting.totals import NS
+from otel_goodput.exporters.gcp.delivery import Answer, Delivery, Outcome, short
+from otel_goodput.guard import report_once
+
+SPACING: Final = 5 * NS
+MOST_SERIES: Final = 200  # in one request
+HOPELESS: Final = 16  # so many of a batch refused one by one, and not one taken: the rest is not looked at
+AVOIDED_S: Final = 600.0  # how long a series that was refused is left out
+LAST_TRIES: Final = 3  # at the end, each with a later time
+
+# "Points must be written in order", "written more frequently than the maximum sampling period", "Duplicate TimeSeries".
+_EARLY: Final = re.compile(
+    r"in order|more frequently|sampling period|older than|must be more recent|duplicate timeseries", re.I
+)
+_NAMED: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]", re.I)
+
+
+class Series(NamedTuple):
+    """The newest point of a series. `start` and `end` are unix ns; a gauge has no `start`."""
+
+    key: Hashable
+    name: str
+    start: int | None
+    end: int
+    data: Any
+
+
+class SeriesWriter:
+    """Writes points of series, each in its time.
+
+    Args:
+        delivery: brings requests to the service.
+        request: makes of some series what sends them in one request, with the `start` and `end` that they bear.
+
+    Attributes:
+        refused: how many points the service did not want.
+    """
+
+    def __init__(self, delivery: Delivery, request: Callable[[Sequence[Series]], Callable[[float], object]]) -> None:
+        self._delivery = delivery
+        self._request = request
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, Series] = {}
+        self._written: dict[Hashable, int] = {}  # when the newest point ends that the service has, unix ns
+        self._ours: set[Hashable] = set()  # this process has written to it
+        self._starts: dict[Hashable, int] = {}  # where a cumulative series had to begin anew, unix ns
+        self._avoided: dict[Hashable, float] = {}
+        self._taken, self._bad = False, 0  # of the batch under way
+        self.refused = 0
+
+    def write(self, series: Iterable[Series], budget_s: float) -> bool:
+        """Write what may be written now, hold the rest. False where the service took less than it should have."""
+        with self._lock:
+            now = time.monotonic()
+            for one in series:
+                if self._avoided.get(one.key, now) <= now:
+                    self._held[one.key] = one
+            return self._send(self._due(), now + budget_s)
+
+    def finish(self, budget_s: float) -> bool:
+        """Write all that is held, each point as soon after the one before as it may be; False where some is left."""
+        with self._lock:
+            until = time.monotonic() + budget_s
+            for _ in range(LAST_TRIES):
+                if not self._held:
+                    break
+                if not self._send(self._shifted(), until):
+                    return False
+            return not self._held
+
+    def _due(self) -> list[Series]:
+        written = self._written
+        return [one for key, one in self._held.items() if key not in written or one.end >= written[key] + SPACING]
+
+    def _shifted(self) -> list[Series]:
+        """All that is held, at the earliest time: at most five minutes ahead are allowed, this is some seconds."""
+        written = self._written
+        return [
+            one._replace(end=max(one.end, written[key] + SPACING)) if key in written else one
+            for key, one in self._held.items()
+        ]
+
+    def _send(self, series: Sequence[Series], until: float) -> bool:
+        well = True
+        for at in range(0, len(series), MOST_SERIES):
+            self._taken, self._bad = False, 0
+            well = self._deliver([self._begun(one) for one in series[at : at + MOST_SERIES]], until) and well
+        return well
+
+    def _begun(self, one: Series) -> Series:
+        start = self._starts.get(one.key)
+        return one if start is None or one.start is None else one._replace(start=max(start, one.start))
+
+    def _deliver(self, batch: Sequence[Series], until: float, *, tried: bool = False) -> bool:
+        """`tried`: an earlier request held these too, and may have written them."""
+        answer = self._delivery(self._request(batch), until - time.monotonic())
+        if answer.outcome is Outcome.DELIVERED:
+            self._accept(batch)
+            return True
+        if answer.outcome is not Outcome.REFUSED:
+            return False
+        early, tried = _EARLY.search(answer.text) is not None, tried or answer.repeated
+        bad, good = _parted(batch, answer)
+        if answer.written == len(good) or (early and tried):
+            self._accept(good)
+            good = []
+        if early:
+            for one in bad:
+                self._judge(one, answer.text, tried)
+            bad = []
+        elif len(batch) == 1 or (not self._taken and self._bad >= HOPELESS):
+            for one in bad:
+                self._refuse(one, answer.text)
+            bad = []
+        well = True
+        for part in (good, bad) if len(bad) < len(batch) else _halves(batch):
+            if part:
+                well = self._deliver(part, until, tried=tried or answer.written is None) and well
+        return well
+
+    def _accept(self, batch: Iterable[Series]) -> None:
+        for one in batch:
+            self._taken = True
+            self._written[one.key] = max(one.end, self._written.get(one.key, 0))
+            self._ours.add(one.key)
+            self._held.pop(one.key, None)
+
+    def _judge(self, one: Series, text: str, tried: bool) -> None:
+        """It came too early: what may have been written before has been, else somebody else writes this series."""
+        if tried:
+            self._accept([one])
+            return
+        if one.key in self._ours:  # else an attempt before ended a moment ago
+            report_once(
+                f"series {one.name}",
+                "%s is written by somebody else too (%s). Are there two leaders, or two jobs of this name? Give each "
+                "process its index (JAX_PROCESS_ID, process_index=) and each job its own name",
+                one.name,
+                short(text),
+            )
+        self._written[one.key] = one.end
+        self._starts[one.key] = one.end
+
+    def _refuse(self, one: Series, text: str) -> None:
+        self._held.pop(one.key, None)
+        self._avoided[one.key] = time.monotonic() + AVOIDED_S
+        self.refused += 1
+        self._bad += 1
+        report_once(
+            f"series {one.name}",
+            "%s is not accepted and is left out for %.0f min: %s",
+            one.name,
+            AVOIDED_S / 60,
+            short(text),
+        )
+
+
+def _parted(batch: Sequence[Series], answer: Answer) -> tuple[list[Series], list[Series]]:
+    """Those that an answer names, and the others; where it names none, all are as if named."""
+    named = set(_numbers(answer.text)) & set(range(len(batch)))
+    if not named:
+        return list(batch), []
+    return [batch[at] for at in sorted(named)], [one for at, one in enumerate(batch) if at not in named]
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """``timeSeries[0,3-5]`` in Google's words: 0, 3, 4, 5."""
+    for group in _NAMED.findall(text):
+        for part in filter(None, map(str.strip, group.split(","))):
+            first, _, last = part.partition("-")
+            if first.isdigit() and (not last or last.isdigit()):
+                yield from range(int(first), min(int(last or first), int(first) + MOST_SERIES) + 1)
+
+
+def _halves(batch: Sequence[Series]) -> tuple[Sequence[Series], Sequence[Series]]:
+    middle = len(batch) // 2
+    return batch[:middle], batch[middle:]

@@ -1,0 +1,70 @@
+"""The spans of the `gcp` outlet: Google's exporter translates them, and what it would send is delivered by us."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput.exporters.gcp.batches import Batches
+from otel_goodput.exporters.gcp.connection import Connection
+from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send
+from otel_goodput.exporters.gcp.fitting import fitting
+from otel_goodput.exporters.gcp.translation import SpanTranslation
+
+# As long as Google's own client tries. Meanwhile further spans wait in the processor's queue.
+PATIENCE_S: Final = 120.0
+
+
+class CloudTraceExporter(SpanExporter):
+    """Spans to Cloud Trace.
+
+    Args:
+        connection: to Google.
+        delivery: of requests to Cloud Trace.
+        client: gives the client for it.
+        resource: which resource attributes go with every span, a regular expression.
+    """
+
+    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], resource: str) -> None:
+        self._connection = connection
+        self._delivery = delivery
+        self._client = client
+        self._resource = resource
+        self._translation: SpanTranslation | None = None
+        self._batches = Batches(delivery, self._request, lambda span: str(span.display_name.value))
+
+    @property
+    def refused(self) -> int:
+        """Spans that Cloud Trace did not want."""
+        return self._batches.refused
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self._translation is None:
+            # Which project and whether there are credentials is found out here: failing is a failed delivery.
+            found = self._delivery(lambda _: self._connection.project, PATIENCE_S)
+            if found.outcome is not Outcome.DELIVERED:
+                return SpanExportResult.FAILURE
+            self._translation = SpanTranslation(self._connection.project, self._resource)
+        translated = self._translation([fitting(span, floats=False) for span in spans])
+        if translated is None or not self._batches.send(translated, PATIENCE_S):
+            return SpanExportResult.FAILURE
+        return SpanExportResult.SUCCESS
+
+    def _request(self, spans: Sequence[Any]) -> Send:
+        def send(seconds: float) -> None:
+            types = importlib.import_module("google.cloud.trace_v2.types")
+            request = types.BatchWriteSpansRequest(name=f"projects/{self._connection.project}")
+            types.BatchWriteSpansRequest.pb(request).spans.extend(spans)
+            self._client().batch_write_spans(request=request, timeout=seconds, retry=None)
+
+        return send
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+    def shutdown(self) -> None:
+        """Nothing is held here."""

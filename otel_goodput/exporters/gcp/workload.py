@@ -1,0 +1,223 @@
+"""The `workload` outlet: Google's own goodput series, which the ML Goodput dashboards of Google Cloud show.
+
+They are what ml-goodput-measurement writes (names, labels and units in ``semconv.WORKLOAD_SERIES``), made from the same
+metrics that every other outlet gets.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, NumberDataPoint
+from opentelemetry.sdk.resources import Resource
+
+from otel_goodput import semconv
+from otel_goodput.accounting.totals import NS
+from otel_goodput.config import duration
+from otel_goodput.exporters.gcp.connection import Connection
+from otel_goodput.exporters.gcp.delivery import Delivery
+from otel_goodput.exporters.gcp.fitting import VALUE_LENGTH
+from otel_goodput.exporters.gcp.location import location
+from otel_goodput.exporters.gcp.metrics import SHARE_OF_TIMEOUT, TimeSeriesRequests
+from otel_goodput.exporters.gcp.series import Series, SeriesWriter
+from otel_goodput.semconv import Category
+
+PERCENT: Final = 100.0
+WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run
+FIRST_REPLICA: Final = "0"
+UNKNOWN: Final = "unknown"
+
+_SLICES: Final = {
+    semconv.SLICE_STEPPING: semconv.WORKLOAD_STEPPING_SLICES,
+    semconv.SLICE_AVAILABLE: semconv.WORKLOAD_AVAILABLE_SLICES,
+}
+
+
+class Row(NamedTuple):
+    """One value for one of Google's series, with the labels that are not the same for all. `end` in unix ns."""
+
+    series: semconv.WorkloadSeries
+    value: float
+    labels: dict[str, str]
+    end: int
+
+
+Points = Sequence[tuple[Mapping[str, Any], float, int]]
+"""Attributes, value and unix ns of each point of a metric."""
+
+
+def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
+    """Google's view of our metrics, given by name."""
+    for metric, convert in _CONVERSIONS:
+        points = metrics.get(metric.name, ())
+        if points:
+            yield from convert(points)
+
+
+def _time(points: Points) -> Iterator[Row]:
+    end = points[0][2]
+    spent: dict[str, float] = {}
+    for attributes, seconds, _ in points:
+        category = attributes[semconv.GOODPUT_CATEGORY]
+        if category == Category.PRODUCTIVE:
+            yield Row(
+                semconv.WORKLOAD_GOODPUT_TIME,
+                seconds,
+                {semconv.WORKLOAD_GOODPUT_SOURCE: semconv.WORKLOAD_TOTAL},
+                end,
+            )
+        else:
+            source = _source(attributes)
+            spent[source] = spent.get(source, 0.0) + seconds
+    for source, seconds in spent.items():
+        yield Row(semconv.WORKLOAD_BADPUT_TIME, seconds, {semconv.WORKLOAD_BADPUT_SOURCE: source}, end)
+    elapsed = math.fsum(seconds for _, seconds, _ in points)
+    yield Row(semconv.WORKLOAD_ELAPSED_TIME, elapsed, {semconv.WORKLOAD_WINDOW_TYPE: semconv.WORKLOAD_CUMULATIVE}, end)
+
+
+def _source(attributes: Mapping[str, Any]) -> str:
+    source = semconv.BADPUT_SOURCES[attributes[semconv.GOODPUT_CATEGORY]]
+    name = attributes.get(semconv.GOODPUT_CUSTOM_NAME)
+    return f"{source}.{str(name).upper()}" if name else source
+
+
+def _window_size(attributes: Mapping[str, Any]) -> str:
+    """Whole seconds of a rolling window."""
+    return str(duration(attributes[semconv.GOODPUT_WINDOW]) // NS)
+
+
+def _windows(points: Points) -> Iterator[tuple[Mapping[str, Any], float, int]]:
+    return (point for point in points if point[0][semconv.GOODPUT_WINDOW] != semconv.WINDOW_RUN)
+
+
+def _interval_goodput(points: Points) -> Iterator[Row]:
+    for attributes, share, end in _windows(points):
+        labels = {
+            semconv.WORKLOAD_GOODPUT_SOURCE: semconv.WORKLOAD_TOTAL,
+            semconv.WORKLOAD_WINDOW_SIZE: _window_size(attributes),
+        }
+        yield Row(semconv.WORKLOAD_INTERVAL_GOODPUT, share * PERCENT, labels, end)
+
+
+def _interval_badput(points: Points) -> Iterator[Row]:
+    shares: dict[tuple[str, str], float] = {}
+    for attributes, share, _ in _windows(points):
+        key = _window_size(attributes), _source(attributes)
+        shares[key] = shares.get(key, 0.0) + share
+    for (size, source), share in shares.items():
+        labels = {semconv.WORKLOAD_BADPUT_SOURCE: source, semconv.WORKLOAD_WINDOW_SIZE: size}
+        yield Row(semconv.WORKLOAD_INTERVAL_BADPUT, share * PERCENT, labels, points[0][2])
+
+
+def _disruptions(points: Points) -> Iterator[Row]:
+    labels = {semconv.WORKLOAD_WINDOW_TYPE: semconv.WORKLOAD_CUMULATIVE}
+    yield Row(semconv.WORKLOAD_DISRUPTIONS, sum(count for _, count, _ in points), labels, points[0][2])
+
+
+def _slices(points: Points) -> Iterator[Row]:
+    for attributes, share, end in points:
+        window = attributes.get(semconv.GOODPUT_WINDOW)
+        labels = {
+            semconv.WORKLOAD_WINDOW_TYPE: (
+                semconv.WORKLOAD_SLICES_INTERVAL if window else semconv.WORKLOAD_SLICES_CUMULATIVE
+            ),
+            semconv.WORKLOAD_WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
+        }
+        yield Row(_SLICES[attributes[semconv.GOODPUT_SLICE_STATE]], share, labels, end)
+
+
+def _plain(series: semconv.WorkloadSeries) -> Callable[[Points], Iterator[Row]]:
+    return lambda points: (Row(series, value, {}, end) for _, value, end in points)
+
+
+_CONVERSIONS: Final[Sequence[tuple[semconv.Metric, Callable[[Points], Iterator[Row]]]]] = (
+    (semconv.TIME, _time),
+    (semconv.DISRUPTIONS, _disruptions),
+    (semconv.STEP_MAX, _plain(semconv.WORKLOAD_MAX_STEP)),
+    (semconv.STEP_DEVIATION, _plain(semconv.WORKLOAD_STEP_DEVIATION)),
+    (semconv.STEP_IDEAL, _plain(semconv.WORKLOAD_PERFORMANCE)),
+    (semconv.RATIO, _interval_goodput),
+    (semconv.BADPUT_RATIO, _interval_badput),
+    (semconv.SLICE_EFFICIENCY, _slices),
+    (semconv.SLICE_WINDOW_EFFICIENCY, _slices),
+)
+
+
+class WorkloadExporter(MetricExporter):
+    """Goodput to Google's own series in Cloud Monitoring.
+
+    Args:
+        connection: to Google.
+        delivery: of requests to Cloud Monitoring.
+        client: gives the client for it.
+    """
+
+    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any]) -> None:
+        super().__init__()
+        self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
+
+    @property
+    def refused(self) -> int:
+        """Points that Cloud Monitoring did not want."""
+        return self._writer.refused
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        series = [
+            _series(row, resource.resource)
+            for resource in metrics_data.resource_metrics
+            for row in rows(_by_name(resource))
+            if math.isfinite(row.value)
+        ]
+        well = self._writer.write(series, timeout_millis / 1000 * SHARE_OF_TIMEOUT)
+        return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        self._writer.finish(timeout_millis / 1000)
+
+
+def _by_name(resource: Any) -> dict[str, Points]:
+    return {
+        metric.name: [
+            (point.attributes or {}, point.value, point.time_unix_nano)
+            for point in metric.data.data_points
+            if isinstance(point, NumberDataPoint)
+        ]
+        for scope in resource.scope_metrics
+        if scope.scope.name == semconv.SCOPE_NAME
+        for metric in scope.metrics
+    }
+
+
+def _series(row: Row, resource: Resource) -> Series:
+    known = resource.attributes
+    labels = {
+        semconv.WORKLOAD_ACCELERATOR_TYPE: str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN)),
+        semconv.WORKLOAD_CLUSTER_NAME: str(known.get(semconv.K8S_CLUSTER_NAME, "")),
+        **row.labels,
+    }
+    labels = {key: labels[key][:VALUE_LENGTH] for key in row.series.labels if labels[key]}
+    where = {
+        semconv.WORKLOAD_LOCATION: location(resource),
+        semconv.WORKLOAD_ID: str(known.get(semconv.SERVICE_NAME, "")),
+        semconv.WORKLOAD_REPLICA_ID: str(known.get(semconv.REPLICA_ID, FIRST_REPLICA)),
+    }
+    types = importlib.import_module("google.cloud.monitoring_v3.types")
+    data = types.TimeSeries.pb(types.TimeSeries())
+    data.metric.type = row.series.type
+    data.metric.labels.update(labels)
+    data.resource.type = semconv.WORKLOAD_RESOURCE
+    data.resource.labels.update(where)
+    value = data.points.add().value
+    if row.series.value_type == semconv.INT64:
+        value.int64_value = int(row.value)
+    else:
+        value.double_value = float(row.value)
+    name = row.series.type + "".join(f" {key}={text}" for key, text in sorted(labels.items()))
+    key = (row.series.type, tuple(sorted(labels.items())), tuple(sorted(where.items())))
+    return Series(key, name, None, row.end, data)
