@@ -8,6 +8,7 @@ from otel_goodput.accounting import stats
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.lenses import EXCLUDED, Lens, leading
+from otel_goodput.accounting.rolling import NO_SLICES
 from otel_goodput.accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE, IN_FLIGHT, PRODUCTIVE, PROGRAM_STARTUP
 from otel_goodput.accounting.rules import WASTED_PROGRESS as WASTED
 from otel_goodput.accounting.stretches import Stretch
@@ -84,8 +85,7 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
         times[IN_FLIGHT if cursor.alive else WASTED] += execution.visible
     for stretch, excess in startups:
         _transfer(times, stretch, excess - leading(stretch.pieces, excess, EXCLUDED))
-    slices = [whole - part for whole, part in zip(cursor.slices.time, hidden.slices, strict=True)]
-    return partition(times, cursor.names, _top(cursor), slices)
+    return partition(times, cursor.names, _top(cursor), cursor.visible_slices())
 
 
 def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
@@ -103,7 +103,7 @@ def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
 
 def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partition:
     if cursor.rolling is None:
-        return partition({}, (), None, (0.0, 0.0, 0.0))
+        return partition({}, (), None, NO_SLICES)
     # What was in flight when the last life ended is lost, but only the next life will say so.
     times = cursor.rolling.window(which, now, cursor.visible_totals(), cursor.course.running.values())
     if not cursor.alive and IN_FLIGHT in times:
@@ -114,7 +114,7 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
         source = WASTED if stretch.first_index is None else PRODUCTIVE
         hidden = leading(stretch.pieces, excess, EXCLUDED)
         _transfer(times, stretch, max(0, min(inside, excess - hidden, times.get(source, 0))))
-    return partition(times, cursor.names, _top(cursor), (0.0, 0.0, 0.0))
+    return partition(times, cursor.names, _top(cursor), cursor.rolling.slices(which, now, cursor.visible_slices()))
 
 
 def _transfer(times: dict[int, int], stretch: Stretch, excess: int) -> None:

@@ -153,13 +153,13 @@ class Cursor:
         if rolling is None:
             return
         running = self.course.running.values()
-        rolling.close(self.visible_totals(), running, len(self.course.progress))
+        rolling.close(self.visible_totals(), running, len(self.course.progress), self.visible_slices())
         boundary = min(rolling.last_boundary_before(time), self._next_due())
         if boundary > rolling.boundary:
             boundary -= (boundary - rolling.boundary) % rolling.resolution
             self.choose()
             self._spend(boundary)
-            rolling.jump(boundary, self.visible_totals(), running, len(self.course.progress))
+            rolling.jump(boundary, self.visible_totals(), running, len(self.course.progress), self.visible_slices())
 
     def _next_due(self) -> int:
         """When something other than a bucket's edge is due."""
@@ -178,7 +178,8 @@ class Cursor:
         if spans and self.begin is not None:
             rolling = self.course.rolling = Rolling(spans, self.begin)
             boundary = rolling.last_boundary_before(self.now) or self.begin
-            rolling.jump(boundary, self.visible_totals(), self.course.running.values(), len(self.course.progress))
+            running, length = self.course.running.values(), len(self.course.progress)
+            rolling.jump(boundary, self.visible_totals(), running, length, self.visible_slices())
 
     def visible_totals(self) -> list[int]:
         """Time by category outside of exclusions, steps apart, ns."""
@@ -186,6 +187,10 @@ class Cursor:
         if not excluded:
             return self.totals
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
+
+    def visible_slices(self) -> list[float]:
+        """[time known, stepping, available] of slices outside of exclusions, ns."""
+        return [whole - hidden for whole, hidden in zip(self.slices.time, self.lenses[0].slices, strict=True)]
 
     def choose(self) -> None:
         """Who owns time from now on (rule R3), when to stop next, and what else moves with time."""
