@@ -14,6 +14,7 @@ from otel_goodput.accounting.paces import straggler
 from otel_goodput.accounting.totals import NS
 from otel_goodput.guard import contain
 from otel_goodput.journal.account import EndedPhase
+from otel_goodput.journal.journal import NAMES_BOUND, OVERFLOW
 from otel_goodput.semconv import Category, Metric
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]
@@ -216,6 +217,7 @@ class Durations:
         step, phase = semconv.STEP_DURATION, semconv.PHASE_DURATION
         self._step = meter.create_histogram(step.name, step.unit, step.brief)
         self._phase = meter.create_histogram(phase.name, phase.unit, phase.brief)
+        self._names: set[str] = set()
 
     def steps(self, nets: list[int]) -> None:
         """Record net step times, ns."""
@@ -227,6 +229,11 @@ class Durations:
         """Record phases that have ended."""
         record = self._phase.record
         for phase, name, blocking, error, duration in ended:
+            if name not in self._names:
+                if len(self._names) < NAMES_BOUND:
+                    self._names.add(name)
+                else:
+                    name = OVERFLOW
             record(
                 duration / NS,
                 {

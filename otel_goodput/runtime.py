@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.util import types
 
@@ -147,7 +148,7 @@ class Recorder(Phases[Any]):
         opened.restored.ledger.collect_finished()
         self._account = account = Account(opened.journal, opened.restored.ledger, clock)
         account.begin_attempt(OWN_TRACES if config.own_traces else 0)
-        resource = process.describe(
+        resource: Resource = process.describe(
             config.job_name, self.run_id, self.attempt, config.process_index, config.process_count, resource_attributes
         )
         self.resource = resource

@@ -283,6 +283,13 @@ SLICE_EFFICIENCY: Final = Metric(
     (GOODPUT_SLICE_STATE,),
     "Time-weighted share of slices stepping or available.",
 )
+SLICE_WINDOW_EFFICIENCY: Final = Metric(
+    "goodput.slice.window_efficiency",
+    GAUGE,
+    "1",
+    (GOODPUT_WINDOW, GOODPUT_SLICE_STATE),
+    "Time-weighted share of slices stepping or available, of rolling windows.",
+)
 STRAGGLER: Final = Metric(
     "goodput.straggler.ratio", GAUGE, "1", (), "Median step time of the slowest process over the median of all."
 )
@@ -311,10 +318,145 @@ METRICS: Final[tuple[Metric, ...]] = (
     PROGRAM_RATIO,
     PRODUCTIVITY,
     SLICE_EFFICIENCY,
+    SLICE_WINDOW_EFFICIENCY,
     STRAGGLER,
     OVERHEAD,
     DROPPED,
 )
+
+
+# --- Google's own series ----------------------------------------------------------------------------------------------
+
+# What the goodput dashboards that Google ships read: all GAUGE, on one monitored resource. Its labels are the place,
+# the job's name and which of its replicas speaks.
+WORKLOAD_PREFIX: Final = "compute.googleapis.com/workload/"
+WORKLOAD_RESOURCE: Final = "compute.googleapis.com/Workload"
+WORKLOAD_LOCATION: Final = "location"
+WORKLOAD_ID: Final = "workload_id"
+WORKLOAD_REPLICA_ID: Final = "replica_id"
+WORKLOAD_RESOURCE_LABELS: Final[tuple[str, ...]] = (WORKLOAD_LOCATION, WORKLOAD_ID, WORKLOAD_REPLICA_ID)
+
+WORKLOAD_GOODPUT_SOURCE: Final = "goodput_source"
+WORKLOAD_BADPUT_SOURCE: Final = "badput_source"
+WORKLOAD_ACCELERATOR_TYPE: Final = "accelerator_type"
+WORKLOAD_WINDOW_TYPE: Final = "window_type"
+WORKLOAD_WINDOW_SIZE: Final = "rolling_window_size"  # seconds, in decimal digits
+WORKLOAD_CLUSTER_NAME: Final = "cluster_name"  # the one label that may be left out
+
+WORKLOAD_TOTAL: Final = "TOTAL"
+WORKLOAD_CUMULATIVE: Final = "cumulative"
+# The slice efficiencies have words of their own for the same.
+WORKLOAD_SLICES_CUMULATIVE: Final = "CUMULATIVE"
+WORKLOAD_SLICES_INTERVAL: Final = "INTERVAL"
+
+INT64: Final = "INT64"
+DOUBLE: Final = "DOUBLE"
+
+
+class WorkloadSeries(NamedTuple):
+    """One of Google's series: its metric type, value type, label keys of the metric, description."""
+
+    type: str
+    value_type: str
+    labels: tuple[str, ...]
+    brief: str
+
+
+WORKLOAD_GOODPUT_TIME: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}goodput_time",
+    DOUBLE,
+    (WORKLOAD_GOODPUT_SOURCE, WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_CLUSTER_NAME),
+    "Productive seconds of the run.",
+)
+WORKLOAD_BADPUT_TIME: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}badput_time",
+    DOUBLE,
+    (WORKLOAD_BADPUT_SOURCE, WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_CLUSTER_NAME),
+    "Unproductive seconds of the run, by source.",
+)
+WORKLOAD_ELAPSED_TIME: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}total_elapsed_time",
+    DOUBLE,
+    (WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_WINDOW_TYPE, WORKLOAD_CLUSTER_NAME),
+    "Elapsed seconds of the run.",
+)
+WORKLOAD_DISRUPTIONS: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}disruptions",
+    INT64,
+    (WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_WINDOW_TYPE, WORKLOAD_CLUSTER_NAME),
+    "Restarts and rollbacks of the run.",
+)
+WORKLOAD_MAX_STEP: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}max_productive_steps",
+    INT64,
+    (WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_CLUSTER_NAME),
+    "Highest step kept.",
+)
+WORKLOAD_STEP_DEVIATION: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}step_time_deviation",
+    DOUBLE,
+    (WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_CLUSTER_NAME),
+    "Seconds that recent steps are above the usual time.",
+)
+WORKLOAD_PERFORMANCE: Final = WorkloadSeries(f"{WORKLOAD_PREFIX}performance", DOUBLE, (), "Ideal step time in seconds.")
+WORKLOAD_INTERVAL_GOODPUT: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}interval_goodput",
+    DOUBLE,
+    (WORKLOAD_GOODPUT_SOURCE, WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_WINDOW_SIZE, WORKLOAD_CLUSTER_NAME),
+    "Productive time of a rolling window, percent.",
+)
+WORKLOAD_INTERVAL_BADPUT: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}interval_badput",
+    DOUBLE,
+    (WORKLOAD_BADPUT_SOURCE, WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_WINDOW_SIZE, WORKLOAD_CLUSTER_NAME),
+    "Unproductive time of a rolling window by source, percent.",
+)
+WORKLOAD_STEPPING_SLICES: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}stepping_slice_efficiency",
+    DOUBLE,
+    (WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_WINDOW_TYPE, WORKLOAD_WINDOW_SIZE, WORKLOAD_CLUSTER_NAME),
+    "Time-weighted share of slices stepping.",
+)
+WORKLOAD_AVAILABLE_SLICES: Final = WorkloadSeries(
+    f"{WORKLOAD_PREFIX}available_slice_efficiency",
+    DOUBLE,
+    (WORKLOAD_ACCELERATOR_TYPE, WORKLOAD_WINDOW_TYPE, WORKLOAD_WINDOW_SIZE, WORKLOAD_CLUSTER_NAME),
+    "Time-weighted share of slices available.",
+)
+
+WORKLOAD_SERIES: Final[tuple[WorkloadSeries, ...]] = (
+    WORKLOAD_GOODPUT_TIME,
+    WORKLOAD_BADPUT_TIME,
+    WORKLOAD_ELAPSED_TIME,
+    WORKLOAD_DISRUPTIONS,
+    WORKLOAD_MAX_STEP,
+    WORKLOAD_STEP_DEVIATION,
+    WORKLOAD_PERFORMANCE,
+    WORKLOAD_INTERVAL_GOODPUT,
+    WORKLOAD_INTERVAL_BADPUT,
+    WORKLOAD_STEPPING_SLICES,
+    WORKLOAD_AVAILABLE_SLICES,
+)
+
+# How Google names the source of each category's time; a custom phase's name follows after a dot.
+BADPUT_SOURCES: Final[dict[str, str]] = {
+    Category.ACCELERATOR_INIT: "TPU_INITIALIZATION",
+    Category.TRAINING_PREP: "TRAINING_PREP",
+    Category.PROGRAM_STARTUP: "PROGRAM_STARTUP",
+    Category.DATA_LOADING: "DATA_LOADING_SYNC",
+    Category.CHECKPOINT_SAVE: "UNPRODUCTIVE_CHECKPOINT_SAVE_TIME",
+    Category.CHECKPOINT_RESTORE: "UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME",
+    Category.CUSTOM: "CUSTOM_BADPUT_EVENTS",
+    Category.WASTED_PROGRESS: "WASTED_PROGRESS_FROM_DISRUPTION",
+    Category.INFRASTRUCTURE_RECOVERY: "INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION",
+    Category.ELASTIC_SLICE_DOWN: "ELASTIC_SLICE_DOWN",
+    Category.ELASTIC_SCALE_UP: "ELASTIC_SCALE_UP",
+    Category.ELASTIC_REINITIALIZATION: "ELASTIC_REINITIALIZATION",
+    Category.IN_FLIGHT: "OTHER",
+    Category.OTHER: "OTHER",
+}
+# Data loading that overlaps steps: beside the partition, never in it.
+OVERLAPPED_LOADING_SOURCE: Final = "DATA_LOADING_ASYNC"
 
 
 # --- resource ---------------------------------------------------------------------------------------------------------
@@ -330,4 +472,48 @@ LAUNCHER_RESTARTS: Final = "goodput.launcher.restarts"
 ACCELERATOR_TYPE: Final = "goodput.accelerator.type"
 ACCELERATOR_COUNT: Final = "goodput.accelerator.count"
 HOST_NAME: Final = "host.name"
+HOST_ID: Final = "host.id"
+HOST_TYPE: Final = "host.type"
 PROCESS_PID: Final = "process.pid"
+
+CLOUD_PROVIDER: Final = "cloud.provider"
+CLOUD_PLATFORM: Final = "cloud.platform"
+CLOUD_ACCOUNT_ID: Final = "cloud.account.id"
+CLOUD_REGION: Final = "cloud.region"
+CLOUD_AVAILABILITY_ZONE: Final = "cloud.availability_zone"
+GCP_PROJECT_ID: Final = "gcp.project_id"
+
+
+class GoogleCloud:
+    """Values of ``cloud.provider`` and ``cloud.platform``."""
+
+    PROVIDER: Final = "gcp"
+    COMPUTE_ENGINE: Final = "gcp_compute_engine"
+    KUBERNETES_ENGINE: Final = "gcp_kubernetes_engine"
+
+
+K8S_CLUSTER_NAME: Final = "k8s.cluster.name"
+K8S_NAMESPACE_NAME: Final = "k8s.namespace.name"
+K8S_NODE_NAME: Final = "k8s.node.name"
+K8S_POD_NAME: Final = "k8s.pod.name"
+K8S_POD_UID: Final = "k8s.pod.uid"
+K8S_CONTAINER_NAME: Final = "k8s.container.name"
+K8S_JOB_NAME: Final = "k8s.job.name"
+# The conventions have no names for these.
+K8S_JOB_COMPLETION_INDEX: Final = "k8s.job.completion_index"
+K8S_JOBSET_NAME: Final = "k8s.jobset.name"
+K8S_JOBSET_REPLICATED_JOB_NAME: Final = "k8s.jobset.replicated_job.name"
+K8S_JOBSET_JOB_INDEX: Final = "k8s.jobset.job.index"
+K8S_JOBSET_JOB_GLOBAL_INDEX: Final = "k8s.jobset.job.global_index"
+K8S_JOBSET_RESTART_ATTEMPT: Final = "k8s.jobset.restart_attempt"
+
+# The TPU slice of this process: as Google calls its type (`v5p-512`), its worker being the host's index within it, its
+# index and count those of the slices of one job.
+SLICE_NAME: Final = "goodput.slice.name"
+SLICE_TYPE: Final = "goodput.slice.type"
+SLICE_TOPOLOGY: Final = "goodput.slice.topology"
+SLICE_WORKER: Final = "goodput.slice.worker"
+SLICE_INDEX: Final = "goodput.slice.index"
+SLICE_COUNT: Final = "goodput.slice.count"
+SERVICE_NAMESPACE: Final = "service.namespace"
+REPLICA_ID: Final = "goodput.replica.id"

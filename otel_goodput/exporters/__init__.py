@@ -130,9 +130,10 @@ def resolve(
 ) -> tuple[str, ...]:
     """The names of the outlets to open: `auto` expanded, `none` taken out, each name once, in the order given.
 
-    `auto` is `otlp` where an OTLP endpoint is configured and its exporter can be imported, `file` where a directory is
-    known (`directory`, else a local path in OTEL_GOODPUT_DIR), and `console` where `stream` (None: stderr) is a
-    terminal.
+    `auto` is `otlp` where an OTLP endpoint is configured; on Google Cloud, or where a project or another address for
+    it is configured, `gcp` (unless there is an OTLP endpoint, which then takes spans and metrics) and `workload`; all
+    of them where they can be imported. Further `file` where a directory is known (`directory`, else a local path in
+    OTEL_GOODPUT_DIR), and `console` where `stream` (None: stderr) is a terminal.
     Raises ConfigurationError (a ValueError) for an unknown name, and for `none` beside others.
     """
     wanted = [name.strip().lower() for name in names if name.strip()]
@@ -150,13 +151,20 @@ def resolve(
 
 
 def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | None) -> list[str]:
+    from otel_goodput.exporters.gcp.connection import on_google_cloud
+    from otel_goodput.exporters.gcp.translation import PACKAGES, WORKLOAD_PACKAGE
     from otel_goodput.exporters.otlp import EXPORTER_MODULES, protocol
 
     names = []
     if any(environ.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT") for signal in ("", "TRACES_", "METRICS_")):
         packages = {EXPORTER_MODULES[protocol(environ, signal)] for signal in ("traces", "metrics")}
-        if all(_importable(package) for package in packages):
+        if all(importable(package) for package in packages):
             names.append("otlp")
+    if on_google_cloud(environ):
+        if not names and all(map(importable, PACKAGES)):
+            names.append("gcp")
+        if importable(WORKLOAD_PACKAGE):
+            names.append("workload")
     configured = environ.get(OTEL_GOODPUT_DIR.name, "")
     if directory is not None or (configured and "://" not in configured):
         names.append("file")
@@ -173,7 +181,8 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-def _importable(module: str) -> bool:
+def importable(module: str) -> bool:
+    """Whether a package is installed; it is not imported."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):  # a parent package is missing, or blocked in sys.modules

@@ -33,14 +33,19 @@ class _Ground:
 
 
 class SpanFence(SpanExporter):
-    """A span exporter behind the fence. `dropped` counts the spans of failed exports."""
+    """A span exporter behind the fence."""
 
     def __init__(self, name: str, exporter: SpanExporter) -> None:
         self._ground = _Ground(name)
         self._exporter = exporter
         # Exporters of other makers differ in whether their shutdown takes a time.
         self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
-        self.dropped = 0
+        self._failed = 0
+
+    @property
+    def dropped(self) -> int:
+        """Spans of failed exports, and those that the backend did not want."""
+        return self._failed + getattr(self._exporter, "refused", 0)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if not self._ground.owned():
@@ -51,7 +56,7 @@ class SpanFence(SpanExporter):
             self._ground.tell("exporting spans", error)
             result = SpanExportResult.FAILURE
         if result is not SpanExportResult.SUCCESS:
-            self.dropped += len(spans)
+            self._failed += len(spans)
         return result
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
@@ -76,14 +81,19 @@ class SpanFence(SpanExporter):
 
 
 class MetricFence(MetricExporter):
-    """A metric exporter behind the fence. `dropped` counts the data points of failed exports."""
+    """A metric exporter behind the fence."""
 
     def __init__(self, name: str, exporter: MetricExporter) -> None:
         # The reader asks its exporter for these two under just these names.
         super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
         self._ground = _Ground(name)
         self._exporter = exporter
-        self.dropped = 0
+        self._failed = 0
+
+    @property
+    def dropped(self) -> int:
+        """Data points of failed exports, and those that the backend did not want."""
+        return self._failed + getattr(self._exporter, "refused", 0)
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         if not self._ground.owned():
@@ -94,7 +104,7 @@ class MetricFence(MetricExporter):
             self._ground.tell("exporting metrics", error)
             result = MetricExportResult.FAILURE
         if result is not MetricExportResult.SUCCESS:
-            self.dropped += sum(
+            self._failed += sum(
                 len(metric.data.data_points)
                 for resource in metrics_data.resource_metrics
                 for scope in resource.scope_metrics

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput.exporters.gcp.connection import MONITORING, TELEMETRY, TRACE, Connection, Service
@@ -43,13 +42,13 @@ def open_gcp(surroundings: Surroundings) -> Outlet:
         CloudTraceExporter(
             connection,
             _delivery(TRACE, connection, surroundings),
-            _client(TRACE, connection),
+            service_client(TRACE, connection),
             surroundings.environ.get(translation.RESOURCE_VARIABLE) or translation.RESOURCE,
         ),
         CloudMonitoringExporter(
             connection,
             _delivery(MONITORING, connection, surroundings),
-            _client(MONITORING, connection),
+            service_client(MONITORING, connection),
             surroundings.run_id,
             surroundings.process_index,
             surroundings.run_started,
@@ -60,12 +59,13 @@ def open_gcp(surroundings: Surroundings) -> Outlet:
 def open_workload(surroundings: Surroundings) -> Outlet:
     """Google's goodput series. Raises ImportError where the extra `gcp` is not installed."""
     from otel_goodput.exporters import Outlet
+    from otel_goodput.exporters.gcp.translation import WORKLOAD_PACKAGE
     from otel_goodput.exporters.gcp.workload import WorkloadExporter
 
-    _need(("google.cloud.monitoring_v3",))
+    _need((WORKLOAD_PACKAGE,))
     connection = Connection(surroundings.environ)
     delivery = _delivery(MONITORING, connection, surroundings)
-    return Outlet("workload", None, WorkloadExporter(connection, delivery, _client(MONITORING, connection)))
+    return Outlet("workload", None, WorkloadExporter(connection, delivery, service_client(MONITORING, connection)))
 
 
 def open_gcp_otlp(surroundings: Surroundings) -> Outlet:
@@ -78,19 +78,17 @@ def open_gcp_otlp(surroundings: Surroundings) -> Outlet:
     traces, metrics = (_delivery(TELEMETRY, connection, surroundings) for _ in range(2))
     return Outlet(
         "gcp-otlp",
-        otlp.TelemetrySpanExporter(connection, traces),
-        otlp.TelemetryMetricExporter(connection, metrics, surroundings.run_started),
+        otlp.TelemetrySpanExporter(connection, traces, surroundings.process_index),
+        otlp.TelemetryMetricExporter(connection, metrics, surroundings.process_index, surroundings.run_started),
     )
 
 
 def _need(packages: Iterable[str]) -> None:
     """Look for packages without importing them: that takes a second, and is for the export's thread."""
+    from otel_goodput.exporters import importable
+
     for package in packages:
-        try:
-            found = find_spec(package)
-        except (ImportError, ValueError):  # a parent package is missing, or blocked in sys.modules
-            found = None
-        if found is None:
+        if not importable(package):
             raise ImportError(f"no module named {package!r}", name=package)
 
 
@@ -99,7 +97,7 @@ def _delivery(service: Service, connection: Connection, surroundings: Surroundin
     return Delivery(service, connection, surroundings.ending, rpc_s)
 
 
-def _client(service: Service, connection: Connection) -> Callable[[], Any]:
+def service_client(service: Service, connection: Connection) -> Callable[[], Any]:
     """Gives Google's client for a service, made on its first use."""
 
     @cache

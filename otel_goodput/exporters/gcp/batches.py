@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send, short
-from otel_goodput.guard import report_once
+from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send
 
 HOPELESS: Final = 16  # so many of a batch refused one by one, and not one taken: the rest is not looked at
 
@@ -53,6 +52,4 @@ class Batches:
 
     def _refuse(self, batch: Sequence[Any], text: str) -> None:
         self.refused += len(batch)
-        name = self._name(batch[0])
-        more = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
-        report_once(f"refused {short(text)[:80]}", "span %r%s is not accepted, and lost: %s", name, more, short(text))
+        self._delivery.refused(f"span {self._name(batch[0])!r}", len(batch), text)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.errors import GoodputError
 from otel_goodput.version import __version__
@@ -31,6 +32,12 @@ _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.primary_user_agent", f"otel-goodput/{__version__}"),
 )
+
+
+def on_google_cloud(environ: Mapping[str, str]) -> bool:
+    """Whether this process is there, or was told a project to write to; nobody is asked over the network."""
+    told = (*PROJECT_SOURCES[:1], OTEL_GOODPUT_GCP_ENDPOINT.name)
+    return any(environ.get(name, "").strip() for name in told) or metadata_host(environ) is not None
 
 
 class Service(NamedTuple):

@@ -15,6 +15,7 @@ from otel_goodput.deadline import Ending
 from otel_goodput.exporters.gcp.connection import Connection, NoProject, Service
 from otel_goodput.guard import logger, report_once
 from otel_goodput.printable import printable
+from otel_goodput.semconv import DROPPED
 
 Send = Callable[[float], object]
 """Sends the request, given the seconds that the answer may take."""
@@ -57,6 +58,8 @@ FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 16.0
 FIRST_BAR_S: Final = 30.0
 LONGEST_BAR_S: Final = 600.0
+MOST_TOLD: Final = 5
+_FIGURES: Final = re.compile(r"\d+")
 
 # What the words of an error tell of its cause, over and above its code. The first that matches counts.
 _CAUSES: Final = (
@@ -66,6 +69,8 @@ _CAUSES: Final = (
     ),
     (r"SERVICE_DISABLED|has not been used in project|it is disabled|is not enabled", "api"),
     (r"http1\.x|http2 header with status|content-type|<html|Stream removed", "proxy"),
+    (r"authentication scopes|SCOPE_INSUFFICIENT", "scopes"),
+    (r"requires a quota project|USER_PROJECT_DENIED|serviceusage", "quota project"),
 )
 _CURES: Final = {
     "credentials": "on Google Cloud attach a service account to the machine or pod; elsewhere run `gcloud auth "
@@ -73,6 +78,10 @@ _CURES: Final = {
     "project": "set OTEL_GOODPUT_GCP_PROJECT",
     "api": "enable it: `gcloud services enable {api} --project {project}`",
     "proxy": "something between here and {target} answers in its place, such as a proxy: see https_proxy and no_proxy",
+    "scopes": "the machine was made without the right to write there: give it the access scope cloud-platform (`gcloud "
+    "compute instances set-service-account … --scopes cloud-platform`, for GKE a node pool with it, or Workload Identity)",
+    "quota project": "`gcloud auth application-default set-quota-project {project}`, and there the role "
+    "roles/serviceusage.serviceUsageConsumer",
     "PERMISSION_DENIED": "grant the job's service account {role} in project {project}",
     "UNAUTHENTICATED": "the credentials are expired or of another service; renew them (`gcloud auth "
     "application-default login`, or the service account's key)",
@@ -116,6 +125,7 @@ class Delivery:
         self._barred_until = 0.0
         self._bars = 0
         self._silent_since: float | None = None  # nothing has been delivered
+        self._told: set[str] = set()
 
     def __call__(self, send: Send, budget_s: float) -> Answer:
         """Send a request, again and again until an answer settles it.
@@ -132,7 +142,7 @@ class Delivery:
             try:
                 send(min(left, self._rpc_s))
             except Exception as error:
-                failure = _failure(error)
+                failure = failure_of(error)
             else:
                 self._arrived()
                 return Answer(Outcome.DELIVERED, repeated=repeated)
@@ -156,6 +166,18 @@ class Delivery:
 
     # --- what people are told -----------------------------------------------------------------------------------------
 
+    def refused(self, what: str, count: int, text: str) -> None:
+        """The service does not want `count` items, of which `what` is one. Each reason is told once, of some."""
+        reason = _FIGURES.sub("", text)
+        if reason in self._told or len(self._told) >= MOST_TOLD:
+            return
+        self._told.add(reason)
+        more = f" and {count - 1} more are" if count > 1 else " is"
+        logger.warning(
+            "%s: %s%s not accepted: %s; %s counts all that is refused",
+            self._service.name, what, more, short(text), DROPPED.name,
+        )  # fmt: skip
+
     def _arrived(self) -> None:
         self._bars, self._barred_until = 0, 0.0
         if self._silent_since is not None:
@@ -178,16 +200,12 @@ class Delivery:
             self._silent_since = time.monotonic()
 
     def _report(self, failure: Failure, what: str, then: str) -> None:
-        service, cause = self._service, failure.cause
-        cure = _CURES.get(cause, "")
-        if cure:
-            cure = "; " + cure.format(
-                api=service.api, role=service.role, project=self._project(), target=self._connection.target(service)
-            )
+        service = self._service
+        help_ = cure(failure.cause, service, self._connection.target(service), self._project())
         report_once(
-            f"{service.name} {cause}",
+            f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. Training goes on, %s",
-            service.name, what, failure.code, short(failure.text), cure, then,
+            service.name, what, failure.code, short(failure.text), f"; {help_}" if help_ else "", then,
         )  # fmt: skip
 
     def _project(self) -> str:
@@ -197,18 +215,25 @@ class Delivery:
             return "?"
 
 
+def cure(cause: str, service: Service, target: str, project: str) -> str:
+    """What may help against the cause of a failure; empty where nothing is known to."""
+    return _CURES.get(cause, "").format(api=service.api, role=service.role, target=target, project=project)
+
+
 def short(text: str) -> str:
     """The server's words, fit for one line of a log."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= 300 else line[:299] + "…"
 
 
-def _failure(error: Exception) -> Failure:
+def failure_of(error: Exception) -> Failure:
+    """What an error of a call tells. Raises the error where it is none of a server's or of the credentials'."""
     if isinstance(error, NoProject):
         return Failure("project", str(error))
     auth = importlib.import_module("google.auth.exceptions")
     if isinstance(error, auth.GoogleAuthError):
-        return Failure("credentials", str(error))
+        # What follows is the whole answer of the token's server, which may hold one.
+        return Failure("credentials", str(error.args[0] if error.args else error))
     # Google's clients wrap gRPC's error, which knows most.
     wrapped = next((one for one in getattr(error, "errors", ()) if hasattr(one, "code")), error)
     code: Any = getattr(wrapped, "code", None)

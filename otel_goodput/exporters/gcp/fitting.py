@@ -42,12 +42,13 @@ def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
     start = span.start_time or span.end_time or 0
     end = max(span.end_time or start, start)
     name = _text(span.name) or UNNAMED
-    attributes = _attributes(span.attributes, floats)
+    given = span.attributes  # another view each time
+    attributes = _attributes(given, floats)
     events = [_event(event, floats) for event in span.events]
     links = [_link(link, floats) for link in span.links]
     description = span.status.description
     same = (
-        attributes is span.attributes
+        attributes is given
         and name == span.name
         and (start, end) == (span.start_time, span.end_time)
         and all(one is other for one, other in zip(events, span.events, strict=True))
@@ -138,7 +139,7 @@ class Labels:
         for key, value in sorted((attributes or {}).items())[:MOST_LABELS]:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             label = _label(key, taken)
-            if not self._renamed and key.isascii() and taken.get(_plain(key)) == key:
+            if not self._renamed and key.isascii() and len(key) <= LABEL_LENGTH and taken.get(_plain(key)) == key:
                 label = key
             labels[label] = _text(text)[:VALUE_LENGTH]
         return labels

@@ -154,4 +154,6 @@ def _series(data: Any) -> Series:
     start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
     where = tuple(sorted(data.resource.labels.items()))
     name = data.metric.type + "".join(f" {key}={value}" for key, value in labels if value)
-    return Series((data.metric.type, tuple(labels), where), name, start, interval.end_time.ToNanoseconds(), data)
+    pinned = data.metric.type.rpartition("/")[2] in OF_THE_RUN
+    key = (data.metric.type, tuple(labels), where)
+    return Series(key, name, start, interval.end_time.ToNanoseconds(), data, pinned)

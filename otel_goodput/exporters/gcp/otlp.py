@@ -60,11 +60,11 @@ class _Told:
             )
 
 
-def _completed(encoded: Any, groups: Any, connection: Connection, where: str) -> Any:
+def _completed(encoded: Any, groups: Any, connection: Connection, where: str, process: int) -> Any:
     """With what the Telemetry API wants to know of every resource."""
     for group in groups:
         known = {attribute.key for attribute in group.resource.attributes}
-        wanted = {semconv.GCP_PROJECT_ID: connection.project}
+        wanted = {semconv.GCP_PROJECT_ID: connection.project, semconv.SERVICE_INSTANCE_ID: str(process)}
         if not known & {semconv.CLOUD_REGION, semconv.CLOUD_AVAILABILITY_ZONE, LOCATION}:
             wanted[LOCATION] = where
         for key, value in wanted.items():
@@ -73,7 +73,7 @@ def _completed(encoded: Any, groups: Any, connection: Connection, where: str) ->
     return encoded
 
 
-def _stub(signal: str, connection: Connection) -> Any:
+def stub(signal: str, connection: Connection) -> Any:
     """The client of OTLP's service for ``trace`` or ``metrics``."""
     module = importlib.import_module(f"{_SERVICES}.{signal}.v1.{signal}_service_pb2_grpc")
     return getattr(module, f"{signal.capitalize()}ServiceStub")(connection.channel(TELEMETRY))
@@ -85,10 +85,12 @@ class TelemetrySpanExporter(SpanExporter):
     Args:
         connection: to Google.
         delivery: of requests to the Telemetry API.
+        process: index of this process, where the resource does not say which instance it is.
     """
 
-    def __init__(self, connection: Connection, delivery: Delivery) -> None:
+    def __init__(self, connection: Connection, delivery: Delivery, process: int) -> None:
         self._connection = connection
+        self._process = process
         self._told = _Told()
         self._batches = Batches(delivery, self._request, lambda span: str(span.name))
 
@@ -107,8 +109,8 @@ class TelemetrySpanExporter(SpanExporter):
         def send(seconds: float) -> None:
             encoded = encoder.encode_spans(spans)
             where = location(spans[0].resource)
-            request = _completed(encoded, encoded.resource_spans, self._connection, where)
-            answer = _stub("trace", self._connection).Export(request, timeout=seconds)
+            request = _completed(encoded, encoded.resource_spans, self._connection, where, self._process)
+            answer = stub("trace", self._connection).Export(request, timeout=seconds)
             self._told(answer, answer.partial_success.rejected_spans)
 
         return send
@@ -126,12 +128,14 @@ class TelemetryMetricExporter(MetricExporter):
     Args:
         connection: to Google.
         delivery: of requests to the Telemetry API.
+        process: index of this process, where the resource does not say which instance it is.
         started: when the run began, unix ns.
     """
 
-    def __init__(self, connection: Connection, delivery: Delivery, started: int | None) -> None:
+    def __init__(self, connection: Connection, delivery: Delivery, process: int, started: int | None) -> None:
         super().__init__(preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
         self._connection = connection
+        self._process = process
         self._started = started
         self._labels = Labels(renamed=False)
         self._told = _Told()
@@ -160,8 +164,8 @@ class TelemetryMetricExporter(MetricExporter):
         def send(seconds: float) -> None:
             encoded = encoder.encode_metrics(_gathered(series))
             where = location(series[0].data[0].resource)
-            request = _completed(encoded, encoded.resource_metrics, self._connection, where)
-            answer = _stub("metrics", self._connection).Export(request, timeout=seconds)
+            request = _completed(encoded, encoded.resource_metrics, self._connection, where, self._process)
+            answer = stub("metrics", self._connection).Export(request, timeout=seconds)
             self._told(answer, answer.partial_success.rejected_data_points)
 
         return send
@@ -178,9 +182,8 @@ def _one(resource: ResourceMetrics, scope: ScopeMetrics, metric: Any, point: Any
     running = not isinstance(point, NumberDataPoint) or (isinstance(metric.data, Sum) and metric.data.is_monotonic)
     name = metric.name + "".join(f" {key}={value}" for key, value in labels if value)
     start = point.start_time_unix_nano if running else None
-    return Series(
-        (scope.scope.name, metric.name, labels), name, start, point.time_unix_nano, (resource, scope, metric, point)
-    )
+    key, data = (scope.scope.name, metric.name, labels), (resource, scope, metric, point)
+    return Series(key, name, start, point.time_unix_nano, data, metric.name in OF_THE_RUN)
 
 
 def _gathered(series: Sequence[Series]) -> MetricsData:

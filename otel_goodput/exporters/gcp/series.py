@@ -22,23 +22,28 @@ SPACING: Final = 5 * NS
 MOST_SERIES: Final = 200  # in one request
 HOPELESS: Final = 16  # so many of a batch refused one by one, and not one taken: the rest is not looked at
 AVOIDED_S: Final = 600.0  # how long a series that was refused is left out
-LAST_TRIES: Final = 3  # at the end, each with a later time
+LAST_TRIES: Final = 4  # at the end, each with a later time
+PATIENCE: Final = 3
 
-# "Points must be written in order", "written more frequently than the maximum sampling period", "Duplicate TimeSeries".
-_EARLY: Final = re.compile(
-    r"in order|more frequently|sampling period|older than|must be more recent|duplicate timeseries", re.I
-)
+# "Points must be written in order. One or more of the points had an older end time than the most recent point",
+# "written more frequently than the maximum sampling period", "Duplicate TimeSeries encountered".
+_EARLY: Final = re.compile(r"in order|more frequently|sampling period|most recent point|duplicate timeseries", re.I)
+_START: Final = re.compile(r"start time", re.I)  # of a running total: it has to begin anew
 _NAMED: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]", re.I)
 
 
 class Series(NamedTuple):
-    """The newest point of a series. `start` and `end` are unix ns; a gauge has no `start`."""
+    """The newest point of a series. `start` and `end` are unix ns; a gauge has no `start`.
+
+    `pinned`: it counts from the beginning of the run in every attempt; other totals may begin anew.
+    """
 
     key: Hashable
     name: str
     start: int | None
     end: int
     data: Any
+    pinned: bool = False
 
 
 class SeriesWriter:
@@ -58,7 +63,7 @@ class SeriesWriter:
         self._lock = threading.Lock()
         self._held: dict[Hashable, Series] = {}
         self._written: dict[Hashable, int] = {}  # when the newest point ends that the service has, unix ns
-        self._ours: set[Hashable] = set()  # this process has written to it
+        self._early: dict[Hashable, int] = {}  # how often in a row it was refused for somebody else's point
         self._starts: dict[Hashable, int] = {}  # where a cumulative series had to begin anew, unix ns
         self._avoided: dict[Hashable, float] = {}
         self._taken, self._bad = False, 0  # of the batch under way
@@ -125,8 +130,7 @@ class SeriesWriter:
                 self._judge(one, answer.text, tried)
             bad = []
         elif len(batch) == 1 or (not self._taken and self._bad >= HOPELESS):
-            for one in bad:
-                self._refuse(one, answer.text)
+            self._refuse(bad, answer.text)
             bad = []
         well = True
         for part in (good, bad) if len(bad) < len(batch) else _halves(batch):
@@ -138,7 +142,7 @@ class SeriesWriter:
         for one in batch:
             self._taken = True
             self._written[one.key] = max(one.end, self._written.get(one.key, 0))
-            self._ours.add(one.key)
+            self._early.pop(one.key, None)
             self._held.pop(one.key, None)
 
     def _judge(self, one: Series, text: str, tried: bool) -> None:
@@ -146,29 +150,27 @@ class SeriesWriter:
         if tried:
             self._accept([one])
             return
-        if one.key in self._ours:  # else an attempt before ended a moment ago
+        times = self._early[one.key] = self._early.get(one.key, 0) + 1
+        # Once or twice is an attempt that ended a moment ago, and may have written a little ahead.
+        if times >= PATIENCE:
             report_once(
-                f"series {one.name}",
+                "two leaders",
                 "%s is written by somebody else too (%s). Are there two leaders, or two jobs of this name? Give each "
                 "process its index (JAX_PROCESS_ID, process_index=) and each job its own name",
                 one.name,
                 short(text),
             )
         self._written[one.key] = one.end
-        self._starts[one.key] = one.end
+        if not one.pinned and _START.search(text):
+            self._starts[one.key] = one.end
 
-    def _refuse(self, one: Series, text: str) -> None:
-        self._held.pop(one.key, None)
-        self._avoided[one.key] = time.monotonic() + AVOIDED_S
-        self.refused += 1
-        self._bad += 1
-        report_once(
-            f"series {one.name}",
-            "%s is not accepted and is left out for %.0f min: %s",
-            one.name,
-            AVOIDED_S / 60,
-            short(text),
-        )
+    def _refuse(self, batch: Sequence[Series], text: str) -> None:
+        for one in batch:
+            self._held.pop(one.key, None)
+            self._avoided[one.key] = time.monotonic() + AVOIDED_S
+        self.refused += len(batch)
+        self._bad += len(batch)
+        self._delivery.refused(batch[0].name, len(batch), text)
 
 
 def _parted(batch: Sequence[Series], answer: Answer) -> tuple[list[Series], list[Series]]:

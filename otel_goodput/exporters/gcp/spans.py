@@ -13,6 +13,7 @@ from otel_goodput.exporters.gcp.batches import Batches
 from otel_goodput.exporters.gcp.connection import Connection
 from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send
 from otel_goodput.exporters.gcp.fitting import fitting
+from otel_goodput.exporters.gcp.location import settled
 from otel_goodput.exporters.gcp.translation import SpanTranslation
 
 # As long as Google's own client tries. Meanwhile further spans wait in the processor's queue.
@@ -49,6 +50,8 @@ class CloudTraceExporter(SpanExporter):
             if found.outcome is not Outcome.DELIVERED:
                 return SpanExportResult.FAILURE
             self._translation = SpanTranslation(self._connection.project, self._resource)
+        for resource in {id(span.resource): span.resource for span in spans}.values():
+            settled(resource)
         translated = self._translation([fitting(span, floats=False) for span in spans])
         if translated is None or not self._batches.send(translated, PATIENCE_S):
             return SpanExportResult.FAILURE

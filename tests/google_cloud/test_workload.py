@@ -1,0 +1,128 @@
+"""Google's own goodput series: what Google's dashboards read of a run of ours."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import pytest
+from emulators.google import GoogleEmulator
+
+from otel_goodput import Recorder, semconv
+from otel_goodput.accounting.totals import NS
+
+RESOURCE = {
+    "cloud.availability_zone": "us-central1-a",
+    "k8s.cluster.name": "tpus",
+    "goodput.accelerator.type": "TPU v5p",
+}
+
+
+def recorder(directory: Path, **more: object) -> Recorder:
+    options = {"exporters": ["workload"], "integrations": "none", "windows": "10m,1h", "resource_attributes": RESOURCE}
+    return Recorder("llama", directory=directory, **{**options, **more})  # type: ignore[arg-type]
+
+
+def last(google: GoogleEmulator, name: str) -> dict[str, float]:
+    """The newest value by the label that is not the same for all."""
+    common = {semconv.WORKLOAD_ACCELERATOR_TYPE, semconv.WORKLOAD_CLUSTER_NAME}
+    return {
+        " ".join(value for key, value in sorted(series.labels) if key not in common): points[-1].value
+        for series, points in google.series.items()
+        if series.type == f"compute.googleapis.com/workload/{name}"
+    }
+
+
+def test_a_run_that_was_killed_and_went_on(google: GoogleEmulator, tmp_path: Path) -> None:
+    with recorder(tmp_path) as goodput, goodput.job():
+        with goodput.accelerator_init():
+            time.sleep(0.01)
+        for number in range(5):
+            with goodput.step(number):
+                time.sleep(0.004)
+    with recorder(tmp_path) as goodput, goodput.job():
+        with goodput.custom("evaluation"), goodput.custom("评估"):
+            time.sleep(0.01)
+        for number in range(3, 12):
+            with goodput.data_loading():
+                time.sleep(0.001)
+            with goodput.step(number):
+                time.sleep(0.004)
+            if number == 8:
+                goodput.flush()
+    totals = goodput.totals()
+    seconds = {name: duration / NS for name, duration in totals.run.categories.items()}
+
+    assert last(google, "goodput_time") == {"TOTAL": seconds["productive"]}
+    badput = last(google, "badput_time")
+    for category, source in semconv.BADPUT_SOURCES.items():
+        if category not in ("custom", "other", "in_flight"):
+            assert badput[source] == seconds[category]
+    assert badput["OTHER"] == seconds["other"] + seconds["in_flight"]
+    assert badput["CUSTOM_BADPUT_EVENTS.评估"] == totals.run.custom["评估"] / NS
+    (elapsed,) = last(google, "total_elapsed_time").values()
+    assert elapsed == pytest.approx(totals.run.elapsed / NS, abs=1e-9)
+    assert math.fsum([seconds["productive"], *badput.values()]) == pytest.approx(elapsed, abs=1e-9)
+    assert last(google, "disruptions") == {"cumulative": 1}
+    assert last(google, "max_productive_steps") == {"": 11}
+    assert totals.ideal_step_time is not None and totals.step_time_deviation is not None
+    assert last(google, "performance") == {"": totals.ideal_step_time / NS}
+    assert last(google, "step_time_deviation") == {"": totals.step_time_deviation / NS}
+    for span, partition in totals.rolling:
+        size = str(span // NS)
+        good = last(google, "interval_goodput")[f"TOTAL {size}"]
+        assert partition.goodput is not None and good == pytest.approx(100 * partition.goodput)
+        bad = {name: share for name, share in last(google, "interval_badput").items() if name.endswith(f" {size}")}
+        assert good + math.fsum(bad.values()) == pytest.approx(100.0)
+    for series in google.series:
+        assert series.resource == "compute.googleapis.com/Workload"
+        labels = dict(series.resource_labels)
+        assert (labels["location"], labels["workload_id"], labels["replica_id"]) == ("us-central1-a", "llama", "0")
+        if not series.type.endswith("/performance"):
+            assert dict(series.labels)["accelerator_type"] == "TPU v5p"
+            assert dict(series.labels)["cluster_name"] == "tpus"
+    # The second attempt begins within five seconds of the last point of the first: it is told so, and waits.
+    assert {refusal.rule for refusal in google.refusals} <= {"mon.sampling", "mon.order"} and not google.notes
+    assert not google.spans
+
+
+def test_slices(google: GoogleEmulator, tmp_path: Path) -> None:
+    with recorder(tmp_path) as goodput, goodput.job():
+        goodput.slice_counts(2, 2, 2)
+        for number in range(6):
+            with goodput.step(number):
+                time.sleep(0.002)
+            if number == 2:
+                goodput.slice_counts(1, 2, 2)
+    totals = goodput.totals()
+    assert 0.5 < totals.run.slice_efficiency["stepping"] < 1.0
+    for state in ("stepping", "available"):
+        found = last(google, f"{state}_slice_efficiency")
+        assert found == {
+            "0 CUMULATIVE": totals.run.slice_efficiency[state],
+            "600 INTERVAL": totals.rolling[0][1].slice_efficiency[state],
+            "3600 INTERVAL": totals.rolling[1][1].slice_efficiency[state],
+        }
+    assert not google.refusals
+
+
+def test_the_leader_speaks_alone(google: GoogleEmulator, tmp_path: Path) -> None:
+    for index in (1, 0):
+        with recorder(tmp_path, process_index=index, process_count=2) as goodput, goodput.job(), goodput.step(index):
+            pass
+        assert bool(google.series) == (index == 0)
+
+
+def test_a_replica_of_its_own(google: GoogleEmulator, tmp_path: Path) -> None:
+    attributes = {**RESOURCE, semconv.REPLICA_ID: "3"}
+    with recorder(tmp_path, resource_attributes=attributes) as goodput, goodput.job(), goodput.step(0):
+        pass
+    assert {dict(series.resource_labels)["replica_id"] for series in google.series} == {"3"}
+
+
+def test_nowhere_in_particular(google: GoogleEmulator, tmp_path: Path) -> None:
+    with recorder(tmp_path, resource_attributes={"cloud.region": "my cellar"}) as goodput, goodput.job():
+        pass
+    assert {dict(series.resource_labels)["location"] for series in google.series} == {"global"}
+    assert not google.refusals
