@@ -46,9 +46,9 @@ def salvage(found: Found, process: int, exporters: str | None, *, again: bool = 
         print(f"run {run_id!r}: recovered before (--again to do it once more)")
         return 0
     config = configuration.read(str(identity.get("job_name") or run_id), run_id=run_id, exporters=exporters)
-    resource = process_resource.describe(
-        config.job_name, run_id, restored.attempt, process, max(config.process_count, process + 1)
-    )
+    # Who recovers a run may be somewhere else than it was.
+    count = max(config.process_count, process + 1)
+    resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
     spans = owed_spans(run, book, run_id, process, Resource(dict(resource.attributes)))
     if not spans:
         print(f"run {run_id!r}: attempt {restored.attempt + 1} owes no spans")

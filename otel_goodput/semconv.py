@@ -482,6 +482,7 @@ CLOUD_ACCOUNT_ID: Final = "cloud.account.id"
 CLOUD_REGION: Final = "cloud.region"
 CLOUD_AVAILABILITY_ZONE: Final = "cloud.availability_zone"
 GCP_PROJECT_ID: Final = "gcp.project_id"
+LOCATION: Final = "location"  # what the Telemetry API takes where there is neither zone nor region
 
 
 class GoogleCloud:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import selectors
 import socket
 import threading
@@ -19,13 +18,11 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput.clock import Clock
-from otel_goodput.disruption.metadata import FLAVOR, LONGEST, Answer, NotGoogles, parse
+from otel_goodput.disruption.metadata import FLAVOR, LONGEST, Answer, NotGoogles, address, parse, request
 from otel_goodput.disruption.notices import Notices
 from otel_goodput.guard import logger, report_once
 from otel_goodput.printable import printable
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, GOODPUT_NOTICE_VALUE, Reason
-
-_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 
 
 class Key(NamedTuple):
@@ -88,15 +85,14 @@ class Maintenance:
         """Begin to watch; False if there is nothing to watch. Call once."""
         if self.host is None:
             return False
-        parts = _ADDRESS.fullmatch(self.host)
-        if parts is None or int(parts[2] or 80) > 0xFFFF:
+        place = address(self.host)
+        if place is None:
             self._refuse("its address is none")
             return False
-        address = parts[1].strip("[]"), int(parts[2] or 80)
         try:
             woken, self._waker = socket.socketpair()
             self._thread = threading.Thread(
-                target=self._watch, args=(address, woken), name="goodput-maintenance", daemon=True
+                target=self._watch, args=(place, woken), name="goodput-maintenance", daemon=True
             )
             self._thread.start()
         except (OSError, RuntimeError) as error:
@@ -241,19 +237,11 @@ class _Watch:
         self.due = self._began + self._owner.patience_s + (self._owner.wait_s if self._etag else 0.0)
 
     def _request(self) -> bytes:
-        target = f"/computeMetadata/v1/{self._key.path}"
+        target = self._key.path
         if self._etag:
             wait = max(1, round(self._owner.wait_s))
             target += f"?wait_for_change=true&last_etag={quote(self._etag, safe='')}&timeout_sec={wait}"
-        lines = (
-            f"GET {target} HTTP/1.1",
-            f"Host: {self._owner.host}",
-            ": ".join(FLAVOR),
-            "Connection: close",
-            "",
-            "",
-        )
-        return "\r\n".join(lines).encode("ascii")
+        return request(self._owner.host or "", target)
 
     def _fail(self, why: str) -> None:
         """Not reached, or not answered: try again later, and less often each time."""

@@ -1,20 +1,25 @@
-"""The metadata server of Google Compute Engine: where it is, and what an answer of it looks like."""
+"""The metadata server of Google Compute Engine: where it is, how it is asked, and what an answer of it looks like."""
 
 from __future__ import annotations
 
 import io
 import os
+import re
+import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 METADATA_HOST: Final = "GCE_METADATA_HOST"
 HOST: Final = "metadata.google.internal"
+LINK_LOCAL: Final = "169.254.169.254"  # where that is, on every machine of Google's but those without IPv4
 PRODUCT: Final = Path("/sys/class/dmi/id/product_name")
 PRODUCTS: Final = frozenset({"Google", "Google Compute Engine"})
 FLAVOR: Final = ("Metadata-Flavor", "Google")
 LONGEST: Final = 1 << 16  # bytes of an answer; a value is some ten
 _BEGINNING: Final = b"HTTP/"
+_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 
 
 class Answer(NamedTuple):
@@ -40,6 +45,63 @@ def metadata_host(environ: Mapping[str, str] | None = None, product: Path = PROD
     except OSError:
         return None
     return HOST if found in PRODUCTS else None
+
+
+def address(host: str) -> tuple[str, int] | None:
+    """Name and port of a server given as ``host`` or ``host:port``; None where that is no address."""
+    parts = _ADDRESS.fullmatch(host)
+    if parts is None or int(parts[2] or 80) > 0xFFFF:
+        return None
+    return parts[1].strip("[]"), int(parts[2] or 80)
+
+
+def request(host: str, target: str) -> bytes:
+    """A question for `target`, which begins below ``/computeMetadata/v1/``; the server closes after its answer."""
+    lines = (
+        f"GET /computeMetadata/v1/{target} HTTP/1.1",
+        f"Host: {host}",
+        ": ".join(FLAVOR),
+        "Connection: close",
+        "",
+        "",
+    )
+    return "\r\n".join(lines).encode("ascii")
+
+
+def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> Answer:
+    """Ask once. `timeout_s` bounds the whole exchange and not each of its pieces, `longest` the bytes of the answer.
+
+    Raises:
+        OSError: there is no answer, or not in time.
+        UnicodeError: the host's name is none.
+        NotGoogles: the answer is none of a metadata server.
+    """
+    until = time.monotonic() + timeout_s
+    place = address(host)
+    if place is None:
+        raise NotGoogles("its address is none")
+    name, port = place
+    received = bytearray()
+    # To look a name up may take long, and nothing bounds it.
+    with socket.create_connection((LINK_LOCAL if name == HOST else name, port), timeout_s) as connection:
+        connection.sendall(request(host, target))
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            connection.settimeout(left)
+            piece = connection.recv(LONGEST)
+            if not piece:
+                break
+            received += piece
+            if len(received) > longest:
+                raise NotGoogles(f"an answer of more than {longest} bytes")
+    answer = parse(bytes(received), ended=True)
+    if answer is None:
+        raise ConnectionError("the connection was closed before the answer was complete")
+    if not answer.flavored:
+        raise NotGoogles(f"no {': '.join(FLAVOR)} in its answer (status {answer.status})")
+    return answer
 
 
 class _Received:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from functools import partial
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.util import types
 
 from otel_goodput import semconv
 from otel_goodput.disruption.launchers import launches
+from otel_goodput.disruption.metadata import metadata_host
+from otel_goodput.resources import accelerators, gcp, kubernetes, tpu
+from otel_goodput.resources.detected import DetectedResource, Detector
 from otel_goodput.spans.ids import instance_id
 
 
@@ -21,23 +25,47 @@ def describe(
     process: int,
     count: int,
     more: Mapping[str, types.AttributeValue] | None = None,
-) -> Resource:
-    """Identity of this process; ``OTEL_RESOURCE_ATTRIBUTES`` adds to it, `more` wins over everything.
+    *,
+    detect: bool = True,
+) -> DetectedResource:
+    """Identity of this process, and what is known of its surroundings; waits for nothing of it.
 
+    What is found out is overridden by ``OTEL_RESOURCE_ATTRIBUTES``, that by the identity, and everything by `more`.
     Of several launchers the outermost one that counts its restarts is told of.
+
+    Args:
+        job_name, run_id, attempt, process, count, more: the identity, and the user's own attributes.
+        detect: whether to ask the machine; else there is only what the environment tells.
     """
-    mine: dict[str, types.AttributeValue] = {
+    identity: dict[str, types.AttributeValue] = {
         semconv.SERVICE_NAME: job_name,
         semconv.SERVICE_INSTANCE_ID: instance_id(run_id, attempt, process),
         semconv.RUN_ID: run_id,
         semconv.ATTEMPT: attempt,
         semconv.PROCESS_INDEX: process,
         semconv.PROCESS_COUNT: count,
-        semconv.HOST_NAME: socket.gethostname(),
         semconv.PROCESS_PID: os.getpid(),
     }
     for launch in launches():
         if launch.restarts is not None:
-            mine |= {semconv.LAUNCHER_NAME: launch.name, semconv.LAUNCHER_RESTARTS: launch.restarts}
+            identity |= {semconv.LAUNCHER_NAME: launch.name, semconv.LAUNCHER_RESTARTS: launch.restarts}
             break
-    return Resource.create({**mine, **(more or {})})
+    told = {**kubernetes.attributes(os.environ), **tpu.of_environment(os.environ)}
+    given = Resource.create({**identity, **(more or {})})
+    return DetectedResource(
+        {**told, **(given.attributes or {})},
+        _detectors(os.environ) if detect else (),
+        fallback={semconv.HOST_NAME: socket.gethostname()},
+        schema_url=given.schema_url,
+    )
+
+
+def _detectors(environ: Mapping[str, str]) -> list[Detector]:
+    """Whom there is to ask on this machine; nobody off Google Cloud and without NVIDIA's driver."""
+    detectors: list[Detector] = []
+    host = metadata_host(environ)
+    if host is not None:
+        detectors.append(partial(gcp.detect, host, in_cluster=kubernetes.in_cluster(environ)))
+    if accelerators.DRIVER.is_dir():
+        detectors.append(partial(accelerators.of_driver, accelerators.DRIVER))
+    return detectors

@@ -31,7 +31,7 @@ COMMON = {
     "restart",
     "signal",
 }
-COMMON |= {"stepping", "available", "maintenance", "preemption", "rollback", "in_flight", "otel_goodput"}
+COMMON |= {"stepping", "available", "maintenance", "preemption", "rollback", "in_flight", "otel_goodput", "gcp"}
 
 
 def _strings(value: object) -> Iterator[str]:

@@ -1,0 +1,162 @@
+"""What the metadata server of a Google Cloud machine says of it: one question, one second, and named keys only.
+
+OpenTelemetry's own detector of Google Cloud knows the same keys, but it asks a fixed address and waits for up to 7 s.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from otel_goodput import semconv
+from otel_goodput.disruption.metadata import METADATA_HOST, NotGoogles, ask, metadata_host
+from otel_goodput.errors import GoodputError
+from otel_goodput.printable import printable
+from otel_goodput.resources import accelerators, tpu
+from otel_goodput.resources.facts import Value, text
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 1.0
+LONGEST: Final = 1 << 22  # bytes: a project and a machine have 512 KB of attributes each, scripts and keys among them
+ALL: Final = "?recursive=true"
+
+
+class Unknown(GoodputError):
+    """Nothing is known of the machine; the text says why, and what to do where something can be done."""
+
+
+class Machine(NamedTuple):
+    """What is known of a machine; an unknown text is empty.
+
+    Attributes:
+        project: id of its project.
+        zone, id, name: of the instance. Where GKE's Workload Identity answers, the name is taken from the host name.
+        type: of the machine, such as ``a3-highgpu-8g``; Workload Identity keeps it to itself.
+        cluster, cluster_location: of GKE; the location is a zone or a region.
+        slice: attributes of its TPU slice.
+    """
+
+    project: str
+    zone: str
+    id: str
+    name: str
+    type: str
+    cluster: str
+    cluster_location: str
+    slice: Mapping[str, Value]
+
+    @property
+    def region(self) -> str:
+        """The region that the machine is in."""
+        return self.zone.rpartition("-")[0]
+
+
+def look_up(host: str | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
+    """What the metadata server says. Waits for it, `timeout_s` seconds at most.
+
+    Args:
+        host: ``host`` or ``host:port`` of the server; by default this machine's.
+
+    Raises:
+        Unknown: this is no machine of Google Cloud, or its server does not say anything useful in time.
+    """
+    host = host or metadata_host()
+    if host is None:
+        raise Unknown(f"this is no machine of Google Cloud (another metadata server can be named by {METADATA_HOST})")
+    who = f"the metadata server {printable(host)}"
+    try:
+        answer = ask(host, ALL, timeout_s, LONGEST)
+    except TimeoutError:
+        raise Unknown(f"{who} did not answer within {timeout_s:g} s") from None
+    except (OSError, UnicodeError) as error:
+        raise Unknown(f"{who} cannot be reached: {error}") from None
+    except NotGoogles as lie:
+        raise Unknown(f"{who} is not Google's: {lie}") from None
+    if answer.status != 200:
+        raise Unknown(f"{who} refuses to answer (status {answer.status})")
+    metadata = _parsed(answer.body)
+    if not isinstance(metadata, dict):
+        raise Unknown(f"{who} is not Google's: its answer is no JSON object")
+    machine = _machine(metadata)
+    if not machine.project and not machine.id:
+        raise Unknown(f"{who} knows neither the project nor the instance")
+    return machine
+
+
+def attributes(machine: Machine, *, in_cluster: bool) -> dict[str, Value]:
+    """Attributes of the resource, as OpenTelemetry's own detector words them.
+
+    The accelerator's count is that of the chips of this host. On GKE the place is the cluster's, as Cloud Monitoring
+    wants it: a regional cluster is in no zone.
+
+    Args:
+        in_cluster: whether this process runs in a pod; then the host's name is the pod's, and not the machine's.
+    """
+    on_gke = in_cluster and bool(machine.cluster)
+    zone, region = machine.zone, machine.region
+    if on_gke and machine.cluster_location:
+        zonal = machine.cluster_location.count("-") == 2
+        zone = machine.cluster_location if zonal else ""
+        region = machine.cluster_location.rpartition("-")[0] if zonal else machine.cluster_location
+    found: dict[str, Value] = {
+        semconv.CLOUD_PROVIDER: semconv.GoogleCloud.PROVIDER,
+        semconv.CLOUD_PLATFORM: (
+            semconv.GoogleCloud.KUBERNETES_ENGINE if on_gke else semconv.GoogleCloud.COMPUTE_ENGINE
+        ),
+        semconv.CLOUD_ACCOUNT_ID: machine.project,
+        semconv.GCP_PROJECT_ID: machine.project,
+        semconv.CLOUD_AVAILABILITY_ZONE: zone,
+        semconv.CLOUD_REGION: region,
+        semconv.HOST_ID: machine.id,
+        semconv.HOST_TYPE: machine.type,
+        semconv.HOST_NAME: "" if on_gke else machine.name,
+        semconv.K8S_CLUSTER_NAME: machine.cluster if on_gke else "",
+        semconv.K8S_NODE_NAME: machine.name if on_gke else "",
+        **accelerators.of_machine(machine.type),
+        **machine.slice,
+    }
+    return {key: value for key, value in found.items() if value != ""}
+
+
+def detect(host: str, *, in_cluster: bool) -> dict[str, Value]:
+    """As :func:`attributes`, of what `host` says; empty where nothing is known."""
+    try:
+        return attributes(look_up(host), in_cluster=in_cluster)
+    except Unknown as why:
+        logger.debug("the resource goes without Google Cloud: %s", why)
+        return {}
+
+
+def _parsed(body: str) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _machine(metadata: Mapping[str, Any]) -> Machine:
+    project, instance = _branch(metadata, "project"), _branch(metadata, "instance")
+    more = _branch(instance, "attributes")
+    return Machine(
+        project=text(project.get("projectId")) or "",
+        zone=_last(instance.get("zone")),
+        id=text(instance.get("id")) or "",
+        name=text(instance.get("name")) or (text(instance.get("hostname")) or "").partition(".")[0],
+        type=_last(instance.get("machineType")),
+        cluster=text(more.get("cluster-name")) or "",
+        cluster_location=text(more.get("cluster-location")) or "",
+        slice=tpu.of_machine(more),
+    )
+
+
+def _branch(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    branch = tree.get(name)
+    return branch if isinstance(branch, dict) else {}
+
+
+def _last(given: object) -> str:
+    """The last part of a path such as ``projects/1234/zones/us-central1-a``."""
+    return (text(given) or "").rpartition("/")[2]
