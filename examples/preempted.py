@@ -181,11 +181,16 @@ def arguments() -> argparse.Namespace:
         "--kill-after-step", type=int, metavar="N",
         help="kill in the middle of the step after step N (default: at random in the third quarter of the run)",
     )
+    parser.add_argument(
+        "--exporters", default="file", help="outlets of the job; `file` is among them (default: file)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the model, the data and the kill (default: 0)")
     parser.add_argument("--keep", action="store_true", help="leave the checkpoints where they are at the end")
     args = parser.parse_args()
     if args.steps < 20:
         parser.error("--steps must be at least 20")
+    if "file" not in args.exporters.split(","):
+        parser.error("--exporters needs file among them: the checks read the trace there")
     if args.kill_after_step is not None and not 0 < args.kill_after_step < args.steps - 1:
         parser.error(f"--kill-after-step must be between 1 and {args.steps - 2}")
     return args
@@ -203,6 +208,7 @@ def main() -> int:
     every = str(max(2, args.steps // 10))
     command = [sys.executable, str(JOB), "--directory", str(directory), "--steps", str(args.steps)]
     command += ["--seed", str(args.seed), "--save-every", every, "--eval-every", every]
+    command += ["--exporters", args.exporters]
     print(f"{args.steps} steps, a checkpoint every {every}; SIGKILL comes in step {kill_after + 1}.", flush=True)
     first = run_attempt(command, kill_after, chance.uniform(0.2, 0.8))
     print(f"Killed in step {first.steps[-1]}. Starting it again.", flush=True)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from disruption.metadata_server import answer, metadata_server
 from emulators.google import GoogleEmulator
+from resources.machines import GKE
 
 from otel_goodput import Recorder, semconv
 from otel_goodput.accounting.totals import NS
+from otel_goodput.disruption.metadata import METADATA_HOST
 
 RESOURCE = {
     "cloud.availability_zone": "us-central1-a",
@@ -80,7 +85,7 @@ def test_a_run_that_was_killed_and_went_on(google: GoogleEmulator, tmp_path: Pat
         labels = dict(series.resource_labels)
         assert (labels["location"], labels["workload_id"], labels["replica_id"]) == ("us-central1-a", "llama", "0")
         if not series.type.endswith("/performance"):
-            assert dict(series.labels)["accelerator_type"] == "TPU v5p"
+            assert dict(series.labels)["accelerator_type"] == "TPU-v5p"
             assert dict(series.labels)["cluster_name"] == "tpus"
     # The second attempt begins within five seconds of the last point of the first: it is told so, and waits.
     assert {refusal.rule for refusal in google.refusals} <= {"mon.sampling", "mon.order"} and not google.notes
@@ -125,4 +130,27 @@ def test_nowhere_in_particular(google: GoogleEmulator, tmp_path: Path) -> None:
     with recorder(tmp_path, resource_attributes={"cloud.region": "my cellar"}) as goodput, goodput.job():
         pass
     assert {dict(series.resource_labels)["location"] for series in google.series} == {"global"}
+    labels = [dict(series.labels) for series in google.series]
+    assert {found["accelerator_type"] for found in labels if "accelerator_type" in found} == {"UNKNOWN"}
     assert not google.refusals
+
+
+def test_what_the_machine_tells_stands_at_the_first_point(
+    google: GoogleEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metadata server is asked in the background; the first export waits for it: no series changes its labels."""
+    with metadata_server() as server:
+        def tell_late(handler: BaseHTTPRequestHandler) -> object:
+            time.sleep(0.4)
+            return answer(handler, json.dumps(GKE), status=200, flavor="Google")
+
+        server.misbehave = tell_late
+        monkeypatch.setenv(METADATA_HOST, server.host)
+        with recorder(tmp_path, resource_attributes={}) as goodput, goodput.job(), goodput.step(0):
+            pass
+    for series in google.series:
+        assert dict(series.resource_labels)["location"] == "us-central1-a"
+        if not series.type.endswith("/performance"):
+            assert dict(series.labels)["cluster_name"] == "pretraining"
+            assert dict(series.labels)["accelerator_type"] == "NVIDIA-H100"
+    assert google.series

@@ -39,7 +39,6 @@ from otel_goodput.guard import report_once
 _ENCODERS: Final = "opentelemetry.exporter.otlp.proto.common"
 _SERVICES: Final = "opentelemetry.proto.collector"
 PACKAGES: Final = (_ENCODERS, _SERVICES, "grpc", "google.auth")
-LOCATION: Final = "location"  # what the Telemetry API takes where there is no cloud.region
 
 
 class _Told:
@@ -65,8 +64,8 @@ def _completed(encoded: Any, groups: Any, connection: Connection, where: str, pr
     for group in groups:
         known = {attribute.key for attribute in group.resource.attributes}
         wanted = {semconv.GCP_PROJECT_ID: connection.project, semconv.SERVICE_INSTANCE_ID: str(process)}
-        if not known & {semconv.CLOUD_REGION, semconv.CLOUD_AVAILABILITY_ZONE, LOCATION}:
-            wanted[LOCATION] = where
+        if not known & {semconv.CLOUD_REGION, semconv.CLOUD_AVAILABILITY_ZONE, semconv.LOCATION}:
+            wanted[semconv.LOCATION] = where
         for key, value in wanted.items():
             if key not in known:
                 group.resource.attributes.add(key=key).value.string_value = value

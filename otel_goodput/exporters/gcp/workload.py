@@ -28,7 +28,20 @@ from otel_goodput.semconv import Category
 PERCENT: Final = 100.0
 WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run
 FIRST_REPLICA: Final = "0"
-UNKNOWN: Final = "unknown"
+UNKNOWN: Final = "UNKNOWN"
+# What Google's writer calls the chips; others go by our words.
+_ACCELERATORS: Final = {
+    "TPU v2": "TPU-v2",
+    "TPU v3": "TPU-v3",
+    "TPU v4": "TPU-v4p",
+    "TPU v5e": "TPU-v5e",
+    "TPU v5p": "TPU-v5p",
+    "TPU v6e": "TPU-v6e",
+    "TPU 7x": "TPU-7x",
+    "A100": "NVIDIA-A100",
+    "H100 SXM": "NVIDIA-H100",
+    "H200 SXM": "NVIDIA-H200",
+}
 
 _SLICES: Final = {
     semconv.SLICE_STEPPING: semconv.WORKLOAD_STEPPING_SLICES,
@@ -195,15 +208,17 @@ def _by_name(resource: Any) -> dict[str, Points]:
 
 
 def _series(row: Row, resource: Resource) -> Series:
+    where = location(resource)  # by now all is known
     known = resource.attributes
+    accelerator = str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN))
     labels = {
-        semconv.WORKLOAD_ACCELERATOR_TYPE: str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN)),
+        semconv.WORKLOAD_ACCELERATOR_TYPE: _ACCELERATORS.get(accelerator, accelerator),
         semconv.WORKLOAD_CLUSTER_NAME: str(known.get(semconv.K8S_CLUSTER_NAME, "")),
         **row.labels,
     }
     labels = {key: labels[key][:VALUE_LENGTH] for key in row.series.labels if labels[key]}
-    where = {
-        semconv.WORKLOAD_LOCATION: location(resource),
+    replica = {
+        semconv.WORKLOAD_LOCATION: where,
         semconv.WORKLOAD_ID: str(known.get(semconv.SERVICE_NAME, "")),
         semconv.WORKLOAD_REPLICA_ID: str(known.get(semconv.REPLICA_ID, FIRST_REPLICA)),
     }
@@ -212,12 +227,12 @@ def _series(row: Row, resource: Resource) -> Series:
     data.metric.type = row.series.type
     data.metric.labels.update(labels)
     data.resource.type = semconv.WORKLOAD_RESOURCE
-    data.resource.labels.update(where)
+    data.resource.labels.update(replica)
     value = data.points.add().value
     if row.series.value_type == semconv.INT64:
         value.int64_value = int(row.value)
     else:
         value.double_value = float(row.value)
     name = row.series.type + "".join(f" {key}={text}" for key, text in sorted(labels.items()))
-    key = (row.series.type, tuple(sorted(labels.items())), tuple(sorted(where.items())))
+    key = (row.series.type, tuple(sorted(labels.items())), tuple(sorted(replica.items())))
     return Series(key, name, None, row.end, data)
