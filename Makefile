@@ -6,10 +6,13 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
 .NOTPARALLEL:
-.PHONY: demo test bench lint types clean
+.PHONY: demo demo-gcp test bench bench-gcp lint types clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
+
+demo-gcp: $(VENV)/.test  ## the same job, exporting to an emulator of Google Cloud, and what arrives there
+	PYTHONPATH=tests $(PY) -m emulators.demonstration $(DEMO_ARGS)
 
 test: $(VENV)/.test  ## everything that must hold: tests, lint, types
 	$(PY) -m pytest -n auto $(PYTEST_ARGS)
@@ -24,6 +27,9 @@ types: $(VENV)/.test
 
 bench: $(VENV)/.bench  ## what it costs
 	$(PY) -m benchmarks $(BENCH_ARGS)
+
+bench-gcp: $(VENV)/.bench $(VENV)/.test  ## what exporting to Google Cloud costs, and loses
+	PYTHONPATH=tests $(PY) -m benchmarks.cloud $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) demo-run goodput build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -145,6 +145,7 @@ def test_what_the_machine_tells_stands_at_the_first_point(
             return answer(handler, json.dumps(GKE), status=200, flavor="Google")
 
         server.misbehave = tell_late
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
         monkeypatch.setenv(METADATA_HOST, server.host)
         with recorder(tmp_path, resource_attributes={}) as goodput, goodput.job(), goodput.step(0):
             pass

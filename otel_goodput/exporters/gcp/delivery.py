@@ -78,8 +78,8 @@ _CURES: Final = {
     "project": "set OTEL_GOODPUT_GCP_PROJECT",
     "api": "enable it: `gcloud services enable {api} --project {project}`",
     "proxy": "something between here and {target} answers in its place, such as a proxy: see https_proxy and no_proxy",
-    "scopes": "give the machine the access scope cloud-platform (`gcloud compute instances set-service-account … --scopes="
-    "cloud-platform`; on GKE a node pool that has it, or Workload Identity)",
+    "scopes": "give the machine the access scope cloud-platform (`gcloud compute instances set-service-account` with "
+    "--scopes=cloud-platform; on GKE a node pool that has it, or Workload Identity)",
     "quota project": "`gcloud auth application-default set-quota-project {project}`, and there the role "
     "roles/serviceusage.serviceUsageConsumer",
     "PERMISSION_DENIED": "grant the job's service account {role} in project {project}",

@@ -52,7 +52,9 @@ class CloudTraceExporter(SpanExporter):
             self._translation = SpanTranslation(self._connection.project, self._resource)
         for resource in {id(span.resource): span.resource for span in spans}.values():
             settled(resource)
-        translated = self._translation([fitting(span, floats=False) for span in spans])
+        translated = self._translation(
+            [fitting(span, floats=False) for span in spans if span.get_span_context() is not None]
+        )
         if translated is None or not self._batches.send(translated, PATIENCE_S):
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
