@@ -1,0 +1,166 @@
+"""What somebody is to be told of: one table, from which the rules of Prometheus and Cloud Monitoring's policies come.
+
+A rule is one expression in PromQL, which both understand; only the names and the labels of a run differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from otel_goodput import semconv
+from otel_goodput.semconv import Category, Phase, Reason
+from views.promql import Dialect
+from views.thresholds import Thresholds, window_seconds
+
+CRITICAL: Final = "critical"
+WARNING: Final = "warning"
+
+LOOP_WINDOW: Final = "1h"  # in which disruptions are counted for a restart loop
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One alert.
+
+    Attributes:
+        name: as an identifier; `title` is for people.
+        hold_min: minutes for which the expression must hold.
+        expression: PromQL, with a series for each run that is in trouble.
+        value: how Prometheus' templates tell of the expression's value.
+        means: what has happened, in a sentence or two.
+        look: what to look at, first things first.
+    """
+
+    name: str
+    title: str
+    severity: str
+    hold_min: int
+    expression: Callable[[Dialect], str]
+    value: str
+    means: str
+    look: Sequence[str]
+
+
+def _below_target(window: str, limits: Thresholds, words: Dialect) -> str:
+    ratio = words.of_run("max", words.select(semconv.RATIO, {semconv.GOODPUT_WINDOW: window}))
+    elapsed = words.of_run("sum", words.select(semconv.TIME, {}))
+    # Before a window has passed, what a run needs to start weighs too much.
+    return f"{ratio} < {limits.goodput_target:g}\nand\n{elapsed} > {window_seconds(window)}"
+
+
+def _hang(limits: Thresholds, words: Dialect) -> str:
+    in_flight = {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}
+    waiting = words.of_run("max", words.select(semconv.TIME, in_flight))
+    ideal = words.of_run("max", words.select(semconv.STEP_IDEAL, {}))
+    known = f"{waiting} > clamp_min({limits.hang_multiple:g} * {ideal}, {limits.hang_least:g})"
+    return f"{known}\nor\n({waiting} unless {ideal}) > {limits.hang_unknown:g}"
+
+
+def _restart_loop(limits: Thresholds, words: Dialect) -> str:
+    # Not increase(): in Prometheus each attempt has a series of its own, which begins where the last one ended.
+    most, least = (
+        words.of_run(
+            edge,
+            words.select(semconv.DISRUPTIONS, {}, f"{edge}_over_time({{}}[{LOOP_WINDOW}])"),
+            [semconv.GOODPUT_DISRUPTION_REASON],
+        )
+        for edge in ("max", "min")
+    )
+    return f"{words.of_run('sum', f'{most} - {least}')} >= {limits.restarts:g}"
+
+
+def _at_risk(limits: Thresholds, words: Dialect) -> str:
+    return f"{words.of_run('max', words.select(semconv.AT_RISK, {}))} > {limits.at_risk:g}"
+
+
+def _exposed_loading(window: str, limits: Thresholds, words: Dialect) -> str:
+    loading = {semconv.GOODPUT_WINDOW: window, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
+    return f"{words.of_run('max', words.select(semconv.BADPUT_RATIO, loading))} > {limits.data_loading:g}"
+
+
+def rules(window: str, limits: Thresholds) -> list[Rule]:
+    """The alerts; `window` is the rolling window that they go by."""
+    share, seconds = "{{ $value | humanizePercentage }}", "{{ $value | humanizeDuration }}"
+    return [
+        Rule(
+            name="GoodputBelowTarget",
+            title="Goodput below target",
+            severity=WARNING,
+            hold_min=15,
+            expression=partial(_below_target, window, limits),
+            value=f"goodput is {share}",
+            means=f"Less than {limits.goodput_target:.0%} of the last {window} made progress. Runs younger than that "
+            "are not judged.",
+            look=(
+                "The dashboard's stack of shares: which category has grown?",
+                f"`{Category.WASTED_PROGRESS}`, `{Category.INFRASTRUCTURE_RECOVERY}`: it restarts. Why? Is there room?",
+                f"`{Category.DATA_LOADING}`, `{Category.CHECKPOINT_SAVE}`, custom phases: which has become slow (p99)?",
+                f"`{Category.PROGRAM_STARTUP}`: it compiles again and again. Look for recompilations in the traces.",
+            ),
+        ),
+        Rule(
+            name="TrainingHang",
+            title="Training hangs",
+            severity=CRITICAL,
+            hold_min=1,
+            expression=partial(_hang, limits),
+            value=f"a step has been running for {seconds}",
+            means=f"One step has been running for more than {limits.hang_multiple:g} ideal step times (and at least "
+            f"{limits.hang_least:g} s), or for {limits.hang_unknown:g} s where no ideal step time is known yet.",
+            look=(
+                "Which phase is open, in which process? The last spans of the trace say so.",
+                "`py-spy dump --pid PID` on each host: who does not wait in a collective operation, as the rest do?",
+                "Accelerators and network of the hosts: errors, a host that cannot be reached, maintenance.",
+                "At risk, on the dashboard, is what a restart costs.",
+            ),
+        ),
+        Rule(
+            name="RestartLoop",
+            title="Restart loop",
+            severity=CRITICAL,
+            hold_min=0,
+            expression=partial(_restart_loop, limits),
+            value=f"{{{{ $value }}}} disruptions within {LOOP_WINDOW}",
+            means=f"The run was disrupted {limits.restarts:g} times or more within {LOOP_WINDOW}: it restarts or rolls "
+            "back again and again. Attempts that die before their first export of metrics are not seen here.",
+            look=(
+                f"The reasons: `{Reason.CRASH}` and `{Reason.ROLLBACK}` are the job's own, most others the platform's.",
+                "The log of the last attempt and its interrupted spans: does it always end at the same step?",
+                "Does the highest step kept rise? If not, stop the job: it only burns time.",
+            ),
+        ),
+        Rule(
+            name="ProgressAtRisk",
+            title="Too much progress at risk",
+            severity=WARNING,
+            hold_min=10,
+            expression=partial(_at_risk, limits),
+            value=f"{seconds} of progress is not durable",
+            means=f"A crash right now would cost more than {limits.at_risk:g} s of progress: so much has been made "
+            "since the last checkpoint that is known to be durable.",
+            look=(
+                f"Do saves still happen? Look at `{Phase.CHECKPOINT_SAVE}` among the phases, and for errors there.",
+                "Do they become durable? An asynchronous save counts when it is committed.",
+                "The storage that they go to: quota, permissions, throughput.",
+                "If all is as it is meant to be, save more often, or raise this threshold.",
+            ),
+        ),
+        Rule(
+            name="ExposedDataLoading",
+            title="Training waits for data",
+            severity=WARNING,
+            hold_min=15,
+            expression=partial(_exposed_loading, window, limits),
+            value=f"{share} of the time goes by waiting for data",
+            means=f"More than {limits.data_loading:.0%} of the last {window} went by waiting for data while nothing "
+            "was computed. Loading that overlaps with steps is not counted.",
+            look=(
+                "Since when? If step times changed at the same moment, look at the hosts: CPU, memory, page cache.",
+                "The storage that the data comes from: throughput, throttling, another region.",
+                "Prefetch more batches, or give the input pipeline more workers.",
+            ),
+        ),
+    ]

@@ -1,0 +1,135 @@
+"""A dashboard before it is Cloud Monitoring's or Grafana's: sections of panels of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from otel_goodput.semconv import Metric, WorkloadSeries
+
+COLUMNS: Final = 12
+
+
+class View(Enum):
+    """How a panel shows its queries."""
+
+    FIGURE = "figure"
+    LINES = "lines"
+    STACK = "stack"
+    TABLE = "table"
+    HEATMAP = "heatmap"
+
+
+class Read(Enum):
+    """What is taken of a metric."""
+
+    LATEST = "latest"  # gauges and what counts up and down
+    EVENTS = "events"  # a counter of what happens to a run, over all its attempts
+    RATE = "rate"  # a counter of this process, per second
+    PER_MINUTE = "per minute"  # how many values a histogram was given
+    P50 = "0.5"
+    P99 = "0.99"
+    BUCKETS = "buckets"
+
+
+class Across(Enum):
+    """What several series, or several runs, come to together: their sum, their mean, or the worst of them."""
+
+    SUM = "sum"
+    MEAN = "mean"
+    MAX = "max"
+    MIN = "min"
+
+
+class Unit(Enum):
+    """Of the figures of a panel."""
+
+    SHARE = "share"  # 1 = all
+    PERCENT = "percent"  # 100 = all
+    SECONDS = "seconds"
+    COUNT = "count"
+    FACTOR = "factor"
+
+
+@dataclass(frozen=True)
+class Query:
+    """One metric, cut down and summed up.
+
+    Attributes:
+        text: says in the legend what the labels of `by` do not.
+        only, but: attributes with the value that is wanted, or unwanted.
+        by: attributes that stay apart.
+        share_of: what the figures are divided by.
+    """
+
+    source: Metric | WorkloadSeries
+    text: str = ""
+    only: Mapping[str, str] = field(default_factory=dict)
+    but: Mapping[str, str] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
+    read: Read = Read.LATEST
+    across: Across = Across.SUM
+    share_of: Query | None = None
+
+
+class Bound(NamedTuple):
+    """From which figure on a panel turns red."""
+
+    value: float
+    below: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """`brief` is for whoever does not know the figure; `width` is in columns of :data:`COLUMNS`."""
+
+    title: str
+    brief: str
+    view: View
+    unit: Unit
+    queries: Sequence[Query]
+    width: int = 4
+    bound: Bound | None = None
+
+    @property
+    def height(self) -> int:
+        return 2 if self.view is View.FIGURE else 4
+
+
+class Section(NamedTuple):
+    title: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True)
+class Board:
+    title: str
+    brief: str
+    sections: Sequence[Section]
+
+
+class Place(NamedTuple):
+    """Where a panel stands, or the heading of a section (without a panel), in columns and rows."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    section: Section
+    panel: Panel | None
+
+
+def places(board: Board) -> Iterator[Place]:
+    """Sections from top to bottom; their panels from left to right, as many in a row as fit."""
+    y = 0
+    for section in board.sections:
+        yield Place(0, y, COLUMNS, 1, section, None)
+        x, y, tallest = 0, y + 1, 0
+        for panel in section.panels:
+            if x + panel.width > COLUMNS:
+                x, y, tallest = 0, y + tallest, 0
+            yield Place(x, y, panel.width, panel.height, section, panel)
+            x, tallest = x + panel.width, max(tallest, panel.height)
+        y += tallest

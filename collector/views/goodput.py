@@ -1,0 +1,291 @@
+"""The dashboard of our own metrics, in the order in which somebody who was woken by an alert needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from otel_goodput import semconv
+from otel_goodput.semconv import Category
+from views.board import Across, Board, Bound, Panel, Query, Read, Section, Unit, View
+from views.thresholds import Thresholds
+
+UNEVEN: Final = 1.1  # slowest process over the median of all
+
+
+def board(windows: Sequence[str], limits: Thresholds) -> Board:
+    """`windows` are the rolling windows that the jobs keep, the first of them the one that is looked at closely."""
+    return Board(
+        "otel_goodput: goodput",
+        "How much of a training job's time makes progress, and where the rest goes.",
+        [
+            Section("Goodput now", _now(windows, limits)),
+            Section("Where the time goes", _losses(windows, limits)),
+            Section("Is it hanging?", _life(limits)),
+            Section("Steps", _steps()),
+            Section("Disruptions, and what a crash would cost", _disruptions(limits)),
+            Section("Fleet and productivity, where known", _fleet(windows)),
+            Section("The telemetry itself", _telemetry()),
+        ],
+    )
+
+
+def _ratio(window: str) -> Query:
+    return Query(semconv.RATIO, only={semconv.GOODPUT_WINDOW: window}, across=Across.MIN)
+
+
+def _in_flight(text: str = "") -> Query:
+    return Query(semconv.TIME, text, only={semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}, across=Across.MAX)
+
+
+def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
+    target = Bound(limits.goodput_target, below=True)
+    names = {semconv.WINDOW_RUN: "whole run", **{window: f"last {window}" for window in windows}}
+    figures = [
+        Panel(
+            f"Goodput, {name}",
+            "Productive time over elapsed time; with several runs chosen, that of the worst.",
+            View.FIGURE,
+            Unit.SHARE,
+            [_ratio(window)],
+            width=2,
+            bound=target,
+        )
+        for window, name in names.items()
+    ]
+    return [
+        *figures,
+        Panel(
+            "Step in flight",
+            "How long the step that runs now has been running. It starts anew with every step; if it only grows, the "
+            "job hangs.",
+            View.FIGURE,
+            Unit.SECONDS,
+            [_in_flight()],
+            width=2,
+            bound=Bound(limits.hang_least),
+        ),
+        Panel(
+            "At risk",
+            "Progress that is newer than the last durable checkpoint: what a crash right now would cost.",
+            View.FIGURE,
+            Unit.SECONDS,
+            [Query(semconv.AT_RISK, across=Across.MAX)],
+            width=2,
+            bound=Bound(limits.at_risk),
+        ),
+        Panel(
+            "Elapsed",
+            "Since the run's first start, restarts included: the sum of all categories.",
+            View.FIGURE,
+            Unit.SECONDS,
+            [Query(semconv.TIME)],
+            width=2,
+        ),
+    ]
+
+
+def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
+    first = windows[0]
+    window = {semconv.GOODPUT_WINDOW: first}
+    sources = (semconv.GOODPUT_CATEGORY, semconv.GOODPUT_CUSTOM_NAME)
+    return [
+        Panel(
+            f"Shares of the last {first}",
+            "Every moment belongs to exactly one category, so together they are all. Custom phases go by name.",
+            View.STACK,
+            Unit.SHARE,
+            [
+                Query(semconv.RATIO, Category.PRODUCTIVE, only=window, across=Across.MEAN),
+                Query(semconv.BADPUT_RATIO, only=window, by=sources, across=Across.MEAN),
+            ],
+            width=8,
+        ),
+        Panel(
+            "Time by category, whole run",
+            "Where the run's time went so far; the largest loss first.",
+            View.TABLE,
+            Unit.SECONDS,
+            [Query(semconv.TIME, by=sources)],
+        ),
+        Panel(
+            "Goodput over time",
+            "Of the whole run and of rolling windows: the short ones show a change first.",
+            View.LINES,
+            Unit.SHARE,
+            [Query(semconv.RATIO, by=(semconv.GOODPUT_WINDOW,), across=Across.MIN)],
+            width=6,
+            bound=Bound(limits.goodput_target, below=True),
+        ),
+        Panel(
+            "Lost time, whole run",
+            "Badput by category, since the beginning.",
+            View.LINES,
+            Unit.SHARE,
+            [
+                Query(
+                    semconv.BADPUT_RATIO,
+                    only={semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN},
+                    by=sources,
+                    across=Across.MEAN,
+                )
+            ],
+            width=6,
+        ),
+    ]
+
+
+def _life(limits: Thresholds) -> list[Panel]:
+    return [
+        Panel(
+            "Step in flight, beside the ideal step time",
+            "A saw whose teeth are about an ideal step high is healthy; a ramp is a hang.",
+            View.LINES,
+            Unit.SECONDS,
+            [_in_flight("in flight"), Query(semconv.STEP_IDEAL, "ideal step time", across=Across.MAX)],
+            width=6,
+            bound=Bound(limits.hang_least),
+        ),
+        Panel(
+            "Highest step, and executions of steps",
+            "The highest step kept must rise. Executions that are lost were repeated after a restart or a rollback.",
+            View.LINES,
+            Unit.COUNT,
+            [
+                Query(semconv.STEP_MAX, "highest step kept", across=Across.MAX),
+                Query(semconv.STEP_COUNT, by=(semconv.GOODPUT_STEP_STATE,)),
+            ],
+            width=6,
+        ),
+    ]
+
+
+def _steps() -> list[Panel]:
+    return [
+        Panel(
+            "Steps per minute",
+            "Completed steps.",
+            View.LINES,
+            Unit.COUNT,
+            [Query(semconv.STEP_DURATION, "steps", read=Read.PER_MINUTE)],
+        ),
+        Panel(
+            "Step time",
+            "Net: without the compilations, saves, evaluations and loading inside.",
+            View.LINES,
+            Unit.SECONDS,
+            [
+                Query(semconv.STEP_DURATION, "p50", read=Read.P50),
+                Query(semconv.STEP_DURATION, "p99", read=Read.P99),
+                Query(semconv.STEP_IDEAL, "ideal", across=Across.MAX),
+            ],
+        ),
+        Panel(
+            "Step times",
+            "How the net times of steps spread. A second band is often a straggler, or a save that blocks.",
+            View.HEATMAP,
+            Unit.SECONDS,
+            [Query(semconv.STEP_DURATION, read=Read.BUCKETS)],
+        ),
+        Panel(
+            "Step time deviation",
+            "How far the recent steps' 90th percentile is above the usual time.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.STEP_DEVIATION, "deviation", across=Across.MAX)],
+            width=6,
+        ),
+        Panel(
+            "Other phases, p99",
+            "Data loading, saves, restores, compilations and custom phases, by name.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.PHASE_DURATION, by=(semconv.GOODPUT_PHASE, semconv.GOODPUT_CUSTOM_NAME), read=Read.P99)],
+            width=6,
+        ),
+    ]
+
+
+def _disruptions(limits: Thresholds) -> list[Panel]:
+    return [
+        Panel(
+            "Disruptions by reason",
+            "Restarts and rollbacks of the run.",
+            View.STACK,
+            Unit.COUNT,
+            [Query(semconv.DISRUPTIONS, by=(semconv.GOODPUT_DISRUPTION_REASON,), read=Read.EVENTS)],
+            width=6,
+        ),
+        Panel(
+            "At risk over time",
+            "A saw: it falls with every durable checkpoint. If it only rises, no checkpoint becomes durable.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.AT_RISK, "at risk", across=Across.MAX)],
+            width=6,
+            bound=Bound(limits.at_risk),
+        ),
+    ]
+
+
+def _fleet(windows: Sequence[str]) -> list[Panel]:
+    states = (semconv.GOODPUT_SLICE_STATE,)
+    return [
+        Panel(
+            "Slices",
+            "Time-weighted share of the slices that were stepping, or available.",
+            View.LINES,
+            Unit.SHARE,
+            [
+                Query(semconv.SLICE_EFFICIENCY, "whole run", by=states, across=Across.MIN),
+                Query(
+                    semconv.SLICE_WINDOW_EFFICIENCY,
+                    f"last {windows[0]}",
+                    only={semconv.GOODPUT_WINDOW: windows[0]},
+                    by=states,
+                    across=Across.MIN,
+                ),
+            ],
+        ),
+        Panel(
+            "Productivity",
+            "Scheduling x runtime x program goodput, and its factors.",
+            View.LINES,
+            Unit.SHARE,
+            [
+                Query(semconv.PRODUCTIVITY, "productivity", across=Across.MIN),
+                Query(semconv.SCHEDULING_RATIO, "scheduling", across=Across.MIN),
+                Query(semconv.PROGRAM_RATIO, "program (MFU)", across=Across.MIN),
+                Query(semconv.RATIO, "runtime", only={semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}, across=Across.MIN),
+            ],
+        ),
+        Panel(
+            "Straggler",
+            "The slowest process's median step over the median of all processes; 1 is even.",
+            View.LINES,
+            Unit.FACTOR,
+            [Query(semconv.STRAGGLER, "slowest over median", across=Across.MAX)],
+            bound=Bound(UNEVEN),
+        ),
+    ]
+
+
+def _telemetry() -> list[Panel]:
+    return [
+        Panel(
+            "Overhead on the training thread",
+            "What recording takes of the training thread's time (estimated from samples).",
+            View.LINES,
+            Unit.SHARE,
+            [Query(semconv.OVERHEAD, "overhead", read=Read.RATE)],
+            width=6,
+        ),
+        Panel(
+            "Dropped items per second",
+            "Spans and data points that could not be delivered. The account itself is not lost: the journal has it.",
+            View.LINES,
+            Unit.COUNT,
+            [Query(semconv.DROPPED, by=(semconv.GOODPUT_SIGNAL,), read=Read.RATE)],
+            width=6,
+        ),
+    ]

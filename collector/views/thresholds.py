@@ -1,0 +1,38 @@
+"""What the alerts go by. Each is an option of ``generate.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from otel_goodput.config import duration
+from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
+from otel_goodput.instruments import window_name
+
+
+def windows(text: str = OTEL_GOODPUT_WINDOWS.default) -> tuple[str, ...]:
+    """Rolling windows as OTEL_GOODPUT_WINDOWS has them, by the names that they have in metrics.
+
+    Raises:
+        ValueError: one of them is no duration.
+    """
+    return tuple(window_name(duration(part)) for part in text.split(","))
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Times are in seconds, shares between 0 and 1."""
+
+    goodput_target: float = field(default=0.8, metadata={"help": "least goodput of the first rolling window"})
+    hang_multiple: float = field(default=10.0, metadata={"help": "a step hangs after this many ideal step times …"})
+    hang_least: float = field(default=300.0, metadata={"help": "… but not before this many seconds"})
+    hang_unknown: float = field(
+        default=1800.0, metadata={"help": "seconds after which a step hangs while no ideal step time is known"}
+    )
+    restarts: float = field(default=3.0, metadata={"help": "disruptions within an hour that make a restart loop"})
+    at_risk: float = field(default=3600.0, metadata={"help": "seconds of progress that a crash may cost"})
+    data_loading: float = field(default=0.1, metadata={"help": "share of time that may go by waiting for data"})
+
+
+def window_seconds(window: str) -> int:
+    """Seconds of a rolling window such as ``1h``."""
+    return duration(window) // 10**9

@@ -1,0 +1,178 @@
+"""The dashboard of Google's own goodput series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otel_goodput import semconv
+from views.board import Across, Board, Bound, Panel, Query, Section, Unit, View
+from views.thresholds import Thresholds, window_seconds
+
+
+def board(windows: Sequence[str], limits: Thresholds) -> Board:
+    """`windows` are the rolling windows that the jobs keep."""
+    return Board(
+        "otel_goodput: Google's workload series",
+        "The series that Google's own goodput dashboards read, here by job and replica.",
+        [
+            Section("Goodput now", _now(windows, limits)),
+            Section("Where the time goes", _losses(windows)),
+            Section("Steps and disruptions", _steps()),
+            Section("Slices", _slices()),
+        ],
+    )
+
+
+def _size(window: str) -> dict[str, str]:
+    return {semconv.WORKLOAD_WINDOW_SIZE: str(window_seconds(window))}
+
+
+_PARTITION = {semconv.WORKLOAD_BADPUT_SOURCE: semconv.OVERLAPPED_LOADING_SOURCE}
+_CUMULATIVE = {semconv.WORKLOAD_WINDOW_TYPE: semconv.WORKLOAD_CUMULATIVE}
+_TOTAL = {semconv.WORKLOAD_GOODPUT_SOURCE: semconv.WORKLOAD_TOTAL}
+
+
+def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
+    elapsed = Query(semconv.WORKLOAD_ELAPSED_TIME, only=_CUMULATIVE)
+    rolling = [
+        Panel(
+            f"Goodput, last {window}",
+            "Productive time of a rolling window, percent; with several jobs chosen, that of the worst.",
+            View.FIGURE,
+            Unit.PERCENT,
+            [Query(semconv.WORKLOAD_INTERVAL_GOODPUT, only=_TOTAL | _size(window), across=Across.MIN)],
+            width=2,
+            bound=Bound(100 * limits.goodput_target, below=True),
+        )
+        for window in windows
+    ]
+    return [
+        Panel(
+            "Goodput, whole run",
+            "Productive time over elapsed time, of the jobs that are chosen.",
+            View.FIGURE,
+            Unit.SHARE,
+            [Query(semconv.WORKLOAD_GOODPUT_TIME, only=_TOTAL, share_of=elapsed)],
+            width=2,
+            bound=Bound(limits.goodput_target, below=True),
+        ),
+        *rolling,
+        Panel("Elapsed", "Since the run's first start.", View.FIGURE, Unit.SECONDS, [elapsed], width=2),
+        Panel(
+            "Disruptions",
+            "Restarts and rollbacks so far.",
+            View.FIGURE,
+            Unit.COUNT,
+            [Query(semconv.WORKLOAD_DISRUPTIONS, only=_CUMULATIVE)],
+            width=2,
+        ),
+        Panel(
+            "Highest step",
+            "Highest step kept; with several jobs chosen, that of the slowest.",
+            View.FIGURE,
+            Unit.COUNT,
+            [Query(semconv.WORKLOAD_MAX_STEP, across=Across.MIN)],
+            width=2,
+        ),
+    ]
+
+
+def _losses(windows: Sequence[str]) -> list[Panel]:
+    first = windows[0]
+    return [
+        Panel(
+            f"Shares of the last {first}",
+            "Productive time and its losses, percent; data loading that overlaps steps is no loss and is left out.",
+            View.STACK,
+            Unit.PERCENT,
+            [
+                Query(semconv.WORKLOAD_INTERVAL_GOODPUT, "productive", only=_TOTAL | _size(first), across=Across.MEAN),
+                Query(
+                    semconv.WORKLOAD_INTERVAL_BADPUT,
+                    only=_size(first),
+                    but=_PARTITION,
+                    by=(semconv.WORKLOAD_BADPUT_SOURCE,),
+                    across=Across.MEAN,
+                ),
+            ],
+            width=8,
+        ),
+        Panel(
+            "Lost time by source, whole run",
+            "The largest loss first.",
+            View.TABLE,
+            Unit.SECONDS,
+            [Query(semconv.WORKLOAD_BADPUT_TIME, but=_PARTITION, by=(semconv.WORKLOAD_BADPUT_SOURCE,))],
+        ),
+        Panel(
+            "Goodput of rolling windows",
+            "By the window's length in seconds.",
+            View.LINES,
+            Unit.PERCENT,
+            [
+                Query(
+                    semconv.WORKLOAD_INTERVAL_GOODPUT,
+                    only=_TOTAL,
+                    by=(semconv.WORKLOAD_WINDOW_SIZE,),
+                    across=Across.MIN,
+                )
+            ],
+            width=6,
+        ),
+        Panel(
+            "Productive and elapsed time",
+            "The distance between the lines is what was lost.",
+            View.LINES,
+            Unit.SECONDS,
+            [
+                Query(semconv.WORKLOAD_ELAPSED_TIME, "elapsed", only=_CUMULATIVE),
+                Query(semconv.WORKLOAD_GOODPUT_TIME, "productive", only=_TOTAL),
+            ],
+            width=6,
+        ),
+    ]
+
+
+def _steps() -> list[Panel]:
+    return [
+        Panel(
+            "Step time: ideal, and deviation from the usual",
+            "The deviation is how far the recent steps' 90th percentile is above the usual time.",
+            View.LINES,
+            Unit.SECONDS,
+            [
+                Query(semconv.WORKLOAD_PERFORMANCE, "ideal step time", across=Across.MAX),
+                Query(semconv.WORKLOAD_STEP_DEVIATION, "deviation", across=Across.MAX),
+            ],
+            width=6,
+        ),
+        Panel(
+            "Disruptions so far",
+            "Restarts and rollbacks.",
+            View.LINES,
+            Unit.COUNT,
+            [Query(semconv.WORKLOAD_DISRUPTIONS, "disruptions", only=_CUMULATIVE)],
+            width=6,
+        ),
+    ]
+
+
+def _slices() -> list[Panel]:
+    series = {"stepping": semconv.WORKLOAD_STEPPING_SLICES, "available": semconv.WORKLOAD_AVAILABLE_SLICES}
+    return [
+        Panel(
+            f"Slices {state}",
+            "Time-weighted share of the slices, whole run and rolling windows.",
+            View.LINES,
+            Unit.SHARE,
+            [
+                Query(
+                    one,
+                    by=(semconv.WORKLOAD_WINDOW_TYPE, semconv.WORKLOAD_WINDOW_SIZE),
+                    across=Across.MIN,
+                )
+            ],
+            width=6,
+        )
+        for state, one in series.items()
+    ]

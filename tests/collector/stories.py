@@ -1,0 +1,133 @@
+"""Runs as their metrics tell of them, minute by minute, and what Prometheus' own evaluator says of the alerts.
+
+Cloud Monitoring's policies are judged by the same evaluator: their metrics go by the names that Google maps them to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from views import naming
+
+from otel_goodput.semconv import Metric
+
+from .written import FILES, load
+
+MINUTES = 180
+_RUN_LABELS = {"prometheus": "goodput_run_id", "cloud": "namespace"}
+PLACES = tuple(_RUN_LABELS)
+_QUOTED = re.compile(r'\{"([\w./]+)", ')
+
+
+Figure = Callable[[int], float | None]  # of a minute; None where there is none
+
+
+class Told(NamedTuple):
+    """One metric of a run."""
+
+    run: str
+    metric: Metric
+    figure: Figure
+    attributes: Mapping[str, str] = {}
+
+
+class Story(NamedTuple):
+    """What is told, and which alerts must fire, by minute: ``ALERT of RUN`` each.
+
+    `begin` has the minutes in which the run's attempts begin; in Prometheus each has series of its own.
+    """
+
+    told: Sequence[Told]
+    firing: Mapping[int, set[str]]
+    begin: Sequence[int] = (0,)
+
+    def attempt(self, minute: int) -> int:
+        return sum(minute >= start for start in self.begin) - 1
+
+
+def _labels(place: str, told: Told, attempt: int) -> dict[str, str]:
+    attributes = {naming.label(key): value for key, value in told.attributes.items()}
+    if place == "prometheus":
+        return {"job": "llama", "instance": f"{told.run}/{attempt}/0@host-{attempt}", **attributes}
+    resource = {"job": "llama", "namespace": told.run, "location": "global", "task_id": "0"}
+    return {"monitored_resource": naming.CLOUD_RESOURCE, **resource, **attributes}
+
+
+def _name(place: str, metric: Metric) -> str:
+    return naming.prometheus_metric(metric) if place == "prometheus" else mapped(naming.cloud_metric(metric))
+
+
+def mapped(name: str) -> str:
+    """Google's mapping: the first slash becomes a colon, whatever else PromQL's names cannot hold an underscore."""
+    domain, _, path = name.partition("/")
+    return f"{re.sub(r'[^a-zA-Z0-9_]', '_', domain)}:{re.sub(r'[^a-zA-Z0-9_]', '_', path)}"
+
+
+def _series(place: str, story: Story) -> list[dict[str, str]]:
+    found = []
+    for told in story.told:
+        for attempt in range(len(story.begin)) if place == "prometheus" else [0]:
+            labels = ", ".join(f"{key}={json.dumps(value)}" for key, value in _labels(place, told, attempt).items())
+            mine = [place == "cloud" or story.attempt(minute) == attempt for minute in range(MINUTES)]
+            figures = [told.figure(minute) if mine[minute] else None for minute in range(MINUTES)]
+            values = " ".join("_" if figure is None else f"{figure:g}" for figure in figures)
+            found.append({"series": f"{_name(place, told.metric)}{{{labels}}}", "values": values})
+    return found
+
+
+def _rules(place: str) -> dict[str, Any]:
+    if place == "prometheus":
+        found: dict[str, Any] = load("alerts/prometheus.yaml")
+        return found
+    rules = []
+    for name in FILES:
+        if name.startswith("alerts/") and name.endswith(".json"):
+            condition = load(name)["conditions"][0]["conditionPrometheusQueryLanguage"]
+            query = _QUOTED.sub(lambda match: f"{mapped(match[1])}{{", condition["query"])
+            rules.append({"alert": condition["alertRule"], "expr": query, "for": condition["duration"]})
+    return {"groups": [{"name": "policies", "interval": "60s", "rules": rules}]}
+
+
+def judge(place: str, story: Story, path: Path) -> None:
+    """Let promtool say whether just the alerts of the story fire; fails where it disagrees."""
+    rules = _rules(place)
+    severities = {rule["alert"]: rule.get("labels", {}) for rule in rules["groups"][0]["rules"]}
+
+    def sample(entry: str) -> dict[str, Any]:
+        alert, _, run = entry.partition(" of ")
+        labels = {"alertname": alert, "alertstate": "firing", "job": "llama", _RUN_LABELS[place]: run}
+        text = ", ".join(f"{key}={json.dumps(value)}" for key, value in {**labels, **severities[alert]}.items())
+        return {"labels": f"ALERTS{{{text}}}", "value": 1}
+
+    questions = [
+        {"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{minute}m", "exp_samples": list(map(sample, entries))}
+        for minute, entries in story.firing.items()
+    ]
+    ask(rules, {"input_series": _series(place, story), "promql_expr_test": questions}, path)
+
+
+def ask(rules: Mapping[str, Any], test: Mapping[str, Any], path: Path) -> None:
+    """Run ``promtool test rules``; JSON is YAML too."""
+    (path / "rules.yaml").write_text(json.dumps(rules))
+    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [{"interval": "1m", **test}]}
+    (path / "tests.yaml").write_text(json.dumps(tests))
+    done = subprocess.run(
+        [promtool(), "test", "rules", "tests.yaml"], cwd=path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def promtool() -> str:
+    """Prometheus' tool: beside this interpreter or on the path."""
+    found = shutil.which("promtool", path=str(Path(sys.executable).parent)) or shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is not here; Debian's package prometheus has it")
+    return found

@@ -1,0 +1,143 @@
+"""Each alert fires when it should and only then, in Prometheus and as a policy of Cloud Monitoring alike."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from otel_goodput import semconv
+from otel_goodput.semconv import Category, Reason
+
+from .stories import MINUTES, PLACES, Figure, Story, Told, ask, judge, promtool
+from .written import COLLECTOR, load
+
+HOUR = {semconv.GOODPUT_WINDOW: "1h"}
+IN_FLIGHT = {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}
+LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
+
+
+def flat(value: float) -> Figure:
+    return lambda minute: value
+
+
+def growing(since: int) -> Figure:
+    """Seconds since a minute."""
+    return lambda minute: 60.0 * max(0, minute - since)
+
+
+def stairs(*steps: int) -> Figure:
+    """How many of `steps` have been taken."""
+    return lambda minute: float(sum(minute >= step for step in steps))
+
+
+def sawtooth(minutes: int) -> Figure:
+    return lambda minute: 60.0 * (minute % minutes)
+
+
+HEALTHY: dict[str, Figure] = {
+    "elapsed": growing(0), "ratio": flat(0.95), "in_flight": flat(7), "ideal": flat(20), "at_risk": sawtooth(20),
+    "loading": flat(0.01), "crashes": flat(0),
+}  # fmt: skip
+
+
+def run(name: str = "run-7", **figures: Figure) -> list[Told]:
+    """What a run tells; a healthy one, but for what is given."""
+    figure = {**HEALTHY, **figures}
+    productive = {semconv.GOODPUT_CATEGORY: Category.PRODUCTIVE}
+    crash, rollback = ({semconv.GOODPUT_DISRUPTION_REASON: reason} for reason in (Reason.CRASH, Reason.ROLLBACK))
+    return [
+        Told(name, semconv.TIME, figure["elapsed"], productive),
+        Told(name, semconv.TIME, figure["in_flight"], IN_FLIGHT),
+        Told(name, semconv.RATIO, figure["ratio"], HOUR),
+        Told(name, semconv.RATIO, flat(0.1), {semconv.GOODPUT_WINDOW: "24h"}),
+        Told(name, semconv.STEP_IDEAL, figure["ideal"]),
+        Told(name, semconv.AT_RISK, figure["at_risk"]),
+        Told(name, semconv.BADPUT_RATIO, figure["loading"], LOADING),
+        Told(name, semconv.BADPUT_RATIO, flat(0.5), {**LOADING, semconv.GOODPUT_CATEGORY: Category.OTHER}),
+        Told(name, semconv.DISRUPTIONS, figure["crashes"], crash),
+        Told(name, semconv.DISRUPTIONS, flat(1), rollback),
+    ]
+
+
+def never(*minutes: int) -> dict[int, set[str]]:
+    return {minute: set() for minute in minutes or (1, 60, 120, 179)}
+
+
+def fires(alert: str, begin: int, end: int | None = None) -> dict[int, set[str]]:
+    """From `begin` on, until before `end`."""
+    return {begin - 1: set(), begin: {alert}, (end or MINUTES) - 1: {alert}, **({end: set()} if end else {})}
+
+
+GOODPUT, HANG, LOOP = "GoodputBelowTarget of run-7", "TrainingHang of run-7", "RestartLoop of run-7"
+STORIES = {
+    "healthy": Story(run(), never()),
+    # Goodput must be below the target for a quarter of an hour, of a run that is older than the window.
+    "slow": Story(run(ratio=flat(0.79)), fires(GOODPUT, 75)),
+    "just enough": Story(run(ratio=flat(0.8)), never()),
+    "slow for a while": Story(
+        run(ratio=lambda minute: 0.5 if 100 <= minute < 130 else 0.9), fires(GOODPUT, 115, 130)
+    ),
+    # The alert is the run's, so the time that it has held for outlives an attempt.
+    "slow over restarts": Story(run(ratio=flat(0.5)), {179: {GOODPUT}}, range(0, MINUTES, 6)),
+    "hang": Story(run(in_flight=growing(10)), fires(HANG, 17)),
+    "long steps": Story(run(in_flight=sawtooth(15), ideal=flat(90)), never(*range(30))),
+    "hang in a long step": Story(run(in_flight=growing(0), ideal=flat(90)), fires(HANG, 17)),
+    "hang in the first step": Story(run(in_flight=growing(0), ideal=lambda minute: None), fires(HANG, 32)),
+    # Whether the first restart still counts after exactly an hour depends on the version of Prometheus.
+    "restart loop": Story(
+        run(crashes=stairs(30, 45, 60)), {59: set(), 60: {LOOP}, 88: {LOOP}, 92: set()}, (0, 30, 45, 60)
+    ),
+    "two restarts": Story(run(crashes=stairs(30, 45)), never(45, 60, 89), (0, 30, 45)),
+    "restarts far apart": Story(
+        run(crashes=stairs(30, 70, 110, 150)), never(110, 150, 160), (0, 30, 70, 110, 150)
+    ),
+    "no durable checkpoint": Story(run(at_risk=growing(0)), fires("ProgressAtRisk of run-7", 71)),
+    "slow loader": Story(run(loading=flat(0.11)), fires("ExposedDataLoading of run-7", 15)),
+    "one of two": Story([*run(), *run("run-8", in_flight=growing(10))], {60: {"TrainingHang of run-8"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", STORIES)
+def test_alerts_fire_when_they_should(name: str, place: str, tmp_path: Path) -> None:
+    judge(place, STORIES[name], tmp_path)
+
+
+def test_a_story_that_is_told_wrong_is_noticed(tmp_path: Path) -> None:
+    promtool()
+    with pytest.raises(AssertionError, match="TrainingHang"):
+        judge("prometheus", Story(run(in_flight=growing(10)), never()), tmp_path)
+
+
+def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> None:
+    path = COLLECTOR / "alerts" / "prometheus.yaml"
+    done = subprocess.run(
+        [promtool(), "check", "rules", str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 and "5 rules found" in done.stdout, done.stdout + done.stderr
+    rules = load("alerts/prometheus.yaml")
+    (rule,) = [rule for rule in rules["groups"][0]["rules"] if rule["alert"] == "TrainingHang"]
+    labels = 'job="llama", instance="run-7/3/0@host"'
+    test = {
+        "input_series": [
+            {"series": f'goodput_time_seconds{{goodput_category="in_flight", {labels}}}', "values": "1925x5"}
+        ],
+        "alert_rule_test": [
+            {
+                "eval_time": "4m",
+                "alertname": "TrainingHang",
+                "exp_alerts": [
+                    {
+                        "exp_labels": {"job": "llama", "goodput_run_id": "run-7", "severity": "critical"},
+                        "exp_annotations": {
+                            "summary": "Training hangs: llama, run run-7: a step has been running for 32m 5s",
+                            "description": rule["annotations"]["description"],
+                        },
+                    }
+                ],
+            }
+        ],
+    }
+    ask(rules, test, tmp_path)

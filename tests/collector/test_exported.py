@@ -1,0 +1,111 @@
+"""What the dashboards and alerts select is there when a job exports its metrics: names, labels and values."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emulators.google import GoogleEmulator
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from views import naming
+
+import otel_goodput
+from otel_goodput import envvars
+from otel_goodput.accounting.paces import Pace
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.semconv import METRICS
+
+from .written import FILES, load, selections
+
+IN_CLOUD = [name for name in FILES if name.endswith(".json") and "grafana" not in name]
+IN_PROMETHEUS = [name for name in FILES if name not in IN_CLOUD]
+RESOURCE = {"job", "instance", "goodput_run_id"}  # in Prometheus: of the resource, or made of it
+PARTS = ("", "_count", "_bucket")
+
+Series = dict[str, list[tuple[str, dict[str, str]]]]  # by metric: the resource's type, and all the labels
+
+
+@contextmanager
+def trained(directory: Path, **settings: Any) -> Iterator[None]:
+    """A job that has a bit of everything, and that is over but not closed."""
+    recorder = otel_goodput.Recorder(
+        "job", directory=directory, run_id="run-7", submitted_at=1e9, flops_per_step=1e9, peak_flops=1e12,
+        process_count=2, **settings,
+    )  # fmt: skip
+    other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
+    pace = RunDirectory(directory / recorder.run_id).pace_path(1)
+    pace.write_text(json.dumps({"attempt": 0, **other._asdict()}))
+    with recorder.job():
+        recorder.slice_counts(1, 1, 1)
+        for number in range(12):
+            with recorder.step(number):
+                pass
+        with recorder.custom("eval"):
+            pass
+    recorder.flush(10)
+    yield
+    recorder.shutdown(10)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Series:
+    """As Prometheus has it, from what a reader of OpenTelemetry's collects."""
+    reader = InMemoryMetricReader()
+    with trained(tmp_path_factory.mktemp("run"), exporters="none", metric_readers=[reader]):
+        data = reader.get_metrics_data()
+    assert data is not None
+    known = {metric.name: naming.prometheus_metric(metric) for metric in METRICS}
+    series: Series = {}
+    for metric in (one for each in data.resource_metrics for scope in each.scope_metrics for one in scope.metrics):
+        for point in metric.data.data_points:
+            labels = {naming.label(key): str(value) for key, value in (point.attributes or {}).items()}
+            for part in PARTS:
+                series.setdefault(known[metric.name] + part, []).append(("", labels))
+    return series
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Series]:
+    """As Cloud Monitoring has it, from what the outlets for it write."""
+    with GoogleEmulator() as google, pytest.MonkeyPatch.context() as patched:
+        patched.setenv(envvars.OTEL_GOODPUT_GCP_ENDPOINT.name, google.endpoint)
+        patched.setenv(envvars.OTEL_GOODPUT_GCP_PROJECT.name, "test-project")
+        with trained(tmp_path_factory.mktemp("run"), exporters="gcp,workload"):
+            pass
+        series: Series = {}
+        for key in google.series:
+            labels = {**dict(key.labels), **dict(key.resource_labels)}
+            for part in PARTS:
+                series.setdefault(key.type + part, []).append((key.resource, labels))
+        yield series
+
+
+def missing(name: str, series: Series, free: set[str]) -> list[Any]:
+    """What a file selects and nobody has; labels that are `free` need not be there."""
+    selected = list(selections(load(name)))
+    assert selected
+    return [
+        one
+        for one in selected
+        if not any(
+            one.resource == resource
+            and {key: value for key, value in one.wanted.items() if key not in free}.items() <= labels.items()
+            and one.labels - free <= labels.keys()
+            for resource, labels in series.get(one.metric, [])
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", IN_PROMETHEUS)
+def test_what_is_selected_is_exported(name: str, exported: Series) -> None:
+    assert missing(name, exported, {*RESOURCE, "le"}) == []
+
+
+@pytest.mark.parametrize("name", IN_CLOUD)
+def test_what_is_selected_is_written_to_google_cloud(name: str, stored: Series) -> None:
+    assert missing(name, stored, set()) == []

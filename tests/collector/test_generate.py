@@ -1,0 +1,87 @@
+"""The committed files are what the generator gives, and it says so when they are not."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .written import COLLECTOR, FILES, load
+
+
+def generate(*arguments: str, root: Path = COLLECTOR) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(root / "generate.py"), *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return shutil.copytree(COLLECTOR, tmp_path / "collector", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def test_the_files_are_up_to_date() -> None:
+    done = generate("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_files_that_are_out_of_date_are_found_and_renewed(copied: Path) -> None:
+    good = {name: (copied / name).read_text(encoding="utf-8") for name in [*FILES, "README.md"]}
+    changed, removed = copied / "dashboards/goodput.grafana.json", copied / "alerts/restart-loop.json"
+    readme, left = copied / "README.md", copied / "alerts/of-old.json"
+    changed.write_text(good["dashboards/goodput.grafana.json"].replace("goodput_ratio", "goodput_share"))
+    removed.unlink()
+    readme.write_text(good["README.md"].replace("### Restart loop", "### Restarts"))
+    left.write_text("{}")
+    stale = generate("--check", root=copied)
+    assert stale.returncode == 1
+    named = [line.partition(" ")[0] for line in stale.stderr.splitlines()]
+    assert named == ["README.md", "alerts/of-old.json", "alerts/restart-loop.json", "dashboards/goodput.grafana.json"]
+    assert "goodput_share" in changed.read_text() and left.exists(), "--check changes nothing"
+    assert generate(root=copied).returncode == 0
+    assert {name: (copied / name).read_text(encoding="utf-8") for name in good} == good
+    assert not left.exists()
+
+
+def test_the_readme_tells_of_every_file_and_alert() -> None:
+    text = (COLLECTOR / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![/\w])(?:dashboards|alerts)/[\w.-]+\.(?:json|yaml)", text))
+    assert named == set(FILES)
+    for rule in load("alerts/prometheus.yaml")["groups"][0]["rules"]:
+        assert f"`{rule['alert']}`, {rule['labels']['severity']}, " in text
+
+
+def test_thresholds_and_windows_are_options(copied: Path) -> None:
+    options = ["--goodput-target", "0.9", "--windows", "600s,2h", "--at-risk=60", "--hang-multiple=5"]
+    done = generate(*options, root=copied)
+    assert (done.returncode, done.stderr) == (0, "")
+    rules = {rule["alert"]: rule for rule in load("alerts/prometheus.yaml", copied)["groups"][0]["rules"]}
+    below, hang = rules["GoodputBelowTarget"], rules["TrainingHang"]
+    assert 'goodput_window="10m"' in below["expr"] and "< 0.9" in below["expr"] and "> 600" in below["expr"]
+    assert "90%" in below["annotations"]["description"] and "clamp_min(5 *" in hang["expr"]
+    assert "> 60" in load("alerts/progress-at-risk.json", copied)["conditions"][0][
+        "conditionPrometheusQueryLanguage"]["query"]  # fmt: skip
+    workload = json.dumps(load("dashboards/workload.cloud-monitoring.json", copied))
+    assert "600" in workload and "7200" in workload and "86400" not in workload
+    assert "Less than 90%" in (copied / "README.md").read_text(encoding="utf-8")
+    assert generate("--check", *options, root=copied).returncode == 0
+    assert generate("--check", root=copied).returncode == 1
+
+
+def test_files_can_be_written_elsewhere(tmp_path: Path) -> None:
+    assert generate("--directory", str(tmp_path)).returncode == 0
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")) == FILES
+
+
+def test_wrong_options_and_missing_markers_are_told_of(copied: Path) -> None:
+    done = generate("--windows", "soon")
+    assert done.returncode == 2 and "soon" in done.stderr
+    (copied / "README.md").write_text("no markers\n")
+    done = generate(root=copied)
+    assert done.returncode != 0 and "markers" in done.stderr
