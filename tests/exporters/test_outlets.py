@@ -67,7 +67,7 @@ def test_names_keep_their_order_and_count_once() -> None:
 
 
 def test_wrong_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown outlet 'flie'; known are auto, none, console, file, otlp, gcp"):
+    with pytest.raises(ValueError, match="unknown outlet 'flie'; known are auto, none, console, file, gcp, gcp-otlp, otlp, workload"):
         resolve(["flie"], {})
     with pytest.raises(ValueError, match="'none' excludes"):
         resolve(["none", "file"], {})
@@ -75,12 +75,56 @@ def test_wrong_names_are_refused_with_the_known_ones() -> None:
         open_outlet("flie", Surroundings("job", "run"))
 
 
-@pytest.mark.parametrize("name", ["gcp", "gcp-otlp", "workload", "tensorboard"])
-def test_outlets_to_come_say_so(name: str) -> None:
+def test_outlets_to_come_say_so() -> None:
     with pytest.raises(OutletUnavailable, match="not part of this version") as caught:
-        open_outlet(name, Surroundings("job", "run"))
-    assert caught.value.name == name
+        open_outlet("tensorboard", Surroundings("job", "run"))
+    assert caught.value.name == "tensorboard"
     assert caught.value.hint == ""
+
+
+GOOGLE = {"OTEL_GOODPUT_GCP_PROJECT": "p"}
+
+
+def test_auto_takes_googles_outlets_where_google_cloud_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of Google's, or a project that somebody names; a collector beside the job takes spans and metrics."""
+    for environ in (GOOGLE, {"OTEL_GOODPUT_GCP_ENDPOINT": "http://h:1"}, {"GCE_METADATA_HOST": "127.0.0.1:9"}):
+        assert resolve(["auto"], environ, stream=PIPE) == ("gcp", "workload")
+        assert resolve(["auto"], {**environ, **ENDPOINT}, stream=PIPE) == ("otlp", "workload")
+    assert resolve(["auto"], {"GOOGLE_CLOUD_PROJECT": "p"}, stream=PIPE) == (), "any gcloud user has that"
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.cloud_trace", None)
+    assert resolve(["auto"], GOOGLE, stream=PIPE) == ("workload",)
+    monkeypatch.setitem(sys.modules, "google.cloud.monitoring_v3", None)
+    assert resolve(["auto"], GOOGLE, stream=PIPE) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "extra"),
+    [
+        ("gcp", "opentelemetry.exporter.cloud_monitoring", "gcp"),
+        ("workload", "google.cloud.monitoring_v3", "gcp"),
+        ("gcp-otlp", "opentelemetry.exporter.otlp.proto.common", "gcp-otlp"),
+    ],
+)
+def test_an_outlet_of_googles_without_its_extra(
+    name: str, missing: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(OutletUnavailable) as caught:
+        open_outlet(name, Surroundings("job", "run", environ=GOOGLE))
+    assert caught.value.hint == f"pip install 'otel-goodput[{extra}]'"
+
+
+def test_nothing_of_googles_is_imported_to_open_an_outlet() -> None:
+    """It takes a second, and credentials are looked for over the network: both are for the export's thread."""
+    program = """
+import sys
+from otel_goodput.exporters import Surroundings, open_outlet
+for name in ("gcp", "workload", "gcp-otlp"):
+    open_outlet(name, Surroundings("job", "run", environ={"OTEL_GOODPUT_GCP_PROJECT": "p"}))
+print([name for name in sys.modules if name.startswith(("google.auth", "google.cloud.", "google.api_core", "grpc"))])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
