@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from otel_goodput.accounting import rules
-from otel_goodput.doctor.variables import WITHOUT_EFFECT
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.phases import Phases
 from otel_goodput.reports.text import EXPLAINED
@@ -88,8 +87,7 @@ def attributes() -> str:
 
 def environment() -> str:
     def row(one: EnvVar) -> Sequence[str]:
-        without = " (no effect in this version)" if one in WITHOUT_EFFECT else ""
-        return f"`{one.name}`", one.type, f"`{one.default}`" if one.default else "", f"{one.brief}{without}"
+        return f"`{one.name}`", one.type, f"`{one.default}`" if one.default else "", one.brief
 
     return table(("variable", "type", "default", ""), map(row, (*ENVVARS, *STANDARD)))
 

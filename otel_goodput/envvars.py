@@ -53,12 +53,14 @@ OTEL_GOODPUT_STEP_TRACES: Final = EnvVar(
 OTEL_GOODPUT_WINDOWS: Final = EnvVar(
     "OTEL_GOODPUT_WINDOWS", "list of durations", "1h,24h", "rolling windows, such as 10m,1h,24h"
 )
-OTEL_GOODPUT_GCP_PROJECT: Final = EnvVar("OTEL_GOODPUT_GCP_PROJECT", "string", "", "Google Cloud project to write to")
+OTEL_GOODPUT_GCP_PROJECT: Final = EnvVar(
+    "OTEL_GOODPUT_GCP_PROJECT", "string", "", "Google Cloud project to write to; else that of the credentials"
+)
 OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
     "OTEL_GOODPUT_GCP_ENDPOINT",
     "host:port or http://host:port",
     "",
-    "another address for Google's services; http:// is plaintext, for emulators",
+    "another address for all of Google's services; http:// is plaintext and without credentials, for emulators",
 )
 OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar(
     "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "some of jax, orbax, signals, maintenance, kubernetes; or none"

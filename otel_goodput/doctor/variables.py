@@ -21,12 +21,6 @@ from otel_goodput.exporters.otlp import EXPORTER_MODULES
 
 PREFIX: Final = "OTEL_GOODPUT_"
 
-# Known variables that nothing in this version reads.
-WITHOUT_EFFECT: Final = (
-    envvars.OTEL_GOODPUT_GCP_PROJECT,
-    envvars.OTEL_GOODPUT_GCP_ENDPOINT,
-)
-
 # Argument of config.read() that takes what the variable holds.
 _ARGUMENTS: Final = {
     envvars.OTEL_GOODPUT_RUN_ID.name: "run_id",
@@ -112,8 +106,6 @@ def rows(environ: Mapping[str, str]) -> list[Row]:
             row = row._replace(value=config.directory)
         elif variable is envvars.OTEL_GOODPUT_RUN_ID and not text:
             row = _derived_run_id(row, config.run_id, environ)
-        elif variable in WITHOUT_EFFECT and text:
-            row = row._replace(note="has no effect in this version")
         found.append(row._replace(value=HIDDEN if text and secret(variable.name) else veil(row.value)))
     return found
 

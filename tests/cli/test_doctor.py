@@ -29,7 +29,6 @@ from .examined import doctor, doctor_without, findings
         ({"OTEL_SDK_DISABLED": "true"}, "settings", "warning", "nothing is recorded at all"),
         ({"OTEL_GOODPUT_WINDOWS": "x"}, "settings", "problem", "OTEL_GOODPUT_WINDOWS is ignored; '1h,24h' is used"),
         ({"OTEL_GOODPUT_EXPORTER": "x"}, "settings", "warning", "did you mean OTEL_GOODPUT_EXPORTERS?"),
-        ({"OTEL_GOODPUT_GCP_PROJECT": "x"}, "settings", "warning", "no effect in this version"),
         ({"OTEL_GOODPUT_SUBMITTED_AT": "9e9"}, "settings", "warning", "in the future"),
         ({"RANK": "2", "WORLD_SIZE": "4"}, "processes", "ok", "process 2 of 4 (RANK, WORLD_SIZE)"),
         ({"RANK": "0", "WORLD_SIZE": "4"}, "processes", "ok", "its phases are the run's account"),

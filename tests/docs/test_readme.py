@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from emulators.google import GoogleEmulator
 from exporters.backends import grpc_backend
 
 import otel_goodput
@@ -25,7 +26,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PATIENCE_S = 120
 
 # What needs the network, or runs these very tests.
-NOT_HERE = ("make demo", "make test", "pip install -e '.[otlp]'")
+NOT_HERE = ("make demo", "make test", "pip install -e '.[otlp]'", "pip install -e '.[gcp]'")
 
 
 class Block(NamedTuple):
@@ -77,7 +78,8 @@ def test_all_of_it_from_top_to_bottom(here: Path) -> None:
     """Every block of Python and every command that needs no network, in order, in one folder."""
     assert {block.language for block in BLOCKS} <= {"python", "sh", "text"}
     said: dict[str, str] = {}
-    with grpc_backend() as received:
+    with grpc_backend() as received, GoogleEmulator() as google:
+        on_google = f"OTEL_GOODPUT_GCP_ENDPOINT={google.endpoint} OTEL_GOODPUT_GCP_PROJECT=test-project "
         for block in BLOCKS:
             if block.language == "python" and block.file:
                 (here / block.file).write_text(block.text)
@@ -86,9 +88,11 @@ def test_all_of_it_from_top_to_bottom(here: Path) -> None:
             elif block.language == "sh":
                 for line in lines(block):
                     there = line.replace("http://localhost:4317", received.endpoint)
+                    there = on_google + there if "--gcp" in line else there
                     said[line] = run(["bash", "-c", there], here)
         assert "step" in received.span_names()
         assert "goodput.time" in received.metric_names()
+        assert {"BatchWriteSpans", "CreateTimeSeries"} <= {request.method for request in google.requests}
     for block in BLOCKS:
         assert not block.file or f"python {block.file}" in said, f"{block.file} is never run"
 
