@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_goodput.deadline import close_all, reserve
+from otel_goodput.deadline import Ending, close_all, reserve
 
 
 @pytest.fixture
@@ -81,6 +81,20 @@ def test_reserved_threads_are_used_again_and_stuck_ones_replaced(stuck: threadin
     assert close_all([("stuck", lambda _: stuck.wait())], 0.05) == ["stuck"]
     assert reserve(2) >= 2
     assert close_all([("a", lambda _: None)], 30) == []
+
+
+def test_an_end_wakes_those_who_wait_and_tells_what_is_left() -> None:
+    ending = Ending()
+    assert not ending.begun and ending.left(100.0) == 100.0
+    threading.Timer(0.1, ending.begin, (0.3,)).start()
+    began = time.monotonic()
+    ending.wait(60.0)
+    assert time.monotonic() - began < 30 and ending.begun
+    assert 0.0 < ending.left(100.0) <= 0.3 and ending.left(0.01) == pytest.approx(0.01)
+    ending.wait(60.0)  # as long as there is time, and no longer
+    assert 0.4 <= time.monotonic() - began + 0.01 < 30
+    assert ending.left(100.0) <= 0.0
+    ending.wait(60.0)
 
 
 # A stack that cannot be had stands for the interpreter that starts no threads any more (Python 3.12 at exit).
