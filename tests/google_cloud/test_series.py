@@ -63,7 +63,7 @@ def requests(client: MetricServiceClient) -> Callable[[Sequence[Series]], Callab
     return request
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ticks=TICKS, series=st.integers(1, 3), totals=st.booleans(), healed=st.booleans())
 def test_the_last_value_of_every_series_arrives(ticks: list[Tick], series: int, totals: bool, healed: bool) -> None:
     with GoogleEmulator() as google, grpc.insecure_channel(google.endpoint.removeprefix("http://")) as channel:

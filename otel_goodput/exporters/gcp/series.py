@@ -62,7 +62,7 @@ class SeriesWriter:
         self._request = request
         self._lock = threading.Lock()
         self._held: dict[Hashable, Series] = {}
-        self._written: dict[Hashable, int] = {}  # when the newest point ends that the service has, unix ns
+        self._written: dict[Hashable, int] = {}  # when the newest point ends that the service has, or may have, unix ns
         self._early: dict[Hashable, int] = {}  # how often in a row it was refused for somebody else's point
         self._starts: dict[Hashable, int] = {}  # where a cumulative series had to begin anew, unix ns
         self._avoided: dict[Hashable, float] = {}
@@ -119,10 +119,14 @@ class SeriesWriter:
             self._accept(batch)
             return True
         if answer.outcome is not Outcome.REFUSED:
+            if answer.repeated:  # nobody knows whether it is there: the next points keep their distance to it
+                for one in batch:
+                    self._written[one.key] = max(one.end, self._written.get(one.key, 0))
             return False
         early, tried = _EARLY.search(answer.text) is not None, tried or answer.repeated
         bad, good = _parted(batch, answer)
-        if answer.written == len(good) or (early and tried):
+        known = answer.written == len(good)  # else the answer does not name all, for it must not be long
+        if known or (early and tried):
             self._accept(good)
             good = []
         if early:
@@ -135,7 +139,7 @@ class SeriesWriter:
         well = True
         for part in (good, bad) if len(bad) < len(batch) else _halves(batch):
             if part:
-                well = self._deliver(part, until, tried=tried or answer.written is None) and well
+                well = self._deliver(part, until, tried=tried or not known) and well
         return well
 
     def _accept(self, batch: Iterable[Series]) -> None:
@@ -182,7 +186,7 @@ def _parted(batch: Sequence[Series], answer: Answer) -> tuple[list[Series], list
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """``timeSeries[0,3-5]`` in Google's words: 0, 3, 4, 5."""
+    """Of ``timeSeries[0,3-5]``, as Google's answers have it: 0, 3, 4, 5."""
     for group in _NAMED.findall(text):
         for part in filter(None, map(str.strip, group.split(","))):
             first, _, last = part.partition("-")
