@@ -1,7 +1,7 @@
 """The job of `make demo`, killed and resumed, exporting to Google Cloud; but it is the emulator that it writes to.
 
-Prints what arrived: in Cloud Trace the timeline as a tree, in Cloud Monitoring the series as a table. Then compares that
-with the report of the journal and with the trace in a file. Exit status 1 if anything does not agree.
+Prints what arrived: in Cloud Trace the timeline as a tree, in Cloud Monitoring the series as a table. Then compares
+that with the report of the journal and with the trace in a file. Exit status 1 if anything does not agree.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def checks(arrived: Arrived, account: dict[str, Any], directory: Path) -> Iterat
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200, help="steps of training (default: 200)")
-    parser.add_argument("--directory", type=Path, default=Path("demo-run"), help="where it writes (default: ./demo-run)")
+    parser.add_argument(
+        "--directory", type=Path, default=Path("demo-run"), help="where it writes (default: ./demo-run)"
+    )
     parser.add_argument("--api", choices=OUTLETS, default="classic", help="outlet gcp, or gcp-otlp (default: classic)")
     arguments = parser.parse_args()
     with GoogleEmulator() as google:
@@ -126,8 +128,9 @@ def main() -> int:
         print("\nWhat arrived in Cloud Trace\n")
         print(picture.tree(arrived.spans))
         print("\nWhat arrived in Cloud Monitoring\n")
-        print(picture.table(arrived.series))
-        print()
+        telling = {key: points for key, points in arrived.series.items() if points[-1].value}
+        print(picture.table(telling))
+        print(f"\nand {len(arrived.series) - len(telling)} series that are 0.\n")
         results = list(checks(arrived, report(arguments.directory), arguments.directory)) if not status else []
     for check in results:
         print(f"{'ok  ' if check.holds else 'FAIL'}  {check.text}")

@@ -48,16 +48,20 @@ def tree(spans: Iterable[Any]) -> str:
 
 
 def table(series: Mapping[SeriesKey, Sequence[Point]]) -> str:
-    """One row a series: metric, labels, resource, how many points, the last value."""
-    rows = [("METRIC", "LABELS", "RESOURCE", "POINTS", "LAST VALUE")]
+    """A part for each resource, in it one row a series: metric, labels that are not empty, points, last value."""
+    parts: dict[str, list[tuple[str, ...]]] = {}
     for key, points in sorted(series.items(), key=lambda item: (item[0].type, sorted(item[0].labels))):
-        labels, resource = braced(dict(key.labels)), braced(dict(key.resource_labels))
-        rows.append((key.type, labels, f"{key.resource}{resource}", str(len(points)), _value(points[-1].value)))
-    if len(rows) == 1:
-        return "no series"
+        resource = key.resource + braced(dict(key.resource_labels))
+        labels = braced({label: text for label, text in key.labels if text})
+        parts.setdefault(resource, []).append((key.type, labels, str(len(points)), _value(points[-1].value)))
+    return "\n\n".join(f"{resource}\n{_aligned(rows)}" for resource, rows in sorted(parts.items())) or "no series"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    rows = [("METRIC", "LABELS", "POINTS", "LAST VALUE"), *rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-    return "\n".join("  ".join(row).rstrip() for row in aligned)
+    return "\n".join(f"  {'  '.join(row)}".rstrip() for row in aligned)
 
 
 def _node(span: Any) -> _Node:

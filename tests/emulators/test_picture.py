@@ -85,7 +85,7 @@ def test_spans_of_otlp_are_a_tree_as_well() -> None:
 def test_series_are_a_table() -> None:
     histogram = value_of(series(distribution([1, 3], [0]))._pb.points[0].value)
     book = {
-        SeriesKey("workload.googleapis.com/b", frozenset({("k", "v")}), "global", frozenset()): [
+        SeriesKey("workload.googleapis.com/b", frozenset({("k", "v"), ("none", "")}), "global", frozenset()): [
             Point(None, NOW, 1, NOW),
             Point(None, NOW, 2.5, NOW),
         ],
@@ -94,9 +94,13 @@ def test_series_are_a_table() -> None:
         ],
     }
     assert table(book).splitlines() == [
-        "METRIC                     LABELS  RESOURCE              POINTS  LAST VALUE",
-        "custom.googleapis.com/h    {}      gce_instance{zone:z}  1       4 values, mean 1",
-        "workload.googleapis.com/b  {k:v}   global{}              2       2.5",
+        "gce_instance{zone:z}",
+        "  METRIC                   LABELS  POINTS  LAST VALUE",
+        "  custom.googleapis.com/h  {}      1       4 values, mean 1",
+        "",
+        "global{}",
+        "  METRIC                     LABELS  POINTS  LAST VALUE",
+        "  workload.googleapis.com/b  {k:v}   2       2.5",
     ]
 
 
