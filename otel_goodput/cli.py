@@ -88,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument(
         "--timeout", type=_positive, default=3.0, metavar="S", help="seconds for each connection (default 3)"
     )
+    doctor.add_argument(
+        "--gcp", action="store_true", help="ask Google Cloud too: credentials, project, APIs, roles, clock"
+    )
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.set_defaults(run=_doctor)
     return parser
@@ -219,7 +222,7 @@ def _env(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from otel_goodput.doctor import examine
 
-    return examine(timeout_s=options.timeout, as_json=options.json)
+    return examine(timeout_s=options.timeout, as_json=options.json, gcp=options.gcp)
 
 
 def _found_runs(options: argparse.Namespace) -> Any:

@@ -6,12 +6,15 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from otel_goodput.doctor import past, settings, storage
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
+from otel_goodput.doctor.google import SIGNALS as GOOGLE
+from otel_goodput.doctor.google import Google
 from otel_goodput.doctor.outlets import Outlets
 from otel_goodput.doctor.overheard import Overheard, overheard
 from otel_goodput.doctor.settings import InForce
@@ -24,12 +27,13 @@ from otel_goodput.version import __version__
 _LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))
 
 
-def examine(*, timeout_s: float, as_json: bool) -> int:
+def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
     """Print what would be exported where, and what is wrong; returns the exit status, 1 where there is a problem.
 
     Args:
         timeout_s: seconds that each connection may take.
         as_json: print JSON.
+        gcp: ask Google Cloud too.
 
     Raises:
         ConfigurationError: `timeout_s` is not above 0.
@@ -38,10 +42,13 @@ def examine(*, timeout_s: float, as_json: bool) -> int:
         raise ConfigurationError(f"--timeout takes seconds above 0, not {timeout_s:g}")
     exports: list[Export] = []
     hidden = secrets(os.environ)
-    with overheard() as said:
+    with overheard() as said, warnings.catch_warnings():
+        if gcp:  # what Google's libraries warn of is for the job, and an error of theirs where warnings are errors
+            warnings.simplefilter("ignore")
         force = settings.in_force(os.environ)
         said.take()  # told among the settings
-        found = list(_findings(force, timeout_s, said, exports))
+        found = list(_findings(force, timeout_s, said, exports, gcp, hidden))
+    hidden.sort(key=len, reverse=True)
     findings = [Finding(*(veil(text, hidden) for text in one)) for one in found]
     exports = [Export(*(veil(text, hidden) for text in one)) for one in exports]
     if as_json:
@@ -51,7 +58,10 @@ def examine(*, timeout_s: float, as_json: bool) -> int:
     return int(any(finding.level == PROBLEM for finding in findings))
 
 
-def _findings(force: InForce, timeout_s: float, said: Overheard, exports: list[Export]) -> Iterator[Finding]:
+def _findings(
+    force: InForce, timeout_s: float, said: Overheard, exports: list[Export], gcp: bool, hidden: list[str]
+) -> Iterator[Finding]:
+    """What is found; `exports` and `hidden` are added to."""
     config = force.config
     yield Finding(OK, "versions", ", ".join(f"{name} {number}" for name, number in settings.versions().items()))
     yield from settings.check(os.environ, rows(os.environ), config)
@@ -78,7 +88,18 @@ def _findings(force: InForce, timeout_s: float, said: Overheard, exports: list[E
         with _waiting_for(f"outlet {name}"):
             yield from outlets.check(name)
     yield from outlets.idle(names)
+    if gcp or not GOOGLE.keys().isdisjoint(names):
+        yield from _google(Google(os.environ, names, timeout_s), gcp, hidden)
     exports += outlets.exports
+
+
+def _google(google: Google, ask: bool, hidden: list[str]) -> Iterator[Finding]:
+    if not ask:
+        yield from google.local()
+    for thing, check in google.checks if ask else ():
+        with _waiting_for(thing):
+            yield from check()
+    hidden += google.hidden
 
 
 @contextmanager

@@ -15,9 +15,11 @@ from otel_goodput.config import Config
 from otel_goodput.deadline import Closer, close_all
 from otel_goodput.doctor.endpoints import Endpoint, connect, endpoint
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
+from otel_goodput.doctor.google import SIGNALS as GOOGLE
 from otel_goodput.doctor.overheard import Overheard
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import AUTO, EXTRAS, Outlet, OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.exporters.gcp.connection import PLAINTEXT, PROJECT_SOURCES, Connection
 from otel_goodput.exporters.otlp import SHARE_OF_GRACE
 
 Exporter = SpanExporter | MetricExporter
@@ -70,6 +72,10 @@ class Outlets:
             yield Finding(WARNING, about, heard)
         if name == "otlp":
             yield from self._otlp(about, outlet)
+        elif name in GOOGLE:
+            where = self._google(name)
+            if outlet is not None:
+                yield Finding(OK, about, where)
         elif name == "file" and outlet is not None:
             yield self._file(about)
         elif outlet is not None:
@@ -110,6 +116,18 @@ class Outlets:
                 "collect them there, or use another outlet",
             )
         return Finding(OK, about, where)
+
+    def _google(self, name: str) -> str:
+        """Where it goes, by the variables alone."""
+        connection = Connection(os.environ)
+        scheme = PLAINTEXT if connection.plaintext else ""
+        named = next((text for source in PROJECT_SOURCES if (text := os.environ.get(source, "").strip())), "")
+        by_place: dict[str, list[str]] = {}
+        for signal, service in GOOGLE[name].items():
+            place = f"{service.name} ({scheme}{connection.target(service)}){f', project {named}' if named else ''}"
+            self._note(name, signal, place)
+            by_place.setdefault(place, []).append(signal)
+        return "; ".join(f"{' and '.join(signals)} to {place}" for place, signals in by_place.items())
 
     def _otlp(self, about: str, outlet: Outlet | None) -> Iterator[Finding]:
         """Connect, and export nothing at all over the real protocol."""
