@@ -263,5 +263,5 @@ def test_the_command_shows_what_arrived(number: signal.Signals) -> None:
         shown, _ = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "+0.000 s    1.500 s  step" in shown
-    assert re.search(r"custom.googleapis.com/m +\{\} +global\{project_id:test-project\} +1 +2.5\n", shown)
+    assert re.search(r"\nglobal\{project_id:test-project\}\n.*\n  custom.googleapis.com/m +\{\} +1 +2.5\n", shown)
     assert "mon.sampling: custom.googleapis.com/m{}" in shown

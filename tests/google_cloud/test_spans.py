@@ -205,7 +205,22 @@ def test_what_is_not_allowed_is_said_once(traces: Traces, caplog: pytest.LogCapt
     role = {"gcp": "roles/cloudtrace.agent", "gcp-otlp": "roles/telemetry.writer"}[traces.name]
     assert role in told and "test-project" in told
     assert len(traces.google.requests) == 1, "it is not asked again and again"
-    assert traces.dropped == 50
+    assert traces.dropped == 0, "they are kept"
+    traces.google.heal()
+    traces.ending.begin(5.0)  # at the end it is tried once more
+    assert traces.export(span(50)) is SpanExportResult.SUCCESS
+    assert len(traces.names()) == 51
+
+
+def test_what_is_kept_is_bounded_and_what_is_above_is_counted(traces: Traces) -> None:
+    traces.google.fail("*", "PERMISSION_DENIED", None)
+    for start in range(0, 4096 + 512, 512):
+        assert traces.export(*(span(start + at) for at in range(512))) is SpanExportResult.FAILURE
+    assert traces.dropped == 512
+    traces.google.heal()
+    traces.ending.begin(8.0)
+    assert traces.export() is SpanExportResult.SUCCESS
+    assert [found["goodput.step"] for found in traces.attributes()] == list(range(512, 4096 + 512))
 
 
 @pytest.mark.parametrize(
