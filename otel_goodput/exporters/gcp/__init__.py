@@ -6,11 +6,10 @@ is in a thread of its own: ``configure()`` does not wait for any of it.
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_goodput.exporters.gcp.connection import MONITORING, TELEMETRY, TRACE, Connection, Service
+from otel_goodput.exporters.gcp.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
 from otel_goodput.exporters.gcp.delivery import Delivery
 
 if TYPE_CHECKING:
@@ -32,19 +31,21 @@ def open_gcp(surroundings: Surroundings) -> Outlet:
     """Cloud Trace and Cloud Monitoring. Raises ImportError where the extra `gcp` is not installed."""
     from otel_goodput.exporters import Outlet
     from otel_goodput.exporters.gcp import translation
+    from otel_goodput.exporters.gcp.backlog import Backlog
     from otel_goodput.exporters.gcp.metrics import CloudMonitoringExporter
     from otel_goodput.exporters.gcp.spans import CloudTraceExporter
 
     _need(translation.PACKAGES)
     connection = Connection(surroundings.environ)
+    spans = CloudTraceExporter(
+        connection,
+        _delivery(TRACE, connection, surroundings),
+        service_client(TRACE, connection),
+        surroundings.environ.get(translation.RESOURCE_VARIABLE) or translation.RESOURCE,
+    )
     return Outlet(
         "gcp",
-        CloudTraceExporter(
-            connection,
-            _delivery(TRACE, connection, surroundings),
-            service_client(TRACE, connection),
-            surroundings.environ.get(translation.RESOURCE_VARIABLE) or translation.RESOURCE,
-        ),
+        Backlog(spans),
         CloudMonitoringExporter(
             connection,
             _delivery(MONITORING, connection, surroundings),
@@ -65,20 +66,24 @@ def open_workload(surroundings: Surroundings) -> Outlet:
     _need((WORKLOAD_PACKAGE,))
     connection = Connection(surroundings.environ)
     delivery = _delivery(MONITORING, connection, surroundings)
-    return Outlet("workload", None, WorkloadExporter(connection, delivery, service_client(MONITORING, connection)))
+    # The leader's index: 0, but where several processes lead and would write the same series.
+    replica = str(surroundings.process_index)
+    exporter = WorkloadExporter(connection, delivery, service_client(MONITORING, connection), replica)
+    return Outlet("workload", None, exporter)
 
 
 def open_gcp_otlp(surroundings: Surroundings) -> Outlet:
     """OTLP to Google. Raises ImportError where the extra `gcp-otlp` is not installed."""
     from otel_goodput.exporters import Outlet
     from otel_goodput.exporters.gcp import otlp
+    from otel_goodput.exporters.gcp.backlog import Backlog
 
     _need(otlp.PACKAGES)
     connection = Connection(surroundings.environ)
     traces, metrics = (_delivery(TELEMETRY, connection, surroundings) for _ in range(2))
     return Outlet(
         "gcp-otlp",
-        otlp.TelemetrySpanExporter(connection, traces, surroundings.process_index),
+        Backlog(otlp.TelemetrySpanExporter(connection, traces, surroundings.process_index)),
         otlp.TelemetryMetricExporter(connection, metrics, surroundings.process_index, surroundings.run_started),
     )
 
@@ -103,8 +108,8 @@ def service_client(service: Service, connection: Connection) -> Callable[[], Any
     @cache
     def client() -> Any:
         package, name, module, transport_name = _CLIENTS[service]
-        transports = importlib.import_module(f"{package}.services.{module}.transports")
+        transports = load(f"{package}.services.{module}.transports")
         transport = getattr(transports, transport_name)(channel=connection.channel(service))
-        return getattr(importlib.import_module(package), name)(transport=transport)
+        return getattr(load(package), name)(transport=transport)
 
     return client

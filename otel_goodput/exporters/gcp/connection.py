@@ -7,8 +7,13 @@ Google's libraries.
 from __future__ import annotations
 
 import importlib
+import logging
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.disruption.metadata import metadata_host
@@ -16,6 +21,7 @@ from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PRO
 from otel_goodput.errors import GoodputError
 from otel_goodput.version import __version__
 
+_LONG_AGO: Final = datetime(1970, 1, 1)  # without a zone, as Google's library has its times
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 PLAINTEXT: Final = "http://"
 
@@ -33,11 +39,27 @@ _OPTIONS: Final = (
     ("grpc.primary_user_agent", f"otel-goodput/{__version__}"),
 )
 
+# Credentials that were not found: looking for them may take seconds each time, so it is not done for every request.
+LOOK_AGAIN_S: Final = 20.0
+# Where Google's library tells, at each look, what is told once by us.
+_LOGGERS: Final = ("google.auth._default", "google.auth.compute_engine._metadata")
+
+_loading = threading.Lock()
+
 
 def on_google_cloud(environ: Mapping[str, str]) -> bool:
     """Whether this process is there, or was told a project to write to; nobody is asked over the network."""
     told = (*PROJECT_SOURCES[:1], OTEL_GOODPUT_GCP_ENDPOINT.name)
     return any(environ.get(name, "").strip() for name in told) or metadata_host(environ) is not None
+
+
+def load(module: str) -> Any:
+    """A module of Google's, gRPC's or OpenTelemetry's, imported on its first use; ImportError where there is none.
+
+    One at a time: of two threads that import parts of one package, each may see what the other has half done.
+    """
+    with _loading:
+        return importlib.import_module(module)
 
 
 class Service(NamedTuple):
@@ -62,7 +84,7 @@ class NoProject(GoodputError):
     """Nobody says which project to write to."""
 
     def __init__(self) -> None:
-        super().__init__(f"no Google Cloud project is known; set {OTEL_GOODPUT_GCP_PROJECT.name}")
+        super().__init__("no Google Cloud project is known")
 
 
 class Connection:
@@ -75,8 +97,9 @@ class Connection:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._given = next((text for name in PROJECT_SOURCES if (text := environ.get(name, "").strip())), "")
         self._endpoint = environ.get(OTEL_GOODPUT_GCP_ENDPOINT.name, "").strip().rstrip("/")
-        self._lock = threading.Lock()
+        self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._found: tuple[Any, str] | None = None
+        self._missed: tuple[float, Exception] | None = None  # when credentials were looked for in vain, and why
         self._channels: dict[str, Any] = {}
 
     @property
@@ -112,10 +135,36 @@ class Connection:
     def _find(self) -> tuple[Any, str]:
         with self._lock:
             if self._found is None:
-                auth = importlib.import_module("google.auth")
-                credentials, project = auth.default(scopes=[SCOPE])
+                if self._missed is not None and time.monotonic() < self._missed[0] + LOOK_AGAIN_S:
+                    raise self._missed[1].with_traceback(None)
+                auth = load("google.auth")
+                try:
+                    with _quietly():
+                        credentials, project = auth.default(scopes=[SCOPE])
+                except auth.exceptions.GoogleAuthError as error:
+                    self._missed = time.monotonic(), error
+                    raise
                 self._found = credentials, project or ""
             return self._found
+
+    @cached_property
+    def _http(self) -> Any:
+        return load("google.auth.transport.requests").Request()
+
+    def authorize(self, seconds: float) -> None:
+        """Get a token, where the one that there is is not good; within about so many seconds.
+
+        gRPC would get it, too, but each time that fails it logs a traceback with the token server's whole answer.
+
+        Raises:
+            google.auth.exceptions.GoogleAuthError: there is none to be had.
+        """
+        credentials = self.credentials()
+        if credentials is None or credentials.valid:
+            return
+        with self._renewing:
+            if not credentials.valid:
+                credentials.refresh(partial(self._http, timeout=seconds))
 
     def channel(self, service: Service) -> Any:
         """A ``grpc.Channel`` to a service, the same one every time.
@@ -131,18 +180,44 @@ class Connection:
             return self._channels[target]
 
     def _open(self, target: str, credentials: Any) -> Any:
-        grpc = importlib.import_module("grpc")
+        grpc = load("grpc")
         if credentials is None:
-            return grpc.insecure_channel(target, _OPTIONS)
-        transport = importlib.import_module("google.auth.transport.grpc")
-        request = importlib.import_module("google.auth.transport.requests").Request()
+            return _left_alone(grpc.insecure_channel(target, _OPTIONS))
+        transport = load("google.auth.transport.grpc")
+        request = load("google.auth.transport.requests").Request()
         plugin = transport.AuthMetadataPlugin(credentials, request)
         secured = grpc.composite_channel_credentials(
             grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
         )
-        return grpc.secure_channel(target, secured, _OPTIONS)
+        return _left_alone(grpc.secure_channel(target, secured, _OPTIONS))
 
     def renew(self) -> None:
         """A token was not accepted: get another one for the next request."""
         if self._found is not None:
-            self._found[0].token = None
+            # Without a token another thread's request, which is about to take it, would fail.
+            self._found[0].expiry = _LONG_AGO
+
+
+def _left_alone(channel: Any) -> Any:
+    """A channel that gRPC does not clear up in forked children, where nothing is sent.
+
+    Where GRPC_ENABLE_FORK_SUPPORT is set it would do that, and wait for ever for the lock that a call under way held.
+    """
+    with suppress(ImportError, AttributeError):  # no part of gRPC's interface
+        load("grpc._cython.cygrpc").fork_unregister_channel(channel)
+    return channel
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Nothing of what this thread does is told in the loggers of Google's library."""
+    thread = threading.get_ident()
+
+    def others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    with ExitStack() as exits:
+        for logger in map(logging.getLogger, _LOGGERS):
+            logger.addFilter(others)
+            exits.callback(logger.removeFilter, others)
+        yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import math
 import random
 import re
 import time
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from otel_goodput.deadline import Ending
-from otel_goodput.exporters.gcp.connection import Connection, NoProject, Service
+from otel_goodput.exporters.gcp.connection import Connection, NoProject, Service, load
 from otel_goodput.guard import logger, report_once
 from otel_goodput.printable import printable
 from otel_goodput.semconv import DROPPED
@@ -50,6 +50,7 @@ TRANSIENT: Final = frozenset(
 )
 PERMANENT: Final = frozenset(
     {"PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED"}
+    | {"credentials", "project"}  # no codes, but what there is where nobody could be asked
 )
 # After one of these the server cannot have taken anything.
 UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
@@ -58,6 +59,7 @@ FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 16.0
 FIRST_BAR_S: Final = 30.0
 LONGEST_BAR_S: Final = 600.0
+LAST_WORD_S: Final = 0.2  # kept at the end of the process for telling what was not delivered
 MOST_TOLD: Final = 5
 _FIGURES: Final = re.compile(r"\d+")
 
@@ -69,6 +71,7 @@ _CAUSES: Final = (
     ),
     (r"SERVICE_DISABLED|has not been used in project|it is disabled|is not enabled", "api"),
     (r"http1\.x|http2 header with status|content-type|<html|Stream removed", "proxy"),
+    (r"HTTP proxy returned|ProxyError|Tunnel connection failed|WRONG_VERSION_NUMBER", "proxy"),
     (r"authentication scopes|SCOPE_INSUFFICIENT", "scopes"),
     (r"requires a quota project|USER_PROJECT_DENIED|serviceusage", "quota project"),
 )
@@ -127,20 +130,29 @@ class Delivery:
         self._silent_since: float | None = None  # nothing has been delivered
         self._told: set[str] = set()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the process stops."""
+        return self._ending.begun
+
     def __call__(self, send: Send, budget_s: float) -> Answer:
         """Send a request, again and again until an answer settles it.
 
         Args:
             send: raises what gRPC or Google's client raises.
-            budget_s: seconds for all tries together; fewer where the process stops meanwhile.
+            budget_s: seconds for all tries together; when the process stops, until its end.
         """
         begun = time.monotonic()
         if begun < self._barred_until and not self._ending.begun:
             return Answer(Outcome.BARRED)
-        wait, repeated, renewed, failure = FIRST_WAIT_S, False, False, Failure("DEADLINE_EXCEEDED", "no time was left")
-        while (left := self._ending.left(begun + budget_s - time.monotonic())) > 0:
+        until = begun + budget_s
+        wait, repeated, renewed = FIRST_WAIT_S, False, False
+        failure: Failure | None = None
+        while (left := self._left(until)) > 0:
+            seconds = min(left, self._rpc_s)
             try:
-                send(min(left, self._rpc_s))
+                self._connection.authorize(seconds)
+                send(seconds)
             except Exception as error:
                 failure = failure_of(error)
             else:
@@ -150,19 +162,27 @@ class Delivery:
                 renewed = True
                 self._connection.renew()
                 continue
-            if failure.code in PERMANENT or failure.cause in ("credentials", "project"):
+            if failure.code in PERMANENT or failure.cause == "credentials":
                 self._bar(failure)
                 return Answer(Outcome.BARRED, failure.text, repeated)
             if failure.code not in TRANSIENT:
                 return Answer(Outcome.REFUSED, failure.text, repeated, failure.written)
             repeated = repeated or failure.code not in UNTOUCHED
             pause = failure.wait_s if failure.wait_s is not None else wait * random.uniform(0.7, 1.3)
-            if pause >= self._ending.left(begun + budget_s - time.monotonic()):
+            if pause >= self._left(until):
                 break
             self._ending.wait(pause)
             wait = min(2 * wait, LONGEST_WAIT_S)
+        if failure is None:  # not one try: those before have told why, or the exporter was late itself
+            return Answer(Outcome.LATE)
         self._late(failure)
         return Answer(Outcome.LATE, failure.text, repeated)
+
+    def _left(self, until: float) -> float:
+        """Seconds for further tries. When the process stops its end is what counts, whatever was given before."""
+        if self._ending.begun:
+            return self._ending.left(math.inf) - LAST_WORD_S
+        return until - time.monotonic()
 
     # --- what people are told -----------------------------------------------------------------------------------------
 
@@ -200,12 +220,13 @@ class Delivery:
             self._silent_since = time.monotonic()
 
     def _report(self, failure: Failure, what: str, then: str) -> None:
-        service = self._service
+        service, said = self._service, short(failure.text).rstrip(".")
         help_ = cure(failure.cause, service, self._connection.target(service), self._project())
+        then = "What is left stays in the journal" if self._ending.begun else f"Training goes on, {then}"
         report_once(
             f"{service.name} {failure.cause}",
-            "%s %s: %s: %s%s. Training goes on, %s",
-            service.name, what, failure.code, short(failure.text), f"; {help_}" if help_ else "", then,
+            "%s %s: %s: %s%s. %s",
+            service.name, what, failure.code, said, f"; {help_}" if help_ else "", then,
         )  # fmt: skip
 
     def _project(self) -> str:
@@ -230,10 +251,12 @@ def failure_of(error: Exception) -> Failure:
     """What an error of a call tells. Raises the error where it is none of a server's or of the credentials'."""
     if isinstance(error, NoProject):
         return Failure("project", str(error))
-    auth = importlib.import_module("google.auth.exceptions")
+    auth = load("google.auth.exceptions")
     if isinstance(error, auth.GoogleAuthError):
         # What follows is the whole answer of the token's server, which may hold one.
-        return Failure("credentials", str(error.args[0] if error.args else error))
+        text = str(error.args[0] if error.args else error)
+        passing = isinstance(error, auth.TransportError) or error.retryable
+        return Failure("UNAVAILABLE" if passing else "credentials", text)
     # Google's clients wrap gRPC's error, which knows most.
     wrapped = next((one for one in getattr(error, "errors", ()) if hasattr(one, "code")), error)
     code: Any = getattr(wrapped, "code", None)
@@ -248,7 +271,7 @@ def failure_of(error: Exception) -> Failure:
 def _details(error: Any) -> tuple[float | None, int | None]:
     """What the status's details say: seconds to wait, items written."""
     try:
-        rpc_status = importlib.import_module("grpc_status.rpc_status")
+        rpc_status = load("grpc_status.rpc_status")
     except ImportError:  # only google-cloud's packages bring it
         return None, None
     try:
@@ -258,11 +281,11 @@ def _details(error: Any) -> tuple[float | None, int | None]:
     wait, written = None, None
     for detail in () if status is None else status.details:
         if detail.type_url.endswith("google.rpc.RetryInfo"):
-            info = importlib.import_module("google.rpc.error_details_pb2").RetryInfo()
+            info = load("google.rpc.error_details_pb2").RetryInfo()
             if detail.Unpack(info):
                 wait = info.retry_delay.ToTimedelta().total_seconds()
         elif detail.type_url.endswith("CreateTimeSeriesSummary"):
-            types = importlib.import_module("google.cloud.monitoring_v3.types")
+            types = load("google.cloud.monitoring_v3.types")
             summary = types.CreateTimeSeriesSummary.pb(types.CreateTimeSeriesSummary())
             if detail.Unpack(summary):
                 written = summary.success_point_count

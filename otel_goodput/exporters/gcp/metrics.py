@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
-from otel_goodput.exporters.gcp.connection import Connection
+from otel_goodput.exporters.gcp.connection import Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send, short
 from otel_goodput.exporters.gcp.fitting import Labels, fitting_metric
 from otel_goodput.exporters.gcp.location import location
@@ -27,6 +27,7 @@ OF_THE_RUN: Final = frozenset({semconv.DISRUPTIONS.name})
 _CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
 
 SHARE_OF_TIMEOUT: Final = 0.9  # of what the reader gives for an export
+DESCRIPTIONS_S: Final = 1.0  # after which none is begun any more when the process ends
 
 
 class TimeSeriesRequests:
@@ -38,7 +39,7 @@ class TimeSeriesRequests:
 
     def __call__(self, series: Sequence[Series]) -> Send:
         def send(seconds: float) -> None:
-            types = importlib.import_module("google.cloud.monitoring_v3.types")
+            types = load("google.cloud.monitoring_v3.types")
             request = types.CreateTimeSeriesRequest(name=f"projects/{self._connection.project}")
             message = types.CreateTimeSeriesRequest.pb(request)
             for one in series:
@@ -101,7 +102,8 @@ class CloudMonitoringExporter(MetricExporter):
                 self._translation = MetricTranslation(self._connection.project)
             descriptors, series = self._translation(fitted)
             self._undescribed |= {one.metric_descriptor.type: one for one in descriptors}
-            self._describe(budget)
+            if not self._delivery.stopping:
+                self._describe(budget, budget)
         well = self._writer.write(map(_series, series), budget)
         return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
 
@@ -127,15 +129,19 @@ class CloudMonitoringExporter(MetricExporter):
         attributes = {semconv.SERVICE_NAME: resource.attributes.get(semconv.SERVICE_NAME, ""), **self._identity}
         return Resource({**attributes, semconv.CLOUD_REGION: where})
 
-    def _describe(self, budget_s: float) -> None:
+    def _describe(self, budget_s: float, begin_s: float) -> None:
         """Create the descriptors that are not there yet: without one a metric lacks unit and description, no more."""
+        begun, stopping = time.monotonic(), self._delivery.stopping
         for name, request in list(self._undescribed.items()):
-            answer = self._delivery(partial(self._create, request), budget_s)
+            passed = time.monotonic() - begun
+            if passed > begin_s or self._delivery.stopping is not stopping:  # once it stops the points come first
+                return
+            answer = self._delivery(partial(self._create, request), budget_s - passed)
             if answer.outcome in (Outcome.LATE, Outcome.BARRED):
                 return
             if answer.outcome is Outcome.REFUSED:
                 report_once(f"descriptor {name}", "the description of %s is not accepted: %s", name, short(answer.text))
-            del self._undescribed[name]
+            self._undescribed.pop(name, None)
 
     def _create(self, request: Any, seconds: float) -> None:
         self._client().create_metric_descriptor(request=request, timeout=seconds, retry=None)
@@ -144,7 +150,9 @@ class CloudMonitoringExporter(MetricExporter):
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        self._writer.finish(timeout_millis / 1000)
+        until = time.monotonic() + timeout_millis / 1000
+        if self._writer.finish(timeout_millis / 1000):
+            self._describe(until - time.monotonic(), DESCRIPTIONS_S)
 
 
 def _series(data: Any) -> Series:

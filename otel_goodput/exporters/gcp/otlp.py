@@ -6,7 +6,6 @@ five seconds of the one before it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -27,7 +26,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import semconv
 from otel_goodput.exporters.gcp.batches import Batches
-from otel_goodput.exporters.gcp.connection import TELEMETRY, Connection
+from otel_goodput.exporters.gcp.connection import TELEMETRY, Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery, Send, short
 from otel_goodput.exporters.gcp.fitting import Labels, fitting, fitting_metric
 from otel_goodput.exporters.gcp.location import location
@@ -74,7 +73,7 @@ def _completed(encoded: Any, groups: Any, connection: Connection, where: str, pr
 
 def stub(signal: str, connection: Connection) -> Any:
     """The client of OTLP's service for ``trace`` or ``metrics``."""
-    module = importlib.import_module(f"{_SERVICES}.{signal}.v1.{signal}_service_pb2_grpc")
+    module = load(f"{_SERVICES}.{signal}.v1.{signal}_service_pb2_grpc")
     return getattr(module, f"{signal.capitalize()}ServiceStub")(connection.channel(TELEMETRY))
 
 
@@ -103,7 +102,7 @@ class TelemetrySpanExporter(SpanExporter):
         return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
 
     def _request(self, spans: Sequence[ReadableSpan]) -> Send:
-        encoder = importlib.import_module(f"{_ENCODERS}.trace_encoder")
+        encoder = load(f"{_ENCODERS}.trace_encoder")
 
         def send(seconds: float) -> None:
             encoded = encoder.encode_spans(spans)
@@ -158,7 +157,7 @@ class TelemetryMetricExporter(MetricExporter):
                         yield _one(resource, scope, fitted, point)
 
     def _request(self, series: Sequence[Series]) -> Send:
-        encoder = importlib.import_module(f"{_ENCODERS}.metrics_encoder")
+        encoder = load(f"{_ENCODERS}.metrics_encoder")
 
         def send(seconds: float) -> None:
             encoded = encoder.encode_metrics(_gathered(series))

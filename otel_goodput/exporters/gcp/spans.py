@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.gcp.batches import Batches
-from otel_goodput.exporters.gcp.connection import Connection
+from otel_goodput.exporters.gcp.connection import Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send
 from otel_goodput.exporters.gcp.fitting import fitting
 from otel_goodput.exporters.gcp.location import settled
@@ -55,13 +55,14 @@ class CloudTraceExporter(SpanExporter):
         translated = self._translation(
             [fitting(span, floats=False) for span in spans if span.get_span_context() is not None]
         )
-        if translated is None or not self._batches.send(translated, PATIENCE_S):
-            return SpanExportResult.FAILURE
-        return SpanExportResult.SUCCESS
+        if translated is None:
+            raise GoodputError("Google's exporter cannot translate the spans")
+        well = self._batches.send(translated, PATIENCE_S)
+        return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
 
     def _request(self, spans: Sequence[Any]) -> Send:
         def send(seconds: float) -> None:
-            types = importlib.import_module("google.cloud.trace_v2.types")
+            types = load("google.cloud.trace_v2.types")
             request = types.BatchWriteSpansRequest(name=f"projects/{self._connection.project}")
             types.BatchWriteSpansRequest.pb(request).spans.extend(spans)
             self._client().batch_write_spans(request=request, timeout=seconds, retry=None)

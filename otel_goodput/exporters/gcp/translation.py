@@ -5,7 +5,6 @@ Both are deprecated and use what is deprecated, which is for us to know and not 
 
 from __future__ import annotations
 
-import importlib
 import re
 import warnings
 from collections.abc import Sequence
@@ -15,6 +14,8 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
+
+from otel_goodput.exporters.gcp.connection import load
 
 _TRACE: Final = "opentelemetry.exporter.cloud_trace"
 _MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
@@ -56,7 +57,7 @@ class SpanTranslation:
         return self._spans
 
     def _prepared(self, resource: Resource) -> Any:
-        types = importlib.import_module("google.cloud.trace_v2.types")
+        types = load("google.cloud.trace_v2.types")
         attributes = types.Span.Attributes.pb(types.Span.Attributes())
         for key, value in resource.attributes.items():
             if self._resource.match(key):
@@ -97,7 +98,7 @@ class MetricTranslation:
 
 def _made(module: str, name: str, project: str, client: object, **more: object) -> Any:
     _quiet()
-    return getattr(importlib.import_module(module), name)(project_id=project, client=client, **more)
+    return getattr(load(module), name)(project_id=project, client=client, **more)
 
 
 def _quiet() -> None:

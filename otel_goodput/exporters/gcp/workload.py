@@ -6,7 +6,6 @@ metrics that every other outlet gets.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -17,7 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from otel_goodput import semconv
 from otel_goodput.accounting.totals import NS
 from otel_goodput.config import duration
-from otel_goodput.exporters.gcp.connection import Connection
+from otel_goodput.exporters.gcp.connection import Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery
 from otel_goodput.exporters.gcp.fitting import VALUE_LENGTH
 from otel_goodput.exporters.gcp.location import location
@@ -27,7 +26,6 @@ from otel_goodput.semconv import Category
 
 PERCENT: Final = 100.0
 WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run
-FIRST_REPLICA: Final = "0"
 UNKNOWN: Final = "UNKNOWN"
 # What Google's writer calls the chips; others go by our words.
 _ACCELERATORS: Final = {
@@ -166,10 +164,12 @@ class WorkloadExporter(MetricExporter):
         connection: to Google.
         delivery: of requests to Cloud Monitoring.
         client: gives the client for it.
+        replica: which replica of the workload this is, where the resource does not say.
     """
 
-    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any]) -> None:
+    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], replica: str) -> None:
         super().__init__()
+        self._replica = replica
         self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
 
     @property
@@ -179,7 +179,7 @@ class WorkloadExporter(MetricExporter):
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         series = [
-            _series(row, resource.resource)
+            _series(row, resource.resource, self._replica)
             for resource in metrics_data.resource_metrics
             for row in rows(_by_name(resource))
             if math.isfinite(row.value)
@@ -207,7 +207,7 @@ def _by_name(resource: Any) -> dict[str, Points]:
     }
 
 
-def _series(row: Row, resource: Resource) -> Series:
+def _series(row: Row, resource: Resource, replica_id: str) -> Series:
     where = location(resource)  # by now all is known
     known = resource.attributes
     accelerator = str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN))
@@ -220,9 +220,9 @@ def _series(row: Row, resource: Resource) -> Series:
     replica = {
         semconv.WORKLOAD_LOCATION: where,
         semconv.WORKLOAD_ID: str(known.get(semconv.SERVICE_NAME, "")),
-        semconv.WORKLOAD_REPLICA_ID: str(known.get(semconv.REPLICA_ID, FIRST_REPLICA)),
+        semconv.WORKLOAD_REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
     }
-    types = importlib.import_module("google.cloud.monitoring_v3.types")
+    types = load("google.cloud.monitoring_v3.types")
     data = types.TimeSeries.pb(types.TimeSeries())
     data.metric.type = row.series.type
     data.metric.labels.update(labels)

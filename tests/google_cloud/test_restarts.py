@@ -1,0 +1,168 @@
+"""A run in several processes: one after the other, killed in the middle of an export, and beside each other."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from crash.exported import check_run
+from crash.runner import Run
+from emulators.google import GoogleEmulator
+from emulators.records import Point
+
+from otel_goodput import semconv
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT, OTEL_GOODPUT_RUN_ID
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.journalled import of_run
+
+from .arrivals import check_whole, cloud_spans, differences, otlp_spans
+from .jobs import Job
+from .training import account
+
+OUTLETS = "gcp,workload,gcp-otlp"
+SPACING = 5 * 10**9  # ns, between two points of a series
+EARLY = {"mon.sampling", "mon.order", "mon.reset_start"}  # what a point breaks that comes too soon after another's
+
+
+def disruptions(google: GoogleEmulator) -> dict[str, list[Point]]:
+    """The points of `goodput.disruptions` in Cloud Monitoring, by reason."""
+    found = {
+        dict(key.labels)["goodput_disruption_reason"]: points
+        for key, points in google.series.items()
+        if key.type.endswith("/goodput.disruptions")
+    }
+    assert set(found) == set(semconv.REASONS)
+    return found
+
+
+def check_series(google: GoogleEmulator) -> None:
+    """Points are in their order and distance, and the disruptions count on from the beginning of the run."""
+    for points in (*google.series.values(), *google.otlp_series.values()):
+        assert all(after.end - before.end >= SPACING for before, after in pairwise(points))
+    starts = set()
+    for points in disruptions(google).values():
+        assert [point.value for point in points] == sorted(point.value for point in points)
+        starts |= {point.start for point in points}
+    assert len(starts) == 1
+
+
+# --- one after the other ----------------------------------------------------------------------------------------------
+
+
+def live_on(base: Path, seed: int) -> None:
+    """A run that is killed once or twice while it exports, started again at once, and let finish."""
+    source = random.Random(seed)
+    base.mkdir()
+    with GoogleEmulator() as google:
+        google.slow("*", source.choice([0.0, 0.02, 0.1]))
+        environment = {
+            OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint,
+            OTEL_GOODPUT_GCP_PROJECT.name: "test-project",
+            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            "OTEL_BSP_SCHEDULE_DELAY": source.choice(["20", "100", "500"]),
+        }
+        run = Run(base, f"run {seed}", environment=environment)
+        options = {"ids": True, "exporters": OUTLETS, "rollbacks": False, "unit": 0.004}
+        for number in range(source.choice([1, 1, 2])):
+            run.live_and_die(source.uniform(0.6, 1.6), seed=seed * 10 + number, **options)
+        google.slow("*", 0.0)
+        process = run.live(seed=seed * 10 + 9, steps=20, **options)
+        assert not process.errors.read_text()
+        attempts = len(run.lives)
+        check_run(cloud_spans(google), run.run_id, run.lives)
+        check_run(otlp_spans(google, run.run_id, attempts), run.run_id, run.lives)
+        totals = of_run(RunDirectory(run.folder)).totals
+        run.check(run.report())
+        before = totals.executed - sum(edge.phase == "step" and edge.begins for edge in run.lives[-1].edges)
+        assert not differences(google, account(totals, before), "crash", attempts - 1)
+        assert disruptions(google)["crash"][-1].value == attempts - 1
+        check_series(google)
+        assert {refusal.rule for refusal in google.refusals} <= EARLY
+        assert {note.rule for note in google.notes} <= {"trace.duplicate"}
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("seeds", [range(at, at + 2) for at in range(0, 10, 2)], ids=str)
+def test_nothing_is_lost_with_a_process(seeds: range, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        list(pool.map(lambda seed: live_on(tmp_path / str(seed), seed), seeds))
+
+
+@pytest.mark.crash
+def test_a_restart_follows_within_the_five_seconds_of_a_point(google: GoogleEmulator, tmp_path: Path) -> None:
+    with Job(tmp_path, middle="die") as job:
+        assert job.die() == -signal.SIGKILL
+    written = {key: points[-1].end for key, points in google.series.items()}
+    with Job(tmp_path, flush=True, warm=True) as job:
+        end = job.end()
+    assert any(refusal.rule == "mon.sampling" for refusal in google.refusals), "it came too late for that"
+    assert {refusal.rule for refusal in google.refusals} <= EARLY
+    assert not differences(google, end.account, attempt=1)
+    assert end.status == 0 and not end.errors
+    check_series(google)
+    assert [point.value for point in disruptions(google)["crash"]] == [0, 1]
+    assert all(google.series[key][-1].end >= ended + SPACING for key, ended in written.items())
+
+
+# --- beside each other ------------------------------------------------------------------------------------------------
+
+
+def test_several_leaders_are_told_of(google: GoogleEmulator, tmp_path: Path) -> None:
+    """Hosts whose process takes itself for the first, each: their points alternate, and there is no flood of requests.
+
+    Of three at least two have lost the race for a point three times by the end, which is when it is told.
+    """
+    environ = {OTEL_GOODPUT_RUN_ID.name: "run", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
+    with ExitStack() as exits:
+        jobs = [
+            exits.enter_context(Job(tmp_path / str(steps), environ, warm=True, lasts=6.2, steps=steps))
+            for steps in (10, 20, 30)
+        ]
+        ends = [job.end() for job in jobs]
+    told = [line for end in ends for line in end.told]
+    assert 1 <= len(told) <= 3
+    assert all("is written by somebody else too" in line and "two leaders" in line for line in told)
+    for end in ends:
+        assert end.status == 0 and end.seconds < 5 and len(end.told) <= 1
+    kept = [
+        points
+        for key, points in google.series.items()
+        if key.type.endswith("/goodput.step.count") and ("goodput_step_state", "kept") in key.labels
+    ]
+    (points,) = kept
+    assert {point.value for point in points} >= {20, 40, 60}
+    assert all(after.end - before.end >= SPACING for before, after in pairwise(points))
+    assert {refusal.rule for refusal in google.refusals} <= EARLY
+    requests = Counter(request.method for request in google.requests)
+    assert requests["CreateTimeSeries"] + requests["OtlpMetrics"] <= 100
+
+
+@pytest.mark.parametrize("leaders", ["one", "each"])
+def test_ranks_on_one_machine_do_not_collide(google: GoogleEmulator, tmp_path: Path, leaders: str) -> None:
+    environ = {OTEL_GOODPUT_RUN_ID.name: "run"}
+    with ExitStack() as exits:
+        jobs = []
+        for index in range(4):
+            about = {"process_index": index, "process_count": 4, "processes": "all"}
+            configure = about | ({"leader": index} if leaders == "each" else {})
+            jobs.append(exits.enter_context(Job(tmp_path, environ, configure=configure, seed=42)))
+        ends = [job.end() for job in jobs]
+    for end in ends:
+        assert end.status == 0 and not end.errors
+    check_whole(cloud_spans(google), processes=4)
+    check_whole(otlp_spans(google, "run"), processes=4)
+    assert not google.refusals and not google.notes
+    lead = 4 if leaders == "each" else 1
+    tasks = {labels["task_id"] for key in google.series if "task_id" in (labels := dict(key.resource_labels))}
+    replicas = {labels["replica_id"] for key in google.series if "replica_id" in (labels := dict(key.resource_labels))}
+    instances = {dict(key.resource_labels)["instance"].partition("@")[0] for key in google.otlp_series}
+    assert tasks == replicas == {str(index) for index in range(lead)}
+    assert instances == {f"run/0/{index}" for index in range(lead)}
+    for index in range(lead):
+        assert not differences(google, ends[index].account, process=index)
