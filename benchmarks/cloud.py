@@ -44,9 +44,12 @@ class Ended(NamedTuple):
 
 @contextmanager
 def started(variant: str, google: GoogleEmulator, environ: dict[str, str], **asked: Any) -> Any:
-    command = [sys.executable, "-m", "benchmarks.cloud_job", variant, json.dumps({"endpoint": google.endpoint, **asked})]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=ROOT, env={**environment(), **environ}, text=True, **pipes) as job:  # type: ignore[call-overload]
+    told = json.dumps({"endpoint": google.endpoint, **asked})
+    command = [sys.executable, "-m", "benchmarks.cloud_job", variant, told]
+    environ = {**environment(), **environ}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as job:
         yield job
 
 
@@ -79,7 +82,8 @@ def exits(samples: Samples, rounds: int) -> list[Row]:
     for _ in range(rounds):
         for variant in ("stock", "ours", "with workload"):
             with GoogleEmulator() as google:
-                ended = run(variant, google, {"OTEL_METRIC_EXPORT_INTERVAL": "1000"}, google.hang, steps=3000, seconds=3.0)
+                environ = {"OTEL_METRIC_EXPORT_INTERVAL": "1000"}
+                ended = run(variant, google, environ, google.hang, steps=3000, seconds=3.0)
             samples.add(f"exit {variant}", ended.exit_s)
     rows = [Row(group, "stock exporters", "1×", table.seconds(samples.median("exit stock")))]
     for variant, name in (("ours", "otel_goodput, gcp"), ("with workload", "otel_goodput, gcp and workload")):

@@ -125,9 +125,7 @@ class Rolling:
         self._parts = {at + (at >= index): parts for at, parts in self._parts.items()}
         self._lows = [low + (low > index) for low in self._lows]
 
-    def close(
-        self, totals: Sequence[int], running: Iterable[Execution], length: int, slices: Sequence[float]
-    ) -> None:
+    def close(self, totals: Sequence[int], running: Iterable[Execution], length: int, slices: Sequence[float]) -> None:
         """The open bucket ends; `totals` and `slices` are the ledger's so far, `running` the open executions, `length`
         the stack's.
         """
