@@ -254,19 +254,30 @@ def said(started: subprocess.Popen[str]) -> str:
     return started.stdout.readline().strip()
 
 
-def test_a_child_exports_what_its_parent_counted(google: GoogleEmulator) -> None:
+@contextmanager
+def forked(*attributes: str) -> Iterator[GoogleEmulator]:
+    """What arrived from a process and its child; again where gRPC in the child did not come to it, as may happen."""
+    for _ in range(5):
+        with GoogleEmulator() as google:
+            with process(FORK, google.endpoint, *attributes) as started:
+                assert started.wait(timeout=40) == 0
+            if len([one for one in google.requests if one.method == "CreateTimeSeries"]) == 2:
+                yield google
+                return
+    pytest.fail("no child of five exported anything")
+
+
+def test_a_child_exports_what_its_parent_counted() -> None:
     """As a task of its own, so that the sum over all tasks is twice what it is."""
-    with process(FORK, google.endpoint, "service.name=llama") as started:
-        assert started.wait(timeout=20) == 0
-    assert stored(google) == [7, 7]
-    assert len({dict(key.resource_labels)["task_id"] for key in google.series}) == 2
+    with forked("service.name=llama") as google:
+        assert stored(google) == [7, 7]
+        assert len({dict(key.resource_labels)["task_id"] for key in google.series}) == 2
 
 
-def test_a_child_on_a_machine_is_refused(google: GoogleEmulator) -> None:
-    with process(FORK, google.endpoint, *(f"{key}={value}" for key, value in VM.items())) as started:
-        assert started.wait(timeout=20) == 0
-    assert stored(google) == [7]
-    assert refusals(google) == ["mon.sampling"]
+def test_a_child_on_a_machine_is_refused() -> None:
+    with forked(*(f"{key}={value}" for key, value in VM.items())) as google:
+        assert stored(google) == [7]
+        assert refusals(google) == ["mon.sampling"]
 
 
 def test_a_flush_of_spans_does_not_know_its_time() -> None:
