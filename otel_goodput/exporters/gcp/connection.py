@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -44,6 +46,9 @@ LOOK_AGAIN_S: Final = 20.0
 # Where Google's library tells, at each look, what is told once by us.
 _LOGGERS: Final = ("google.auth._default", "google.auth.compute_engine._metadata")
 
+# Whether gRPC does something about forks. It reads this when it is imported.
+_FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
+
 _loading = threading.Lock()
 
 
@@ -59,7 +64,22 @@ def load(module: str) -> Any:
     One at a time: of two threads that import parts of one package, each may see what the other has half done.
     """
     with _loading:
+        if "grpc" not in sys.modules and _FORKS not in os.environ:
+            _load_grpc()
         return importlib.import_module(module)
+
+
+def _load_grpc() -> None:
+    """Without its support of forks: of the children that are forked amid a call, that makes one in a hundred crash.
+
+    Nobody in this process uses gRPC yet, and a child does nothing with ours.
+    """
+    os.environ[_FORKS] = "0"
+    try:
+        with suppress(ImportError):  # whoever needs it will be told
+            importlib.import_module("grpc")
+    finally:
+        os.environ.pop(_FORKS, None)
 
 
 class Service(NamedTuple):
@@ -201,7 +221,7 @@ class Connection:
 def _left_alone(channel: Any) -> Any:
     """A channel that gRPC does not clear up in forked children, where nothing is sent.
 
-    Where GRPC_ENABLE_FORK_SUPPORT is set it would do that, and wait for ever for the lock that a call under way held.
+    Where its support of forks is asked for it would do that, and wait for ever for the lock that a call had.
     """
     with suppress(ImportError, AttributeError):  # no part of gRPC's interface
         load("grpc._cython.cygrpc").fork_unregister_channel(channel)
