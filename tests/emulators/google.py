@@ -214,7 +214,7 @@ class _Handlers(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(
             lambda asked, context: self._answer(method, asked, context),
             request_deserializer=method.request.FromString,
-            response_serializer=lambda answer: answer.SerializeToString(),
+            response_serializer=lambda answer: b"" if answer is None else answer.SerializeToString(),  # the client left
         )
 
 

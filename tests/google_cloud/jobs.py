@@ -28,9 +28,13 @@ GRPC = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ \w+\.cc:\d+\]|=== Source Location Tr
 
 @dataclass
 class End:
-    """How a job ended: exit status, seconds from the end of its training on, what is on stderr, its own account."""
+    """How a job ended: exit status, what is on stderr, its own account.
+
+    From the end of its training on it took the recorder `stopping` seconds to stop, and the process `seconds` to end.
+    """
 
     status: int
+    stopping: float
     seconds: float
     errors: str
     account: Account
@@ -115,8 +119,9 @@ class Job:
     def end(self) -> End:
         """Until it has ended by itself."""
         account = self.wait_for("over")
+        stopping = time.monotonic() - self._trained
         status = self._process.wait(PATIENCE_S)
-        return End(status, time.monotonic() - self._trained, self.errors, account)
+        return End(status, stopping, time.monotonic() - self._trained, self.errors, account)
 
 
 def until(condition: Callable[[], object]) -> None:

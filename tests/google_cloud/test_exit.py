@@ -15,6 +15,7 @@ from .arrivals import check_whole, cloud_spans, differences, otlp_spans
 from .jobs import End, Job, until
 
 SERVICES = ("Cloud Trace", "Cloud Monitoring", "Telemetry API")
+TEARDOWN_S = 1.0  # that Python takes at most where the machine is busy; else it is a tenth
 OFTEN = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "100"}  # ms
 
 
@@ -82,7 +83,8 @@ def test_the_end_is_not_held_up(google: GoogleEmulator, tmp_path: Path, grace: s
         ends = pool.map(lambda trouble: trouble(tmp_path / trouble.__name__, grace), TROUBLES)
     for end, word in zip(ends, TROUBLES.values(), strict=True):
         assert end.status == 0
-        assert end.seconds <= most
+        assert end.stopping <= most
+        assert end.seconds <= most + TEARDOWN_S
         check_told_once(end, word)
 
 
