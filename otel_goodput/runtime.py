@@ -202,17 +202,17 @@ class Recorder(Phases[Any]):
         )
         self._processor.hold = tracer.hold
         self.meter_provider = meter_provider or pipelines.meter_provider(resource)
-        if config.leads:
-            meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
-            record = instruments.register(meter, self.totals, lambda: tracer.overhead, self._dropped)
-            if meter_provider is not None or pipelines.measured:
-                account.on_steps, account.on_phases = record.steps, record.phases
         book = opened.restored.book.successor(self.attempt)
         self._owed: list[ReadableSpan] = []
         if opened.run is not None and pipelines.batchers:
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
-        self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
+        self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
+        if config.leads:  # last: a reader may ask for everything at once
+            meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
+            record = instruments.register(meter, self.totals, lambda: tracer.overhead, self._dropped)
+            if meter_provider is not None or pipelines.measured:
+                account.on_steps, account.on_phases = record.steps, record.phases
         self._keeper.start()
         if opened.mirror is not None:
             hears = config.leads and self._paces is not None
@@ -305,8 +305,10 @@ class Recorder(Phases[Any]):
     def flush(self, timeout: float | None = None) -> bool:
         """Export what there is; `timeout` in seconds, by default the grace period. False if it did not suffice.
 
-        Waits for the network: not for the training loop.
+        Waits for the network: not for the training loop. After the end, and in a forked child, False at once.
         """
+        if self._closed:
+            return False
         seconds = self.config.grace_period_s if timeout is None else timeout
         self._keeper.tick()
         if self._paces is not None:

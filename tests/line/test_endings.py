@@ -8,12 +8,19 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace
+from opentelemetry.sdk.metrics.export import (
+    ConsoleMetricExporter,
+    MetricExportResult,
+    PeriodicExportingMetricReader,
+)
 from opentelemetry.trace import INVALID_SPAN, StatusCode
 
 import otel_goodput as goodput
@@ -349,6 +356,31 @@ def test_a_forked_child_is_silent(record: Callable[..., Recording]) -> None:
         for span in scope["spans"]
     ]
     assert len(spans) == len(set(spans)), "nothing is exported twice"
+
+
+def test_a_flush_in_a_forked_child_waits_for_nothing(tmp_path: Path) -> None:
+    """Not for a lock either that a thread of the parent held at the fork: here the reader's, which is exporting."""
+    exporting, over = threading.Event(), threading.Event()
+
+    class Slow(ConsoleMetricExporter):
+        def export(self, metrics_data: Any, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+            exporting.set()
+            over.wait(60)
+            return MetricExportResult.SUCCESS
+
+    reader = PeriodicExportingMetricReader(Slow(), 10)
+    goodput.configure("line", directory=tmp_path, exporters="none", metric_readers=[reader])
+    assert exporting.wait(30)
+
+    def work() -> None:
+        began = time.monotonic()
+        assert not goodput.flush()
+        assert time.monotonic() - began < 5
+
+    try:
+        assert in_child(work) == 0
+    finally:
+        over.set()
 
 
 def test_phases_open_at_the_fork_may_end_in_the_child(recording: Recording) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from itertools import count
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import Meter
+from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     ExponentialHistogram,
@@ -383,3 +386,32 @@ def test_a_reader_of_the_users_own_process(recording: Recording) -> None:
         pass
     one, two = recording.metrics(), recording.metrics()
     assert values(one["goodput.time"]) == values(two["goodput.time"]), "the job has ended, time stands still"
+
+
+def test_a_reader_may_collect_while_the_recorder_is_being_made(
+    record: Callable[..., Recording], caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, over = InMemoryMetricReader(), threading.Event()
+
+    def collect() -> None:
+        while not over.is_set():
+            reader.get_metrics_data()
+
+    class Asked(MeterProvider):
+        """Asks as soon as there is anything to ask for."""
+
+        def get_meter(self, *args: Any, **kwargs: Any) -> Meter:
+            meter = super().get_meter(*args, **kwargs)
+            thread.start()
+            return meter
+
+    thread = threading.Thread(target=collect)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        record(meter_provider=Asked([reader], shutdown_on_exit=False))
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        thread.join(30)
+    assert not [found.getMessage() for found in caplog.records if "allback" in found.getMessage()]
