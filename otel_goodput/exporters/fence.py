@@ -32,6 +32,12 @@ class _Ground:
         report_once(site, "%s failed: %s: %s", site, type(error).__name__, error)
 
 
+def _dropped(exporter: object, failed: int) -> int:
+    """Items that an exporter lost: as many as it says itself, else those of exports that failed and those refused."""
+    own: int | None = getattr(exporter, "dropped", None)
+    return failed + int(getattr(exporter, "refused", 0)) if own is None else own
+
+
 class SpanFence(SpanExporter):
     """A span exporter behind the fence."""
 
@@ -44,8 +50,8 @@ class SpanFence(SpanExporter):
 
     @property
     def dropped(self) -> int:
-        """Spans of failed exports, and those that the backend did not want."""
-        return self._failed + getattr(self._exporter, "refused", 0)
+        """Spans that are lost."""
+        return _dropped(self._exporter, self._failed)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if not self._ground.owned():
@@ -93,7 +99,7 @@ class MetricFence(MetricExporter):
     @property
     def dropped(self) -> int:
         """Data points of failed exports, and those that the backend did not want."""
-        return self._failed + getattr(self._exporter, "refused", 0)
+        return _dropped(self._exporter, self._failed)
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         if not self._ground.owned():

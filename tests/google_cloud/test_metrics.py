@@ -210,6 +210,7 @@ def test_a_bad_series_takes_no_other_along(
     metrics.close()
     metrics.export(many(301))
     assert len(google.requests) == before, "it is left out for a while"
+    assert metrics.dropped == 2, "and each point of it counted"
 
 
 def describe(google: GoogleEmulator, descriptor: Any) -> None:

@@ -21,31 +21,33 @@ class Backlog(SpanExporter):
 
     Args:
         exporter: knows by `refused` how many spans the service did not want.
+
+    Attributes:
+        lost: how many spans there was no room for.
     """
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._kept: deque[ReadableSpan] = deque(maxlen=MOST)
-        self._lost = 0  # there was no room for them
-        self._spared = 0  # of exports that failed
+        self.lost = 0
 
     @property
-    def refused(self) -> int:
-        """Spans that are lost, less those of failed exports: these are told of already, and were kept."""
-        return int(getattr(self._exporter, "refused", 0)) + self._lost - self._spared
+    def dropped(self) -> int:
+        """Spans that are lost; those of exports that failed are not, for they were kept."""
+        return self.lost + int(getattr(self._exporter, "refused", 0))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._lost += max(len(self._kept) + len(spans) - MOST, 0)
+        self.lost += max(len(self._kept) + len(spans) - MOST, 0)
         self._kept.extend(spans)
         while self._kept:
             batch = list(islice(self._kept, BATCH))
             try:
                 result = self._exporter.export(batch)
             except Exception:  # an error of ours would come again with every try
+                self.lost += len(batch)
                 self._forget(len(batch))
                 raise
             if result is not SpanExportResult.SUCCESS:
-                self._spared += len(spans)
                 return result
             self._forget(len(batch))
         return SpanExportResult.SUCCESS

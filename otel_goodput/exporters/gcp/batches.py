@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send
 
-HOPELESS: Final = 16  # so many of a batch refused one by one, and not one taken: the rest is not looked at
+# So many of a batch refused one by one, and not one taken: the rest is not looked at.
+HOPELESS: Final = 16
 
 
 class Batches:
@@ -38,7 +39,7 @@ class Batches:
         taken, before = False, self.refused
         while waiting:
             batch = waiting.pop()
-            answer = self._delivery(self._request(batch), until - time.monotonic())
+            answer = self._delivery.batch(self._request, batch, until - time.monotonic())
             if answer.outcome is Outcome.DELIVERED:
                 taken = True
             elif answer.outcome is not Outcome.REFUSED:

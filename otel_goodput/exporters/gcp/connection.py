@@ -159,7 +159,7 @@ class Connection:
                     raise self._missed[1].with_traceback(None)
                 auth = load("google.auth")
                 try:
-                    with _quietly():
+                    with quietly(*_LOGGERS):
                         credentials, project = auth.default(scopes=[SCOPE])
                 except auth.exceptions.GoogleAuthError as error:
                     self._missed = time.monotonic(), error
@@ -204,8 +204,7 @@ class Connection:
         if credentials is None:
             return _left_alone(grpc.insecure_channel(target, _OPTIONS))
         transport = load("google.auth.transport.grpc")
-        request = load("google.auth.transport.requests").Request()
-        plugin = transport.AuthMetadataPlugin(credentials, request)
+        plugin = transport.AuthMetadataPlugin(credentials, self._http)
         secured = grpc.composite_channel_credentials(
             grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
         )
@@ -229,15 +228,15 @@ def _left_alone(channel: Any) -> Any:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Nothing of what this thread does is told in the loggers of Google's library."""
+def quietly(*loggers: str) -> Iterator[None]:
+    """Nothing of what this thread does is told in these loggers."""
     thread = threading.get_ident()
 
     def others(record: logging.LogRecord) -> bool:
         return record.thread != thread
 
     with ExitStack() as exits:
-        for logger in map(logging.getLogger, _LOGGERS):
+        for logger in map(logging.getLogger, loggers):
             logger.addFilter(others)
             exits.callback(logger.removeFilter, others)
         yield

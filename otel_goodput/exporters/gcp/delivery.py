@@ -6,10 +6,10 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from otel_goodput.deadline import Ending
 from otel_goodput.exporters.gcp.connection import Connection, NoProject, Service, load
@@ -17,6 +17,7 @@ from otel_goodput.guard import logger, report_once
 from otel_goodput.printable import printable
 from otel_goodput.semconv import DROPPED
 
+T = TypeVar("T")
 Send = Callable[[float], object]
 """Sends the request, given the seconds that the answer may take."""
 
@@ -177,6 +178,20 @@ class Delivery:
             return Answer(Outcome.LATE)
         self._late(failure)
         return Answer(Outcome.LATE, failure.text, repeated)
+
+    def batch(self, request: Callable[[Sequence[T]], Send], items: Sequence[T], budget_s: float) -> Answer:
+        """Send what `request` makes of some items. Of which it can make nothing, those count as refused by the service.
+
+        Raises:
+            ImportError: a package is missing, which is no item's fault.
+        """
+        try:
+            send = request(items)
+        except ImportError:
+            raise
+        except Exception as error:  # whatever an encoder finds odd
+            return Answer(Outcome.REFUSED, f"{type(error).__name__}: {error}", written=0)
+        return self(send, budget_s)
 
     def _left(self, until: float) -> float:
         """Seconds for further tries. When the process stops its end is what counts, whatever was given before."""

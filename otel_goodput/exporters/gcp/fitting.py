@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, Status
 
-from otel_goodput.semconv import METRICS
+from otel_goodput.semconv import DISRUPTIONS, METRICS
 
 LEAST, MOST = -(2**63), 2**63 - 1
 UNNAMED: Final = "unnamed"
@@ -30,6 +30,9 @@ _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_]")
 # fixes the type of a metric by that one.
 COUNTS: Final = frozenset(metric.name for metric in METRICS if metric.unit.startswith("{"))
 
+# A restart goes on with these: they count from the beginning of the run, not of the process.
+OF_THE_RUN: Final = frozenset({DISRUPTIONS.name})
+
 
 # --- spans ------------------------------------------------------------------------------------------------------------
 
@@ -41,6 +44,7 @@ def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
     """
     start = span.start_time or span.end_time or 0
     end = max(span.end_time or start, start)
+    start, end = _moment(start), _moment(end)
     name = _text(span.name) or UNNAMED
     given = span.attributes  # another view each time
     attributes = _attributes(given, floats)
@@ -75,9 +79,10 @@ def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
 
 def _event(event: Event, floats: bool) -> Event:
     name, attributes = _text(event.name) or UNNAMED, _attributes(event.attributes, floats)
-    if name == event.name and attributes is event.attributes:
+    moment = _moment(event.timestamp)
+    if (name, moment) == (event.name, event.timestamp) and attributes is event.attributes:
         return event
-    return Event(name, attributes, event.timestamp)
+    return Event(name, attributes, moment)
 
 
 def _link(link: Link, floats: bool) -> Link:
@@ -112,6 +117,11 @@ def _value(value: Any, floats: bool) -> Any:
     if isinstance(value, (int, float)):
         return repr(value)
     return [_value(one, floats) if isinstance(one, str) else str(one) for one in value]
+
+
+def _moment(time: int) -> int:
+    """Unix ns within what 64 bits hold; what is no time of ours the service may refuse, but can be asked."""
+    return min(max(time, 0), MOST)
 
 
 def _text(text: str) -> str:
@@ -158,11 +168,12 @@ def _label(key: str, taken: dict[str, str]) -> str:
     return label
 
 
-def fitting_metric(metric: Metric, labels: Labels, start: int | None = None) -> Metric | None:
+def fitting_metric(metric: Metric, labels: Labels, run_started: int | None) -> Metric | None:
     """The metric with labels and values that Cloud Monitoring takes; None where it has no points.
 
-    `start`: unix ns from which a running total counts, where that is not the start of the process.
+    `run_started`: unix ns, from which what counts over the whole run does; None: not known.
     """
+    start = run_started if metric.name in OF_THE_RUN else None
     points: list[Any] = [
         replace(point, attributes=labels(metric.name, point.attributes)) for point in metric.data.data_points
     ]

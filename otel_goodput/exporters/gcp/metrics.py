@@ -15,18 +15,14 @@ from opentelemetry.sdk.resources import Resource
 from otel_goodput import semconv
 from otel_goodput.exporters.gcp.connection import Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send, short
-from otel_goodput.exporters.gcp.fitting import Labels, fitting_metric
+from otel_goodput.exporters.gcp.fitting import OF_THE_RUN, Labels, fitting_metric
 from otel_goodput.exporters.gcp.location import location
-from otel_goodput.exporters.gcp.series import Series, SeriesWriter
+from otel_goodput.exporters.gcp.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.exporters.gcp.translation import MetricTranslation
 from otel_goodput.guard import report_once
 
-# Metrics that count over the whole run: a restart goes on with them, so they count from the run's beginning.
-OF_THE_RUN: Final = frozenset({semconv.DISRUPTIONS.name})
-
 _CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
 
-SHARE_OF_TIMEOUT: Final = 0.9  # of what the reader gives for an export
 DESCRIPTIONS_S: Final = 1.0  # after which none is begun any more when the process ends
 
 
@@ -38,16 +34,17 @@ class TimeSeriesRequests:
         self._client = client
 
     def __call__(self, series: Sequence[Series]) -> Send:
+        request = load("google.cloud.monitoring_v3.types").CreateTimeSeriesRequest()
+        message = type(request).pb(request)
+        for one in series:
+            interval = one.data.points[0].interval
+            interval.end_time.FromNanoseconds(one.end)
+            if one.start is not None:
+                interval.start_time.FromNanoseconds(one.start)
+            message.time_series.append(one.data)
+
         def send(seconds: float) -> None:
-            types = load("google.cloud.monitoring_v3.types")
-            request = types.CreateTimeSeriesRequest(name=f"projects/{self._connection.project}")
-            message = types.CreateTimeSeriesRequest.pb(request)
-            for one in series:
-                interval = one.data.points[0].interval
-                interval.end_time.FromNanoseconds(one.end)
-                if one.start is not None:
-                    interval.start_time.FromNanoseconds(one.start)
-                message.time_series.append(one.data)
+            message.name = f"projects/{self._connection.project}"
             self._client().create_time_series(request=request, timeout=seconds, retry=None)
 
         return send
@@ -113,10 +110,7 @@ class CloudMonitoringExporter(MetricExporter):
     def _fitted_resource(self, metrics: ResourceMetrics) -> ResourceMetrics:
         scopes = []
         for scope in metrics.scope_metrics:
-            found = (
-                fitting_metric(metric, self._labels, self._started if metric.name in OF_THE_RUN else None)
-                for metric in scope.metrics
-            )
+            found = (fitting_metric(metric, self._labels, self._started) for metric in scope.metrics)
             scopes.append(replace(scope, metrics=[metric for metric in found if metric is not None]))
         return replace(metrics, resource=self._task(metrics.resource), scope_metrics=scopes)
 
@@ -161,7 +155,6 @@ def _series(data: Any) -> Series:
     labels = sorted(data.metric.labels.items())
     start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
     where = tuple(sorted(data.resource.labels.items()))
-    name = data.metric.type + "".join(f" {key}={value}" for key, value in labels if value)
     pinned = data.metric.type.rpartition("/")[2] in OF_THE_RUN
     key = (data.metric.type, tuple(labels), where)
-    return Series(key, name, start, interval.end_time.ToNanoseconds(), data, pinned)
+    return Series(key, called(data.metric.type, labels), start, interval.end_time.ToNanoseconds(), data, pinned)

@@ -28,10 +28,9 @@ from otel_goodput import semconv
 from otel_goodput.exporters.gcp.batches import Batches
 from otel_goodput.exporters.gcp.connection import TELEMETRY, Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery, Send, short
-from otel_goodput.exporters.gcp.fitting import Labels, fitting, fitting_metric
+from otel_goodput.exporters.gcp.fitting import OF_THE_RUN, Labels, fitting, fitting_metric
 from otel_goodput.exporters.gcp.location import location
-from otel_goodput.exporters.gcp.metrics import OF_THE_RUN, SHARE_OF_TIMEOUT
-from otel_goodput.exporters.gcp.series import Series, SeriesWriter
+from otel_goodput.exporters.gcp.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.exporters.gcp.spans import PATIENCE_S
 from otel_goodput.guard import report_once
 
@@ -102,10 +101,9 @@ class TelemetrySpanExporter(SpanExporter):
         return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
 
     def _request(self, spans: Sequence[ReadableSpan]) -> Send:
-        encoder = load(f"{_ENCODERS}.trace_encoder")
+        encoded = load(f"{_ENCODERS}.trace_encoder").encode_spans(spans)
 
         def send(seconds: float) -> None:
-            encoded = encoder.encode_spans(spans)
             where = location(spans[0].resource)
             request = _completed(encoded, encoded.resource_spans, self._connection, where, self._process)
             answer = stub("trace", self._connection).Export(request, timeout=seconds)
@@ -152,15 +150,14 @@ class TelemetryMetricExporter(MetricExporter):
         for resource in data.resource_metrics:
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
-                    fitted = fitting_metric(metric, self._labels, self._started if metric.name in OF_THE_RUN else None)
+                    fitted = fitting_metric(metric, self._labels, self._started)
                     for point in () if fitted is None else fitted.data.data_points:
                         yield _one(resource, scope, fitted, point)
 
     def _request(self, series: Sequence[Series]) -> Send:
-        encoder = load(f"{_ENCODERS}.metrics_encoder")
+        encoded = load(f"{_ENCODERS}.metrics_encoder").encode_metrics(_gathered(series))
 
         def send(seconds: float) -> None:
-            encoded = encoder.encode_metrics(_gathered(series))
             where = location(series[0].data[0].resource)
             request = _completed(encoded, encoded.resource_metrics, self._connection, where, self._process)
             answer = stub("metrics", self._connection).Export(request, timeout=seconds)
@@ -178,10 +175,9 @@ class TelemetryMetricExporter(MetricExporter):
 def _one(resource: ResourceMetrics, scope: ScopeMetrics, metric: Any, point: Any) -> Series:
     labels = tuple(sorted(point.attributes.items()))
     running = not isinstance(point, NumberDataPoint) or (isinstance(metric.data, Sum) and metric.data.is_monotonic)
-    name = metric.name + "".join(f" {key}={value}" for key, value in labels if value)
     start = point.start_time_unix_nano if running else None
     key, data = (scope.scope.name, metric.name, labels), (resource, scope, metric, point)
-    return Series(key, name, start, point.time_unix_nano, data, metric.name in OF_THE_RUN)
+    return Series(key, called(metric.name, labels), start, point.time_unix_nano, data, metric.name in OF_THE_RUN)
 
 
 def _gathered(series: Sequence[Series]) -> MetricsData:

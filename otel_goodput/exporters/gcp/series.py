@@ -15,15 +15,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting.totals import NS
-from otel_goodput.exporters.gcp.delivery import Answer, Delivery, Outcome, short
+from otel_goodput.exporters.gcp.batches import HOPELESS
+from otel_goodput.exporters.gcp.delivery import Answer, Delivery, Outcome, Send, short
 from otel_goodput.guard import report_once
 
 SPACING: Final = 5 * NS
 MOST_SERIES: Final = 200  # in one request
-HOPELESS: Final = 16  # so many of a batch refused one by one, and not one taken: the rest is not looked at
 AVOIDED_S: Final = 600.0  # how long a series that was refused is left out
 LAST_TRIES: Final = 4  # at the end, each with a later time
 PATIENCE: Final = 3
+SHARE_OF_TIMEOUT: Final = 0.9  # of what a reader gives for an export
 
 # "Points must be written in order. One or more of the points had an older end time than the most recent point",
 # "written more frequently than the maximum sampling period", "Duplicate TimeSeries encountered".
@@ -46,6 +47,11 @@ class Series(NamedTuple):
     pinned: bool = False
 
 
+def called(metric: str, labels: Iterable[tuple[str, str]]) -> str:
+    """A series in words, for people."""
+    return metric + "".join(f" {label}={value}" for label, value in labels if value)
+
+
 class SeriesWriter:
     """Writes points of series, each in its time.
 
@@ -57,7 +63,7 @@ class SeriesWriter:
         refused: how many points the service did not want.
     """
 
-    def __init__(self, delivery: Delivery, request: Callable[[Sequence[Series]], Callable[[float], object]]) -> None:
+    def __init__(self, delivery: Delivery, request: Callable[[Sequence[Series]], Send]) -> None:
         self._delivery = delivery
         self._request = request
         self._lock = threading.Lock()
@@ -76,6 +82,8 @@ class SeriesWriter:
             for one in series:
                 if self._avoided.get(one.key, now) <= now:
                     self._held[one.key] = one
+                else:
+                    self.refused += 1
             return self._send(self._due(), now + budget_s)
 
     def finish(self, budget_s: float) -> bool:
@@ -114,7 +122,7 @@ class SeriesWriter:
 
     def _deliver(self, batch: Sequence[Series], until: float, *, tried: bool = False) -> bool:
         """`tried`: an earlier request held these too, and may have written them."""
-        answer = self._delivery(self._request(batch), until - time.monotonic())
+        answer = self._delivery.batch(self._request, batch, until - time.monotonic())
         if answer.outcome is Outcome.DELIVERED:
             self._accept(batch)
             return True

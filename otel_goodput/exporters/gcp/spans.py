@@ -8,9 +8,8 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.gcp.batches import Batches
-from otel_goodput.exporters.gcp.connection import Connection, load
+from otel_goodput.exporters.gcp.connection import Connection
 from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send
 from otel_goodput.exporters.gcp.fitting import fitting
 from otel_goodput.exporters.gcp.location import settled
@@ -36,7 +35,7 @@ class CloudTraceExporter(SpanExporter):
         self._client = client
         self._resource = resource
         self._translation: SpanTranslation | None = None
-        self._batches = Batches(delivery, self._request, lambda span: str(span.display_name.value))
+        self._batches = Batches(delivery, self._request, lambda span: str(span.name))
 
     @property
     def refused(self) -> int:
@@ -52,19 +51,14 @@ class CloudTraceExporter(SpanExporter):
             self._translation = SpanTranslation(self._connection.project, self._resource)
         for resource in {id(span.resource): span.resource for span in spans}.values():
             settled(resource)
-        translated = self._translation(
-            [fitting(span, floats=False) for span in spans if span.get_span_context() is not None]
-        )
-        if translated is None:
-            raise GoodputError("Google's exporter cannot translate the spans")
-        well = self._batches.send(translated, PATIENCE_S)
+        well = self._batches.send([fitting(span, floats=False) for span in spans], PATIENCE_S)
         return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
 
-    def _request(self, spans: Sequence[Any]) -> Send:
+    def _request(self, spans: Sequence[ReadableSpan]) -> Send:
+        assert self._translation is not None
+        request = self._translation(spans)
+
         def send(seconds: float) -> None:
-            types = load("google.cloud.trace_v2.types")
-            request = types.BatchWriteSpansRequest(name=f"projects/{self._connection.project}")
-            types.BatchWriteSpansRequest.pb(request).spans.extend(spans)
             self._client().batch_write_spans(request=request, timeout=seconds, retry=None)
 
         return send

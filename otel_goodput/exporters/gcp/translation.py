@@ -15,7 +15,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from otel_goodput.exporters.gcp.connection import load
+from otel_goodput.errors import GoodputError
+from otel_goodput.exporters.gcp.connection import load, quietly
 
 _TRACE: Final = "opentelemetry.exporter.cloud_trace"
 _MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
@@ -39,22 +40,29 @@ class SpanTranslation:
 
     def __init__(self, project: str, resource: str) -> None:
         self._resource = re.compile(resource)
-        self._spans: list[Any] = []
+        self._request: Any = None
         self._stock = _made(_TRACE, "CloudTraceSpanExporter", project, self, resource_regex=NOTHING)
 
-    def __call__(self, spans: Sequence[ReadableSpan]) -> list[Any] | None:
-        """Messages of protobuf, one for each span; None where one of the spans cannot be translated."""
-        self._spans = []
+    def __call__(self, spans: Sequence[ReadableSpan]) -> Any:
+        """The request that writes the spans.
+
+        Raises:
+            GoodputError: one of them cannot be translated.
+        """
         _quiet()
-        if self._stock.export(spans) is not SpanExportResult.SUCCESS:
-            return None
+        with quietly(_TRACE):  # it would be logged with a traceback, and once more for each half
+            if self._stock.export(spans) is not SpanExportResult.SUCCESS:
+                raise GoodputError("Google's exporter cannot translate it")
+        translated = type(self._request).pb(self._request).spans
+        if len(translated) != len(spans):
+            raise GoodputError("it has no identity")
         resources = {id(span.resource): span.resource for span in spans}
         prepared = {key: self._prepared(resource) for key, resource in resources.items()}
-        for span, translated in zip(spans, self._spans, strict=True):
+        for span, one in zip(spans, translated, strict=True):
             more = prepared[id(span.resource)]
-            if len(translated.attributes.attribute_map) + len(more.attribute_map) <= MOST_ATTRIBUTES:
-                translated.attributes.MergeFrom(more)
-        return self._spans
+            if len(one.attributes.attribute_map) + len(more.attribute_map) <= MOST_ATTRIBUTES:
+                one.attributes.MergeFrom(more)
+        return self._request
 
     def _prepared(self, resource: Resource) -> Any:
         types = load("google.cloud.trace_v2.types")
@@ -66,7 +74,7 @@ class SpanTranslation:
 
     def batch_write_spans(self, request: Any) -> None:
         """The part of a client that Google's exporter calls."""
-        self._spans = list(type(request).pb(request).spans)
+        self._request = request
 
 
 class MetricTranslation:

@@ -20,8 +20,8 @@ from otel_goodput.exporters.gcp.connection import Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery
 from otel_goodput.exporters.gcp.fitting import VALUE_LENGTH
 from otel_goodput.exporters.gcp.location import location
-from otel_goodput.exporters.gcp.metrics import SHARE_OF_TIMEOUT, TimeSeriesRequests
-from otel_goodput.exporters.gcp.series import Series, SeriesWriter
+from otel_goodput.exporters.gcp.metrics import TimeSeriesRequests
+from otel_goodput.exporters.gcp.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.semconv import Category
 
 PERCENT: Final = 100.0
@@ -233,6 +233,6 @@ def _series(row: Row, resource: Resource, replica_id: str) -> Series:
         value.int64_value = int(row.value)
     else:
         value.double_value = float(row.value)
-    name = row.series.type + "".join(f" {key}={text}" for key, text in sorted(labels.items()))
-    key = (row.series.type, tuple(sorted(labels.items())), tuple(sorted(replica.items())))
-    return Series(key, name, None, row.end, data)
+    told = tuple(sorted(labels.items()))
+    key = (row.series.type, told, tuple(sorted(replica.items())))
+    return Series(key, called(row.series.type, told), None, row.end, data)
