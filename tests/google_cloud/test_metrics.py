@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportR
 from opentelemetry.sdk.resources import Resource
 
 from google_cloud.conftest import Open
+from google_cloud.faults import FAULTS
 from otel_goodput import Recorder, semconv
 from otel_goodput.exporters import dropped_items
 
@@ -75,8 +76,13 @@ def metrics(request: pytest.FixtureRequest, google: GoogleEmulator, opened: Open
     return Metrics(request.param, google, opened)
 
 
-def gauge(value: float, **attributes: str) -> MetricsData:
-    return collect(observed("gauge", "g", (value, attributes or {"a": "b"})))
+def gauge(value: float, *, at: int | None = None, **attributes: str) -> MetricsData:
+    """A value, collected now or so many seconds from now."""
+    data = collect(observed("gauge", "g", (value, attributes or {"a": "b"})))
+    if at is not None:
+        (point,) = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+        object.__setattr__(point, "time_unix_nano", time.time_ns() + at * NS)
+    return data
 
 
 def test_points_arrive(metrics: Metrics) -> None:
@@ -106,23 +112,16 @@ def test_the_last_value_arrives_however_soon_it_comes(metrics: Metrics) -> None:
     assert len([one for one in metrics.google.requests if one.method == METHOD[metrics.name]]) == 2
 
 
-def test_points_in_their_time_are_not_held(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = [gauge(float(number)) for number in range(3)]
-    for number, each in enumerate(data):
-        point = each.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points[0]
-        object.__setattr__(point, "time_unix_nano", time.time_ns() - (10 - 5 * number) * NS)
-        metrics.export(each)
+def test_points_in_their_time_are_not_held(metrics: Metrics) -> None:
+    for number in range(3):
+        metrics.export(gauge(float(number), at=5 * number - 10))
     assert metrics.values("g") == {"b": [0.0, 1.0, 2.0]}
     assert not metrics.google.refusals
 
 
 def test_a_process_that_measures_often_writes_as_often_as_it_may(metrics: Metrics) -> None:
-    begin = time.time_ns() - 60 * NS
     for second in range(61):
-        each = gauge(float(second))
-        point = each.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points[0]
-        object.__setattr__(point, "time_unix_nano", begin + second * NS)
-        metrics.export(each)
+        metrics.export(gauge(float(second), at=second - 60))
     metrics.close()
     (values,) = metrics.values("g").values()
     assert values == [float(second) for second in range(0, 61, 5)]
@@ -227,17 +226,6 @@ def test_many_series_go_in_requests_of_two_hundred(metrics: Metrics) -> None:
     assert sizes == [200, 200, 50]
 
 
-FAULTS: dict[str, Callable[[GoogleEmulator, str], None]] = {
-    "unavailable three times": lambda google, method: google.fail(method, "UNAVAILABLE", 3),
-    "quota": lambda google, method: google.fail(method, "RESOURCE_EXHAUSTED", 2),
-    "quota, come again": lambda google, method: google.fail(method, "RESOURCE_EXHAUSTED", 1, retry_after_s=0.2),
-    "deadline": lambda google, method: google.fail(method, "DEADLINE_EXCEEDED", 1),
-    "internal": lambda google, method: google.fail(method, "INTERNAL", 1),
-    "an answer that is lost": lambda google, method: google.fail(method, "UNAVAILABLE", 1, after_write=True),
-    "slow": lambda google, method: google.slow(method, 1.0),
-}
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("when", ["first", "last"])
 def test_what_passes_is_waited_for(metrics: Metrics, fault: str, when: str) -> None:
@@ -313,12 +301,8 @@ def test_two_who_write_the_same(google: GoogleEmulator, opened: Open, caplog: py
     one, other = Metrics("gcp", google, opened), Metrics("gcp", google, opened)
     with caplog.at_level(logging.WARNING):
         for number in range(20):
-            at = time.time_ns() - (100 - 5 * number) * NS
             for each, value in ((one, 1.0), (other, 2.0)):
-                data = gauge(value)
-                point = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points[0]
-                object.__setattr__(point, "time_unix_nano", at)
-                assert each.export(data) is MetricExportResult.SUCCESS
+                assert each.export(gauge(value, at=5 * number - 100)) is MetricExportResult.SUCCESS
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1 and "two leaders" in told[0]
     assert len(one.values("g")["b"]) >= 10

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Link, Status, StatusCode
 
 from google_cloud.conftest import Open
+from google_cloud.faults import FAULTS
 from otel_goodput.deadline import Ending
 from otel_goodput.exporters import dropped_items
 
@@ -174,18 +174,6 @@ def test_a_batch_that_is_bad_as_a_whole_costs_few_requests(traces: Traces) -> No
     assert traces.export(*spans) is SpanExportResult.SUCCESS
     assert traces.dropped == 512 and not traces.names()
     assert len(traces.google.requests) < 60
-
-
-FAULTS: dict[str, Callable[[GoogleEmulator, str], None]] = {
-    "unavailable three times": lambda google, method: google.fail(method, "UNAVAILABLE", 3),
-    "quota": lambda google, method: google.fail(method, "RESOURCE_EXHAUSTED", 2),
-    "quota, come again": lambda google, method: google.fail(method, "RESOURCE_EXHAUSTED", 1, retry_after_s=0.2),
-    "deadline": lambda google, method: google.fail(method, "DEADLINE_EXCEEDED", 1),
-    "internal": lambda google, method: google.fail(method, "INTERNAL", 1),
-    "unknown": lambda google, method: google.fail(method, "UNKNOWN", 1),
-    "an answer that is lost": lambda google, method: google.fail(method, "UNAVAILABLE", 1, after_write=True),
-    "slow": lambda google, method: google.slow(method, 1.0),
-}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
