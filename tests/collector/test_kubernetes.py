@@ -1,0 +1,320 @@
+"""What kustomize makes of the manifests: Kubernetes' schemas hold it, and the pods keep what the texts promise."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from otel_goodput import envvars
+from otel_goodput.resources import kubernetes
+
+from .written import COLLECTOR
+
+PLACE = COLLECTOR / "kubernetes"
+BUILT = ("job", "jobset", "overlays/example", "overlays/fleet")
+OLDEST = "1.30"  # the first with sidecars and `sleep` switched on
+INTERVAL_S = 10  # between two exports of metrics by the collector
+PACE_S = 5  # between two points of a series in Cloud Monitoring
+UNITS = {"Mi": 1 << 20, "Gi": 1 << 30, "MiB": 1 << 20}
+
+JOBSET = {  # of jobset.x-k8s.io/v1alpha2, as its API reference has it: what we use
+    "": {"replicatedJobs", "network", "failurePolicy"},
+    "network": {"enableDNSHostnames", "publishNotReadyAddresses"},
+    "failurePolicy": {"maxRestarts"},
+    "replicatedJobs": {"name", "replicas", "template"},
+}
+ANNOTATIONS = {"jobset-name", "replicatedjob-name", "job-index", "job-global-index", "restart-attempt"}
+
+
+def kustomize(directory: Path) -> subprocess.CompletedProcess[str]:
+    found = shutil.which("kustomize", path=str(Path(sys.executable).parent)) or shutil.which("kustomize")
+    command = [found, "build"] if found else [shutil.which("kubectl") or "", "kustomize"]
+    if not command[0]:
+        pytest.skip("neither kustomize nor kubectl is here; go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1")
+    return subprocess.run([*command, str(directory)], capture_output=True, text=True, timeout=60, check=False)
+
+
+@functools.cache
+def text_of(name: str) -> str:
+    done = kustomize(PLACE / name)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@functools.cache
+def built(name: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(text_of(name)) if each]
+
+
+def of_kind(name: str, kind: str) -> list[dict[str, Any]]:
+    return [each for each in built(name) if each["kind"] == kind]
+
+
+def jobs(manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A JobSet's Jobs, or the Job itself."""
+    if manifest["kind"] == "Job":
+        yield manifest
+    elif manifest["kind"] == "JobSet":
+        for each in manifest["spec"]["replicatedJobs"]:
+            yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": each["name"]}, **each["template"]}
+
+
+def pod(name: str) -> dict[str, Any]:
+    """The pod in which the training runs."""
+    (found,) = (job for manifest in built(name) for job in jobs(manifest))
+    return found["spec"]["template"]["spec"]
+
+
+def collector(name: str) -> dict[str, Any]:
+    (found,) = (each for each in pod(name)["initContainers"] if each["name"] == "collector")
+    return found
+
+
+def trainer(name: str) -> dict[str, Any]:
+    (found,) = pod(name)["containers"]
+    return found
+
+
+def gateway() -> dict[str, Any]:
+    (deployment,) = of_kind("overlays/fleet", "Deployment")
+    return deployment["spec"]["template"]["spec"]
+
+
+def collectors() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Each pod with a collector, and the collector in it."""
+    beside = {name: (pod(name), collector(name)) for name in BUILT}
+    return {**beside, "gateway": (gateway(), gateway()["containers"][0])}
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """Values, or the paths of the downward API."""
+    return {
+        each["name"]: each["value"] if "value" in each else each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in container["env"]
+    }
+
+
+def size(text: str) -> int:
+    digits, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()  # type: ignore[union-attr]
+    return int(digits) * UNITS[unit]
+
+
+def refused(manifest: dict[str, Any], version: str) -> str:
+    """Why Kubernetes' schema does not hold the manifest; empty where it does."""
+    validate = pytest.importorskip("kubernetes_validate", reason="Kubernetes' schemas are not here")
+    for each in [*jobs(manifest)] if manifest["kind"] == "JobSet" else [manifest]:
+        try:
+            validate.validate(each, version, strict=True)
+        except validate.ValidationError as error:
+            return str(error.message)
+    return ""
+
+
+def unknown(manifest: dict[str, Any]) -> set[str]:
+    """What a JobSet has beside what its API reference knows."""
+    spec = manifest["spec"]
+    found = {*spec} - JOBSET[""]
+    for key in JOBSET.keys() - {""}:
+        for each in spec[key] if isinstance(spec[key], list) else [spec[key]]:
+            found |= {*each} - JOBSET[key]
+    return found
+
+
+@pytest.mark.parametrize("version", [OLDEST, "1.37"])
+@pytest.mark.parametrize("name", BUILT)
+def test_kubernetes_schemas_hold_all_of_it(name: str, version: str) -> None:
+    manifests = built(name)
+    assert {each["kind"] for each in manifests} >= {"ServiceAccount", "Role", "RoleBinding", "ConfigMap"}
+    assert {each["metadata"]["name"]: refused(each, version) for each in manifests if refused(each, version)} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "old", "new"),
+    [("job", "Job", "restartPolicy", "restartPolizy"), ("jobset", "JobSet", "subPathExpr", "subPathExp"),
+     ("job", "PersistentVolumeClaim", "accessModes", "accessMode"), ("jobset", "JobSet", "preStop", "preStopp"),
+     ("overlays/fleet", "Deployment", "emptyDir", "emptyDisk"), ("job", "Role", "apiGroups", "apiGroup")],
+)  # fmt: skip
+def test_what_the_schemas_do_not_know_is_found(name: str, kind: str, old: str, new: str) -> None:
+    text = yaml.safe_dump(of_kind(name, kind)[0])
+    assert old in text
+    assert refused(yaml.safe_load(text.replace(old, new)), OLDEST) != ""
+
+
+@pytest.mark.parametrize("name", ["jobset", "overlays/fleet"])
+def test_the_jobset_is_as_documented(name: str) -> None:
+    (jobset,) = of_kind(name, "JobSet")
+    assert jobset["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
+    assert unknown(jobset) == set()
+    spoilt = copy.deepcopy(jobset)
+    spoilt["spec"]["network"]["enableDnsHostnames"] = True
+    assert unknown(spoilt) == {"enableDnsHostnames"}
+    (job,) = jobs(jobset)
+    assert job["spec"]["completionMode"] == "Indexed"
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] > 1
+    assert job["spec"]["backoffLimit"] == 0
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_every_object_that_is_named_is_there(name: str) -> None:
+    there = {(each["kind"], each["metadata"]["name"]) for each in built(name)}
+    pods = [pod(name)] + ([gateway()] if name == "overlays/fleet" else [])
+    for one in pods:
+        named = {("ServiceAccount", one["serviceAccountName"])}
+        for volume in one["volumes"]:
+            named |= {("ConfigMap", volume["configMap"]["name"])} if "configMap" in volume else set()
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            named |= {("PersistentVolumeClaim", claim)} if claim else set()
+        for container in [*one.get("initContainers", []), *one["containers"]]:
+            named |= {("ConfigMap", each["configMapRef"]["name"]) for each in container.get("envFrom", [])}
+            mounted = {each["name"] for each in container.get("volumeMounts", [])}
+            assert mounted <= {each["name"] for each in one["volumes"]}
+        assert named <= there, named - there
+
+
+@pytest.mark.parametrize("name", [*BUILT, "gateway"])
+def test_the_configuration_that_is_asked_for_is_there(name: str) -> None:
+    one, container = collectors()[name]
+    file = Path(container["args"][0].removeprefix("--config="))
+    (volume,) = (each for each in one["volumes"] if each["name"] == "config")
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "config")
+    (found,) = (
+        each
+        for each in built("overlays/fleet" if name == "gateway" else name)
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == volume["configMap"]["name"]
+    )
+    assert str(file.parent) == mount["mountPath"]
+    text = found["data"][file.name]
+    assert text == (COLLECTOR / "configs" / file.name).read_text(encoding="utf-8")
+    config = yaml.safe_load(text)
+    assert {"health_check", "file_storage"} <= {*config["extensions"]}, "our further --config would add others"
+    (settings,) = (each["data"] for each in of_kind("job", "ConfigMap") if "OTEL_GOODPUT_DIR" in each["data"])
+    needed = {*re.findall(r"\$\{env:(\w+)\}", text)}
+    assert needed <= {*environment(container), *settings}, "variables without a default"
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_collector_does_not_keep_the_job_from_completing_nor_from_starting(name: str) -> None:
+    sidecar = collector(name)
+    assert sidecar["restartPolicy"] == "Always"
+    assert "startupProbe" not in sidecar
+    assert pod(name)["restartPolicy"] == "Never"
+    assert pod(name)["initContainers"][-1] == sidecar
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_trainer_is_told_what_our_detection_reads(name: str) -> None:
+    told = environment(trainer(name))
+    cluster = {kubernetes.CLUSTER: "10.0.0.1"}
+    indices = {"JOB_COMPLETION_INDEX": "3"}  # Kubernetes' own doing
+    given = {key: "1" for key, value in told.items() if value.startswith(("metadata.", "spec."))} | indices | cluster
+    found = kubernetes.attributes({**given, "CONTAINER_NAME": told["CONTAINER_NAME"]}, Path("/nowhere"))
+    of_jobset = {fact.key for fact in kubernetes.FACTS if "jobset" in fact.key}
+    expected = {fact.key for fact in kubernetes.FACTS} - (set() if of_kind(name, "JobSet") else of_jobset)
+    assert {*found} == expected
+    prefix = "metadata.annotations['jobset.sigs.k8s.io/"
+    asked = {value.removeprefix(prefix).rstrip("']") for value in told.values() if value.startswith(prefix)}
+    assert asked == (ANNOTATIONS if of_kind(name, "JobSet") else set())
+    assert told["POD_UID"] == "metadata.uid"
+    assert told["NODE_NAME"] == "spec.nodeName"
+    assert told["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://localhost:4317"
+    assert told[envvars.OTEL_GOODPUT_EXPORTERS.name] == "otlp"
+    known = {each.name for each in (*envvars.ENVVARS, *envvars.STANDARD)}
+    assert {key for key in told if key.startswith("OTEL_")} <= known
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_account_may_read_when_it_was_submitted_and_no_more(name: str) -> None:
+    (role,), (binding,) = of_kind(name, "Role"), of_kind(name, "RoleBinding")
+    rules = {(*each["apiGroups"], *each["resources"], *each["verbs"]) for each in role["rules"]}
+    assert rules == {("jobset.x-k8s.io", "jobsets", "get"), ("batch", "jobs", "get"), ("", "pods", "get")}
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [each["name"] for each in binding["subjects"]] == [pod(name)["serviceAccountName"]]
+    for account in of_kind(name, "ServiceAccount"):
+        assert account["metadata"]["annotations"]["iam.gke.io/gcp-service-account"].startswith("goodput@")
+
+
+@pytest.mark.parametrize("name", [*BUILT, "gateway"])
+def test_the_last_values_have_time_to_leave(name: str) -> None:
+    one, container = collectors()[name]
+    sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert sleep > INTERVAL_S + PACE_S
+    trainers_own = float(envvars.OTEL_GOODPUT_GRACE_PERIOD.default)
+    assert one["terminationGracePeriodSeconds"] >= sleep + trainers_own + 30
+
+
+@pytest.mark.parametrize("name", [*BUILT, "gateway"])
+def test_the_collector_is_bounded_watched_and_confined(name: str) -> None:
+    _, container = collectors()[name]
+    limit = size(container["resources"]["limits"]["memory"])
+    assert 0.79 * limit < size(environment(container)["GOMEMLIMIT"]) <= 0.8 * limit
+    assert {*container["resources"]["limits"]} == {*container["resources"]["requests"]} == {"cpu", "memory"}
+    (port,) = (each["containerPort"] for each in container["ports"] if each["name"] == "health")
+    assert f"--config=yaml:extensions::health_check::endpoint: 0.0.0.0:{port}" in container["args"]
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/", "port": "health"}
+    context = container["securityContext"]
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert (context["runAsNonRoot"], context["readOnlyRootFilesystem"]) == (True, True)
+    assert context["runAsUser"] > 0
+    assert context["allowPrivilegeEscalation"] is False
+    assert re.search(r":\d+\.\d+\.\d+$", container["image"])
+
+
+@pytest.mark.parametrize(("name", "disk"), [("job", "persistentVolumeClaim"), ("jobset", "hostPath")])
+def test_the_queue_outlives_the_pod(name: str, disk: str) -> None:
+    container = collector(name)
+    (volume,) = (each for each in pod(name)["volumes"] if each["name"] == "queue")
+    assert {*volume} == {"name", disk}
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "queue")
+    assert f"--config=yaml:extensions::file_storage::directory: {mount['mountPath']}" in container["args"]
+    assert not mount.get("readOnly")
+
+
+def test_pods_on_one_node_do_not_share_a_queue() -> None:
+    before, beside = pod("jobset")["initContainers"]
+    (owned,) = before["volumeMounts"]
+    (used,) = (each for each in beside["volumeMounts"] if each["name"] == "queue")
+    assert owned == used
+    asked = {*re.findall(r"\$\((\w+)\)", used["subPathExpr"])}
+    assert asked == {"POD_NAMESPACE", "K8S_JOB_NAME", "JOB_COMPLETION_INDEX"}
+    assert all(asked <= {*environment(each)} for each in (before, beside))
+    user = f"{beside['securityContext']['runAsUser']}:{beside['securityContext']['runAsGroup']}"
+    assert before["command"] == ["chown", user, owned["mountPath"]]
+
+
+def test_job_and_jobset_have_the_same_collector() -> None:
+    different = {"env", "volumeMounts"}
+    one, other = ({key: each for key, each in collector(name).items() if key not in different} for name in BUILT[:2])
+    assert one == other
+
+
+def test_the_sidecars_find_the_gateway() -> None:
+    (service,) = of_kind("overlays/fleet", "Service")
+    (deployment,) = of_kind("overlays/fleet", "Deployment")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    (port,) = service["spec"]["ports"]
+    ports = {each["name"]: each["containerPort"] for each in gateway()["containers"][0]["ports"]}
+    assert ports[port["targetPort"]] == port["port"] == 4317
+    assert "/etc/otelcol/fleet-sidecar.yaml" in collector("overlays/fleet")["args"][0]
+    text = (COLLECTOR / "configs" / "fleet-sidecar.yaml").read_text(encoding="utf-8")
+    assert service["metadata"]["name"] in text + str(collector("overlays/fleet")["env"])
+
+
+@pytest.mark.parametrize("name", ["overlays/example", "overlays/fleet"])
+def test_an_overlay_leaves_nothing_to_fill_in(name: str) -> None:
+    assert [each for each in ("PROJECT.iam", "=PROJECT", ": PROJECT", "BUCKET") if each in text_of(name)] == []
+    assert [each for each in (": PROJECT", "BUCKET") if each in text_of("job")] != []
+    assert {each["metadata"]["namespace"] for each in built(name)} == {"training"}
+    assert re.fullmatch(r".+-docker\.pkg\.dev/.+:[\w.-]+", trainer(name)["image"])

@@ -1,0 +1,87 @@
+"""systemd takes the unit, and it leaves the collector time to send, a disk to keep, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .written import COLLECTOR
+
+UNIT = COLLECTOR / "systemd" / "otelcol-goodput.service"
+BINARY = "/usr/local/bin/otelcol-goodput"
+INTERVAL_S = 10  # between two exports of metrics by the collector
+
+
+def settings(text: str) -> dict[str, list[str]]:
+    """Each key's values, continued lines joined."""
+    found: dict[str, list[str]] = {}
+    for line in text.replace("\\\n", "").splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def analyze(text: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not here; Debian's package systemd has it")
+    assert BINARY in text
+    unit = directory / UNIT.name
+    unit.write_text(text.replace(BINARY, "/bin/true"), encoding="utf-8")  # the collector need not be installed
+    return subprocess.run(
+        [program, *arguments, str(unit)], capture_output=True, text=True, timeout=60, check=False, cwd=directory
+    )
+
+
+def test_systemd_takes_it(tmp_path: Path) -> None:
+    done = analyze(UNIT.read_text(encoding="utf-8"), tmp_path, "verify", "--man=no")
+    assert (done.returncode, UNIT.name in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("StateDirectory=", "StateDirektory="), ("Restart=always", "Restart=allways"), ("[Service]", "[Servise]"),
+     ("TimeoutStopSec=45", "TimeoutStopSec=soon"), ("ExecStop=/bin/sleep", "ExecStop=sleep/")],
+)  # fmt: skip
+def test_what_systemd_does_not_take_is_found(old: str, new: str, tmp_path: Path) -> None:
+    good = UNIT.read_text(encoding="utf-8")
+    assert old in good
+    done = analyze(good.replace(old, new), tmp_path, "verify", "--man=no")
+    assert UNIT.name in done.stderr, done.stderr
+
+
+def test_it_can_do_little_harm(tmp_path: Path) -> None:
+    text = UNIT.read_text(encoding="utf-8")
+    strict = analyze(text, tmp_path, "security", "--offline=yes", "--threshold=20")
+    assert strict.returncode == 0, strict.stdout
+    lax = "\n".join(line for line in text.splitlines() if not line.startswith(("DynamicUser", "Protect", "System")))
+    assert analyze(lax, tmp_path, "security", "--offline=yes", "--threshold=20").returncode != 0
+
+
+def test_what_was_accepted_is_sent_or_kept() -> None:
+    found = settings(UNIT.read_text(encoding="utf-8"))
+    (start,), (stop,), (limit,) = found["ExecStart"], found["ExecStop"], found["TimeoutStopSec"]
+    wait = int(stop.removeprefix("/bin/sleep "))
+    assert INTERVAL_S < wait < int(limit)
+    assert found["DynamicUser"] == ["yes"]
+    assert found["StateDirectory"] == ["otelcol-goodput"]
+    assert "extensions::file_storage::directory: ${STATE_DIRECTORY}" in start
+    assert found["Restart"] == ["always"]
+
+
+def test_memory_is_bounded_before_the_kernel_does_it() -> None:
+    found = settings(UNIT.read_text(encoding="utf-8"))
+    (limit,) = (int(value.removesuffix("M")) for value in found["MemoryMax"])
+    (soft,) = (int(value.split("=")[1].removesuffix("MiB")) for value in found["Environment"])
+    assert 0.79 * limit < soft <= 0.8 * limit
+
+
+def test_the_environment_has_what_the_unit_asks_for() -> None:
+    given = settings((UNIT.parent / "environment").read_text(encoding="utf-8"))
+    assert {*given} == {"OTELCOL_CONFIG", "GOOGLE_CLOUD_PROJECT"}
+    assert "--config=${OTELCOL_CONFIG}" in settings(UNIT.read_text(encoding="utf-8"))["ExecStart"][0]
+    assert (COLLECTOR / "configs" / Path(given["OTELCOL_CONFIG"][0]).name).is_file()
