@@ -72,6 +72,17 @@ def _parser() -> argparse.ArgumentParser:
     recover.add_argument("--again", action="store_true", help="also if they were recovered before")
     recover.set_defaults(run=_recover)
 
+    from otel_goodput.send.arguments import add_arguments as add_send_arguments
+
+    send = commands.add_parser(
+        "send",
+        help="send over OTLP what the outlet 'file' wrote, going on where it was",
+        description="Send over OTLP what the outlet 'file' wrote. Called again, it goes on where it was, for each "
+        "endpoint. A request whose answer was lost is sent again, and may then be there twice.",
+    )
+    add_send_arguments(send)
+    send.set_defaults(run=_send)
+
     from otel_goodput.reports import plan as planning
 
     plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect of it")
@@ -211,6 +222,12 @@ def _recover(options: argparse.Namespace) -> int:
 
     with _found_runs(options) as found:
         return max(salvage(one, options.process, options.exporters, again=options.again) for one in found)
+
+
+def _send(options: argparse.Namespace) -> int:
+    from otel_goodput.send.command import run
+
+    return run(options)
 
 
 def _env(options: argparse.Namespace) -> int:

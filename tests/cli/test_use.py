@@ -16,6 +16,7 @@ OPTIONS = {
     "report": ["directory", "--run", "--process", "--at", "--window", "--exclude", "--ideal-step-time", "--json"],
     "replay": ["file", "--at", "--window", "--exclude", "--ideal-step-time", "--json"],
     "recover": ["directory", "--run", "--process", "--exporters", "--again"],
+    "send": ["FILE", "--endpoint", "--protocol", "--timeout", "--again", "--dry-run", "--quiet", "--json"],
     "env": ["--json"],
     "doctor": ["--timeout", "--json"],
 }

@@ -1,0 +1,46 @@
+"""The arguments of ``otel-goodput send``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from otel_goodput.exporters.otlp import EXPORTER_MODULES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add them to `parser`."""
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="OTLP JSON lines, a run's folder, a folder of runs"
+    )
+    parser.add_argument(
+        "--endpoint", default=None, metavar="URL", help="where to, as OTEL_EXPORTER_OTLP_ENDPOINT (default: its value)"
+    )
+    parser.add_argument(
+        "--protocol",
+        default=None,
+        choices=tuple(EXPORTER_MODULES),
+        help="as OTEL_EXPORTER_OTLP_PROTOCOL (default: its value, else grpc)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="seconds in all to spend on a receiver that does not take what it is sent (default 60)",
+    )
+    parser.add_argument("--again", action="store_true", help="from the beginning, also what was sent there before")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be sent where, and send nothing")
+    parser.add_argument("--quiet", action="store_true", help="say only what went wrong")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(text)
+    return seconds
+
+
+_seconds.__name__ = "positive number of seconds"  # as argparse names it

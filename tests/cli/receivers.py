@@ -1,0 +1,112 @@
+"""Receivers of OTLP that answer as they are told: refuse, lose their answer, hang, take part of a request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+import grpc
+from exporters.backends import Received
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
+
+
+class Say(NamedTuple):
+    """How a request is answered: by status (HTTP's, gRPC's code), `keep`: whether it is taken before."""
+
+    status: int | grpc.StatusCode | None = None
+    keep: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    retry_s: float = 0.0
+    hang: threading.Event | None = None
+    drop: bool = False
+    message: str = "so it was told"
+
+
+TAKE = Say(keep=True)
+# What a request, by its number from 0, is answered.
+Script = Callable[[int], Say]
+
+
+@contextmanager
+def http_receiver(script: Script, port: int = 0) -> Iterator[Received]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            with lock:
+                say = script(len(received.headers))
+                received.headers.append({name.lower(): value for name, value in self.headers.items()})
+                if say.keep:
+                    received.traces.append(ExportTraceServiceRequest.FromString(body))
+            if say.hang is not None:
+                say.hang.wait()
+            if say.drop or say.hang is not None:
+                self.close_connection = True
+                return
+            status = say.status or 200
+            assert isinstance(status, int)
+            self.send_response(status)
+            for name, value in (*say.headers, ("content-length", str(len(say.body)))):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(say.body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    lock = threading.Lock()
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        received = Received(f"http://127.0.0.1:{server.server_address[1]}")
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield received
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def grpc_receiver(script: Script) -> Iterator[Received]:
+    class Traces(TraceServiceServicer):
+        def Export(
+            self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
+        ) -> ExportTraceServiceResponse:
+            say = script(len(received.headers))
+            received.headers.append(dict(context.invocation_metadata()))
+            if say.keep:
+                received.traces.append(request)
+            if say.hang is not None:
+                say.hang.wait()
+            if say.retry_s:
+                status = Status(code=say.status.value[0])  # type: ignore[union-attr]
+                wanted = RetryInfo()
+                wanted.retry_delay.FromMilliseconds(round(say.retry_s * 1000))
+                status.details.add().Pack(wanted)
+                context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+            if say.status is not None:
+                context.abort(say.status, say.message)
+            return ExportTraceServiceResponse.FromString(say.body)
+
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool)
+        received = Received(f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        add_TraceServiceServicer_to_server(Traces(), server)
+        server.start()
+        try:
+            yield received
+        finally:
+            server.stop(None).wait()
