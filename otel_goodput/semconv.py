@@ -463,6 +463,8 @@ OVERLAPPED_LOADING_SOURCE: Final = "DATA_LOADING_ASYNC"
 
 SERVICE_NAME: Final = "service.name"
 SERVICE_INSTANCE_ID: Final = "service.instance.id"
+TELEMETRY_DISTRO_NAME: Final = "telemetry.distro.name"
+TELEMETRY_DISTRO_VERSION: Final = "telemetry.distro.version"
 RUN_ID: Final = "goodput.run.id"
 ATTEMPT: Final = "goodput.attempt"
 PROCESS_INDEX: Final = "goodput.process.index"

@@ -1,7 +1,8 @@
 """The `otlp` outlet: OpenTelemetry's own exporters over gRPC or HTTP, by the standard variables.
 
 Endpoints, headers, certificates, compression, temporality: the exporters read OTEL_EXPORTER_OTLP_* of the process
-themselves. Two things are added: the choice between gRPC and HTTP, and a timeout that fits the grace period.
+themselves. Three things are added: the choice between gRPC and HTTP, a timeout that fits the grace period, and last
+values that Cloud Monitoring takes, should it be what is behind the endpoint.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGRE
 def open_otlp(surroundings: Surroundings) -> Outlet:
     """Open the outlet. Raises ImportError where the extra `otlp` is not installed."""
     from otel_goodput.exporters import Outlet
+    from otel_goodput.exporters.spacing import SpacedExporter
 
     environ, grace = surroundings.environ, surroundings.grace_period_s
     traces = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'traces')]}.trace_exporter")
@@ -42,8 +44,11 @@ def open_otlp(surroundings: Surroundings) -> Outlet:
     return Outlet(
         name="otlp",
         span_exporter=traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace)),
-        metric_exporter=metrics.OTLPMetricExporter(
-            timeout=timeout(environ, "metrics", grace), preferred_aggregation=_aggregation(environ)
+        metric_exporter=SpacedExporter(
+            metrics.OTLPMetricExporter(
+                timeout=timeout(environ, "metrics", grace), preferred_aggregation=_aggregation(environ)
+            ),
+            surroundings.ending,
         ),
     )
 

@@ -16,6 +16,7 @@ from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.resources import accelerators, gcp, kubernetes, tpu
 from otel_goodput.resources.detected import DetectedResource, Detector
 from otel_goodput.spans.ids import instance_id
+from otel_goodput.version import __version__
 
 
 def describe(
@@ -45,6 +46,9 @@ def describe(
         semconv.PROCESS_INDEX: process,
         semconv.PROCESS_COUNT: count,
         semconv.PROCESS_PID: os.getpid(),
+        # By this a collector knows whose metrics keep their distance, and whose spans are measured already.
+        semconv.TELEMETRY_DISTRO_NAME: semconv.SCOPE_NAME,
+        semconv.TELEMETRY_DISTRO_VERSION: __version__,
     }
     for launch in launches():
         if launch.restarts is not None:

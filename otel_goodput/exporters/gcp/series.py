@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from otel_goodput.accounting.totals import NS
 from otel_goodput.exporters.gcp.batches import HOPELESS
 from otel_goodput.exporters.gcp.delivery import Answer, Delivery, Outcome, Send, short
+from otel_goodput.exporters.spacing import SPACING
 from otel_goodput.guard import report_once
 
-SPACING: Final = 5 * NS
 MOST_SERIES: Final = 200  # in one request
 AVOIDED_S: Final = 600.0  # how long a series that was refused is left out
 LAST_TRIES: Final = 4  # at the end, each with a later time

@@ -1,0 +1,76 @@
+"""The last values of a process, at a distance from those before them that Cloud Monitoring takes.
+
+It refuses a point within five seconds of the one before it in its series, for good
+(https://cloud.google.com/monitoring/quotas), and the export at exit comes whenever the job is over. Nobody knows what
+stands behind an OTLP endpoint, and a collector can only pass on what it is given: so the last values bear the time at
+which they may be written, which is some seconds ahead at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+
+from otel_goodput.accounting.totals import NS
+from otel_goodput.deadline import Ending
+
+SPACING: Final = 5 * NS
+
+
+class SpacedExporter(MetricExporter):
+    """A metric exporter that dates what it exports at the end at least 5 s after what it exported before.
+
+    Args:
+        exporter: does the work.
+        ending: tells when the process stops. What is exported before keeps its time.
+    """
+
+    def __init__(self, exporter: MetricExporter, ending: Ending) -> None:
+        # The reader asks its exporter for these two under just these names.
+        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        self._exporter = exporter
+        self._ending = ending
+        self._newest = 0  # time of the newest point so far, unix ns
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        if self._newest and self._ending.begun:
+            metrics_data = _dated(metrics_data, self._newest + SPACING)
+        self._newest = max((point.time_unix_nano for point in _points(metrics_data)), default=self._newest)
+        return self._exporter.export(metrics_data, timeout_millis=timeout_millis, **kwargs)
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        self._exporter.shutdown(timeout_millis=timeout_millis, **kwargs)
+
+
+def _points(data: MetricsData) -> Iterator[Any]:
+    for resource in data.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                yield from metric.data.data_points
+
+
+def _dated(data: MetricsData, earliest: int) -> MetricsData:
+    """The same, of no time before `earliest` (unix ns)."""
+
+    def later(metric: Any) -> Any:
+        points = [replace(one, time_unix_nano=max(one.time_unix_nano, earliest)) for one in metric.data.data_points]
+        return replace(metric, data=replace(metric.data, data_points=points))
+
+    return MetricsData(
+        [
+            replace(
+                resource,
+                scope_metrics=[
+                    replace(scope, metrics=[later(metric) for metric in scope.metrics])
+                    for scope in resource.scope_metrics
+                ],
+            )
+            for resource in data.resource_metrics
+        ]
+    )
