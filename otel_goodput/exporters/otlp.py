@@ -1,8 +1,8 @@
 """The `otlp` outlet: OpenTelemetry's own exporters over gRPC or HTTP, by the standard variables.
 
 Endpoints, headers, certificates, compression, temporality: the exporters read OTEL_EXPORTER_OTLP_* of the process
-themselves. Three things are added: the choice between gRPC and HTTP, a timeout that fits the grace period, and last
-values that Cloud Monitoring takes, should it be what is behind the endpoint.
+themselves. Added are the choice between gRPC and HTTP, a timeout that fits the grace period, a place where spans wait
+while nobody listens, and last values that Cloud Monitoring takes, should it be what is behind the endpoint.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGRE
 def open_otlp(surroundings: Surroundings) -> Outlet:
     """Open the outlet. Raises ImportError where the extra `otlp` is not installed."""
     from otel_goodput.exporters import Outlet
+    from otel_goodput.exporters.backlog import Backlog
     from otel_goodput.exporters.spacing import SpacedExporter
 
     environ, grace = surroundings.environ, surroundings.grace_period_s
@@ -43,7 +44,7 @@ def open_otlp(surroundings: Surroundings) -> Outlet:
     metrics = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'metrics')]}.metric_exporter")
     return Outlet(
         name="otlp",
-        span_exporter=traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace)),
+        span_exporter=Backlog(traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace))),
         metric_exporter=SpacedExporter(
             metrics.OTLPMetricExporter(
                 timeout=timeout(environ, "metrics", grace), preferred_aggregation=_aggregation(environ)

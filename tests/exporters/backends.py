@@ -90,10 +90,10 @@ class _Metrics(MetricsServiceServicer):
 
 
 @contextmanager
-def grpc_backend() -> Iterator[Received]:
+def grpc_backend(port: int = 0) -> Iterator[Received]:
     with ThreadPoolExecutor(4) as pool:
         server = grpc.server(pool)
-        received = Received(f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        received = Received(f"http://127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}")
         add_TraceServiceServicer_to_server(_Traces(received), server)
         add_MetricsServiceServicer_to_server(_Metrics(received), server)
         server.start()

@@ -15,8 +15,10 @@ from otel_goodput import semconv
 
 from .training import OPTIONS, Account
 
+CUSTOM = "workload.googleapis.com/"
 WORKLOAD = "compute.googleapis.com/workload/"
 Labels = frozenset[tuple[str, str]]
+Values = dict[tuple[str, Labels], float]
 
 
 # --- spans ------------------------------------------------------------------------------------------------------------
@@ -80,33 +82,38 @@ def differences(
     google: GoogleEmulator, account: Account, job: str = "llama", attempt: int = 0, process: int = 0
 ) -> list[str]:
     """Where the last value of a series is not the process's own."""
-    gcp = _last(google.series, "workload.googleapis.com/", {("job", job), ("task_id", str(process))})
-    otlp = _last(google.otlp_series, "", {("job", job)}, f"/{attempt}/{process}@")
-    workload = _last(google.series, WORKLOAD, {("workload_id", job), ("replica_id", str(process))})
-    missed = []
-    for outlet, stored, expected in (
-        ("gcp", gcp, _expected(account)),
-        ("gcp-otlp", otlp, _expected(account)),
-        ("workload", workload, _expected_workload(account)),
-    ):
-        assert stored, f"nothing of {outlet}"
-        for key, value in expected:
-            found = stored.get(key)
-            if found is None or not math.isclose(found, value, rel_tol=1e-12):
-                missed.append(f"{outlet}: {key} is {found}, should be {value}")
-    return missed
+    gcp = last(google.series, CUSTOM, {("job", job), ("task_id", str(process))})
+    otlp = last(google.otlp_series, "", {("job", job)}, f"/{attempt}/{process}@")
+    workload = last(google.series, WORKLOAD, {("workload_id", job), ("replica_id", str(process))})
+    return [
+        *(f"gcp: {one}" for one in missed(gcp, expected(account))),
+        *(f"gcp-otlp: {one}" for one in missed(otlp, expected(account))),
+        *(f"workload: {one}" for one in missed(workload, _expected_workload(account))),
+    ]
 
 
-def _last(
+def missed(stored: Values, expected: Iterable[tuple[tuple[str, Labels], float]]) -> Iterator[str]:
+    """Where a stored value is not what it should be; one by one."""
+    assert stored, "nothing is stored"
+    for key, value in expected:
+        found = stored.get(key)
+        if found is None or not math.isclose(found, value, rel_tol=1e-12):
+            yield f"{key} is {found}, should be {value}"
+
+
+def last(
     series: dict[SeriesKey, list[Point]], prefix: str, resource: set[tuple[str, str]], instance: str = ""
-) -> dict[tuple[str, Labels], float]:
-    """Last values, of distributions how many values they hold; the keys of labels as Cloud Monitoring has them."""
+) -> Values:
+    """Last values, of distributions how many values they hold; the keys of labels as Cloud Monitoring has them.
+
+    `instance` is a part of what the resource is told apart by.
+    """
     return {
         (key.type.removeprefix(prefix), _labels(key.labels)): getattr(points[-1].value, "count", points[-1].value)
         for key, points in series.items()
         if key.type.startswith(prefix)
         and resource <= key.resource_labels
-        and instance in dict(key.resource_labels).get("instance", "")
+        and any(instance in value for _, value in key.resource_labels)
     }
 
 
@@ -114,7 +121,7 @@ def _labels(pairs: Iterable[tuple[str, str]]) -> Labels:
     return frozenset((key.replace(".", "_"), value) for key, value in pairs if key != semconv.WORKLOAD_ACCELERATOR_TYPE)
 
 
-def _expected(account: Account) -> Iterator[tuple[tuple[str, Labels], float]]:
+def expected(account: Account) -> Iterator[tuple[tuple[str, Labels], float]]:
     for metric, rows in account.items():
         for value, attributes in rows:
             yield (metric, _labels(attributes.items())), value

@@ -30,8 +30,8 @@ _CLIENTS: Final = {
 def open_gcp(surroundings: Surroundings) -> Outlet:
     """Cloud Trace and Cloud Monitoring. Raises ImportError where the extra `gcp` is not installed."""
     from otel_goodput.exporters import Outlet
+    from otel_goodput.exporters.backlog import Backlog
     from otel_goodput.exporters.gcp import translation
-    from otel_goodput.exporters.gcp.backlog import Backlog
     from otel_goodput.exporters.gcp.metrics import CloudMonitoringExporter
     from otel_goodput.exporters.gcp.spans import CloudTraceExporter
 
@@ -75,8 +75,8 @@ def open_workload(surroundings: Surroundings) -> Outlet:
 def open_gcp_otlp(surroundings: Surroundings) -> Outlet:
     """OTLP to Google. Raises ImportError where the extra `gcp-otlp` is not installed."""
     from otel_goodput.exporters import Outlet
+    from otel_goodput.exporters.backlog import Backlog
     from otel_goodput.exporters.gcp import otlp
-    from otel_goodput.exporters.gcp.backlog import Backlog
 
     _need(otlp.PACKAGES)
     connection = Connection(surroundings.environ)

@@ -1,0 +1,118 @@
+"""Spans that could not leave are kept, leave later in their order, and one bad batch does not hold up the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput import Recorder
+from otel_goodput.exporters.backlog import BATCH, MOST, PATIENCE, Backlog
+
+from .backends import grpc_backend, poll
+
+
+class Service(SpanExporter):
+    """Takes spans unless it is away, and no batch that holds a span of the name `bad`."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.bad: str | None = None
+        self.taken: list[str] = []
+        self.tries = 0
+
+    def export(self, batch: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.tries += 1
+        if self.away or self.bad in [span.name for span in batch]:
+            return SpanExportResult.FAILURE
+        self.taken += [span.name for span in batch]
+        return SpanExportResult.SUCCESS
+
+
+def numbered(count: int) -> Iterator[ReadableSpan]:
+    """Spans with names ``0``, ``1``…"""
+    return (ReadableSpan(name=str(number)) for number in range(count))
+
+
+def test_what_could_not_leave_leaves_later_in_its_order() -> None:
+    service = Service()
+    backlog = Backlog(service)
+    service.away = True
+    *all_but_last, last = numbered(2000)
+    for at in range(0, 1999, 100):
+        assert backlog.export(all_but_last[at : at + 100]) is SpanExportResult.FAILURE
+    assert service.tries == 20  # one an export, however much is kept
+    service.away = False
+    while backlog.export([last]) is SpanExportResult.FAILURE:
+        pass
+    assert sorted(map(int, set(service.taken))) == [*range(2000)]
+    assert backlog.dropped == 0
+
+
+def test_there_is_room_for_so_many_and_the_oldest_go_first() -> None:
+    service = Service()
+    backlog = Backlog(service)
+    service.away = True
+    for span in numbered(MOST + 10):
+        backlog.export([span])
+    assert backlog.dropped == 10
+    service.away = False
+    assert backlog.export([]) is SpanExportResult.SUCCESS
+    assert sorted(map(int, service.taken)) == [*range(10, MOST + 10)]
+
+
+@pytest.mark.parametrize("count", [1, BATCH, BATCH + 1, 3 * BATCH])
+def test_a_bad_batch_holds_up_nobody_for_long(count: int) -> None:
+    service = Service()
+    backlog = Backlog(service)
+    service.bad = "0"
+    waiting = list(numbered(8 * BATCH))
+    for at in range(0, len(waiting), count):
+        backlog.export(waiting[at : at + count])
+    for _ in range(PATIENCE + 2):
+        backlog.export([])
+    assert service.taken.count("0") == 0
+    assert len(set(service.taken)) == len(service.taken) == len(waiting) - backlog.dropped
+    assert 0 < backlog.dropped <= BATCH
+
+
+def test_errors_of_the_exporter_cost_its_batch_and_are_told() -> None:
+    class Broken(Service):
+        def export(self, batch: Sequence[ReadableSpan]) -> SpanExportResult:
+            if self.bad:
+                raise RuntimeError("broken")
+            return super().export(batch)
+
+    service = Broken()
+    backlog = Backlog(service)
+    service.bad = "all"
+    with pytest.raises(RuntimeError):
+        backlog.export(list(numbered(3)))
+    service.bad = None
+    assert backlog.export(list(numbered(2))) is SpanExportResult.SUCCESS
+    assert (service.taken, backlog.dropped) == (["0", "1"], 3)
+
+
+def test_a_collector_that_comes_back_gets_what_was_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    with grpc_backend() as before:
+        port = int(before.endpoint.rpartition(":")[2])
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", before.endpoint)
+    recorder = Recorder("job", directory=tmp_path, exporters="otlp", grace_period=1.0)
+    with recorder.job():
+        for number in range(5):
+            with recorder.step(number):
+                pass
+        recorder.flush(1)
+        with grpc_backend(port) as after:
+            with recorder.custom("later"):
+                pass
+            poll(lambda: "later" in after.span_names())
+            recorder.shutdown(10)
+            names = after.span_names()
+    assert names.count("step") == 5 and names.count("later") == 1
