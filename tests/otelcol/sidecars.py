@@ -1,0 +1,116 @@
+"""A collector beside a job, between it and Google's emulator, which may be away; and what must have come through."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from crash.exported import Span
+from emulators.google import GoogleEmulator
+from emulators.records import Point, SeriesKey
+from google_cloud import arrivals
+from google_cloud.jobs import Job
+from google_cloud.training import Account
+
+from .collector import CONFIGS, OVERLAYS, Collector, free_ports
+
+JOB = "llama"
+PATIENCE_S = 150.0  # the longest that anybody waits between two tries, and then some
+
+
+class Sidecar:
+    """The collector of a configuration for Google Cloud, with the emulator behind it; a context manager.
+
+    `up` says whether the emulator is there from the beginning; else it is once :meth:`rise` is called.
+    """
+
+    def __init__(self, directory: Path, config: str, *, up: bool = True, **options: Any) -> None:
+        self._directory = directory
+        self.config = config
+        (self._port,) = free_ports(1)
+        self.google = GoogleEmulator(port=self._port)
+        self.collector = Collector(
+            directory / "collector",
+            CONFIGS / f"{config}.yaml",
+            OVERLAYS / "emulator.yaml",
+            environ={"GOOGLE_EMULATOR": f"127.0.0.1:{self._port}"},
+            **options,
+        )
+        self._up = up
+        self._exits = ExitStack()
+
+    def __enter__(self) -> Sidecar:
+        with ExitStack() as exits:
+            if self._up:
+                exits.enter_context(self.google)
+            exits.callback(self.collector.kill)
+            self.collector.start()
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def rise(self) -> None:
+        """The emulator is there from now on."""
+        self._exits.enter_context(self.google)
+
+    def job(self, environ: Mapping[str, str] | None = None, **options: Any) -> Job:
+        """A job that exports through this collector."""
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.collector.grpc}", **(environ or {})}
+        return Job(self._directory / "job", variables, exporters=["otlp"], **options)
+
+    # --- what arrived -------------------------------------------------------------------------------------------------
+
+    @property
+    def spans(self) -> list[Span]:
+        if self.config.endswith("-classic"):
+            return arrivals.cloud_spans(self.google)
+        return arrivals.otlp_spans(self.google, JOB)
+
+    @property
+    def series(self) -> dict[SeriesKey, list[Point]]:
+        return self.google.series if self.config.endswith("-classic") else self.google.otlp_series
+
+    def missing(self, account: Account, instance: str = "/0/0@") -> list[str]:
+        """What is not there of a job that says this of itself: its last values."""
+        prefix = arrivals.CUSTOM if self.config.endswith("-classic") else ""
+        stored = arrivals.last(self.series, prefix, {("job", JOB)}, instance)
+        return list(arrivals.missed(stored, arrivals.expected(account))) if stored else ["all of the metrics"]
+
+    def complete(self, account: Account, *, again: bool = False) -> None:
+        """Wait until a job's spans and last values are all there, each span once (unless `again`), each point once."""
+        wait(lambda: not self.missing(account) and self._whole(again=True), lambda: self._lack(account))
+        time.sleep(1.0)  # in which what is sent twice would come again
+        assert not self.missing(account)
+        assert self._whole(again=again), self._lack(account)
+        for key, points in self.series.items():
+            ends = Counter(point.end for point in points)
+            assert max(ends.values()) == 1, f"{key}: {ends.most_common(1)} is there more than once"
+
+    def _whole(self, *, again: bool) -> bool:
+        spans = self.spans
+        if again:
+            spans = list({(span.trace, span.key): span for span in spans}.values())
+        try:
+            arrivals.check_whole(spans)
+        except AssertionError:
+            return False
+        return bool(spans)
+
+    def _lack(self, account: Account) -> str:
+        names = Counter(span.name for span in self.spans)
+        values, refused = self.missing(account)[:3], self.google.refusals[:3]
+        return f"spans: {names}; values: {values}; refused: {refused}; {self.collector.log[-3000:]}"
+
+
+def wait(condition: Callable[[], object], what: Callable[[], str], seconds: float = PATIENCE_S) -> None:
+    """Until it holds; AssertionError with `what` is wrong at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)

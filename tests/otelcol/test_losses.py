@@ -1,0 +1,158 @@
+"""What happens to spans and last values beside a job when something fails: they all arrive, once.
+
+The scenarios mostly wait, so they run at the same time; each test tells of one of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from .collector import binary
+from .sidecars import Sidecar
+
+CONFIGS = ("gcp-sidecar", "gcp-sidecar-classic")
+AT_ONCE = 5
+OFTEN = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "100"}  # ms
+MINUTE_S = 60.0
+
+pytestmark = [pytest.mark.crash, pytest.mark.xdist_group("losses"), pytest.mark.timeout(600)]
+
+
+def nothing(folder: Path, config: str) -> None:
+    with Sidecar(folder, config) as sidecar, sidecar.job() as job:
+        sidecar.complete(job.end().account)
+        assert not sidecar.google.refusals
+
+
+def a_last_export_soon_after_the_one_before(folder: Path, config: str) -> None:
+    """The job exports by itself, and once more when it ends a moment later."""
+    with Sidecar(folder, config) as sidecar, sidecar.job(flush=True) as job:
+        end = job.end()
+        sidecar.complete(end.account)
+        assert not sidecar.google.refusals
+
+
+def a_backend_away_for_a_minute(folder: Path, config: str) -> None:
+    """It is away before the job begins; the job ends in that time."""
+    with Sidecar(folder, config, up=False) as sidecar, sidecar.job(OFTEN, lasts=5.0) as job:
+        begin = time.monotonic()
+        end = job.end()
+        assert not end.told and end.stopping < 5
+        time.sleep(max(begin + MINUTE_S - time.monotonic(), 0.0))
+        sidecar.rise()
+        sidecar.complete(end.account)
+
+
+def a_backend_that_fails_for_a_while(folder: Path, config: str) -> None:
+    """It answers that it is not available, in the middle of the job and at its end."""
+    with Sidecar(folder, config) as sidecar, sidecar.job(OFTEN, pauses=["middle"]) as job:
+        job.wait_for("middle")
+        sidecar.google.fail("*", "UNAVAILABLE", None)
+        job.go_on()
+        end = job.end()
+        time.sleep(5.0)
+        sidecar.google.heal()
+        sidecar.complete(end.account)
+
+
+def answers_that_are_lost(folder: Path, config: str) -> None:
+    """What was written is sent again: points are there once all the same, spans have the same names."""
+    with Sidecar(folder, config) as sidecar, sidecar.job() as job:
+        sidecar.google.fail("*", "UNAVAILABLE", 4, after_write=True)
+        sidecar.complete(job.end().account, again=True)
+
+
+def sigterm_at_the_end_of_the_job(folder: Path, config: str) -> None:
+    with Sidecar(folder, config) as sidecar, sidecar.job() as job:
+        end = job.end()
+        assert sidecar.collector.stop() < 15
+        sidecar.collector.start()  # what it left on the disk
+        sidecar.complete(end.account)
+
+
+def sigkill_at_the_end_of_the_job(folder: Path, config: str) -> None:
+    with Sidecar(folder, config) as sidecar, sidecar.job() as job:
+        end = job.end()
+        sidecar.collector.kill()
+        sidecar.collector.start()
+        sidecar.complete(end.account, again=True)
+
+
+def sigterm_while_the_backend_is_away(folder: Path, config: str) -> None:
+    """The disk goes on to the next collector, as from one pod to the next."""
+    with Sidecar(folder, config, up=False) as sidecar, sidecar.job() as job:
+        end = job.end()
+        sidecar.collector.stop(grace_s=5.0)
+        sidecar.rise()
+        sidecar.collector.start()
+        sidecar.complete(end.account)
+
+
+def sigkill_while_the_backend_is_away(folder: Path, config: str) -> None:
+    with Sidecar(folder, config, up=False) as sidecar, sidecar.job() as job:
+        end = job.end()
+        time.sleep(1.0)
+        sidecar.collector.kill()
+        sidecar.collector.start()
+        time.sleep(1.0)
+        sidecar.collector.kill()
+        sidecar.rise()
+        sidecar.collector.start()
+        sidecar.complete(end.account)
+
+
+def a_collector_that_crashes_while_the_job_trains(folder: Path, config: str) -> None:
+    """It is away for longer than an export may last; the job goes on, and on its end."""
+    with Sidecar(folder, config) as sidecar, sidecar.job(OFTEN, lasts=30.0, pauses=["middle"]) as job:
+        job.wait_for("middle")
+        sidecar.collector.kill()
+        job.go_on()
+        time.sleep(10.0)
+        sidecar.collector.start()
+        sidecar.complete(job.end().account, again=True)
+
+
+SCENARIOS: dict[str, Callable[[Path, str], None]] = {
+    function.__name__.replace("_", " "): function
+    for function in (
+        a_backend_away_for_a_minute,  # the longest first
+        nothing,
+        a_last_export_soon_after_the_one_before,
+        a_backend_that_fails_for_a_while,
+        answers_that_are_lost,
+        sigterm_at_the_end_of_the_job,
+        sigkill_at_the_end_of_the_job,
+        sigterm_while_the_backend_is_away,
+        sigkill_while_the_backend_is_away,
+        a_collector_that_crashes_while_the_job_trains,
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def under_way(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[dict[tuple[str, str], Future[None]]]:
+    """The scenarios whose tests were asked for, all begun."""
+    binary()
+    params = [item.callspec.params for item in request.session.items if item.path == request.path]
+    asked = {(each["scenario"], each["config"]) for each in params}
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(AT_ONCE, "scenario") as pool:
+        patch.setenv("OTEL_GOODPUT_STRICT", "1")
+        yield {
+            (name, config): pool.submit(scenario, tmp_path_factory.mktemp("scenario"), config)
+            for name, scenario in SCENARIOS.items()
+            for config in CONFIGS
+            if (name, config) in asked
+        }
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_nothing_is_lost(scenario: str, config: str, under_way: dict[tuple[str, str], Future[None]]) -> None:
+    under_way[scenario, config].result()
