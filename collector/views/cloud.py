@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import semconv
-from otel_goodput.semconv import Metric, WorkloadSeries
+from otel_goodput import workload_series
+from otel_goodput.semconv import Metric
+from otel_goodput.workload_series import WorkloadSeries
 from views.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View, places
 from views.naming import CLOUD_JOB, CLOUD_RESOURCE, CLOUD_RUN, cloud_metric, label
 from views.promql import RANGE, cloud_selector, grouped
@@ -38,7 +39,7 @@ class Scope(NamedTuple):
 
 
 OURS: Final = Scope(CLOUD_RESOURCE, (CLOUD_JOB, CLOUD_RUN))
-GOOGLES: Final = Scope(semconv.WORKLOAD_RESOURCE, (semconv.WORKLOAD_ID, semconv.WORKLOAD_REPLICA_ID))
+GOOGLES: Final = Scope(workload_series.RESOURCE, (workload_series.ID, workload_series.REPLICA_ID))
 
 
 def dashboard(board: Board, scope: Scope) -> str:

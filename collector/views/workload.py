@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from otel_goodput import semconv
+from otel_goodput import workload_series
 from views.board import Across, Board, Bound, Panel, Query, Section, Unit, View
 from views.thresholds import Thresholds, window_seconds
 
@@ -24,23 +24,23 @@ def board(windows: Sequence[str], limits: Thresholds) -> Board:
 
 
 def _size(window: str) -> dict[str, str]:
-    return {semconv.WORKLOAD_WINDOW_SIZE: str(window_seconds(window))}
+    return {workload_series.WINDOW_SIZE: str(window_seconds(window))}
 
 
-_PARTITION = {semconv.WORKLOAD_BADPUT_SOURCE: semconv.OVERLAPPED_LOADING_SOURCE}
-_CUMULATIVE = {semconv.WORKLOAD_WINDOW_TYPE: semconv.WORKLOAD_CUMULATIVE}
-_TOTAL = {semconv.WORKLOAD_GOODPUT_SOURCE: semconv.WORKLOAD_TOTAL}
+_PARTITION = {workload_series.BADPUT_SOURCE: workload_series.OVERLAPPED_LOADING_SOURCE}
+_CUMULATIVE = {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}
+_TOTAL = {workload_series.GOODPUT_SOURCE: workload_series.TOTAL}
 
 
 def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
-    elapsed = Query(semconv.WORKLOAD_ELAPSED_TIME, only=_CUMULATIVE)
+    elapsed = Query(workload_series.ELAPSED_TIME, only=_CUMULATIVE)
     rolling = [
         Panel(
             f"Goodput, last {window}",
             "Productive time of a rolling window, percent; with several jobs chosen, that of the worst.",
             View.FIGURE,
             Unit.PERCENT,
-            [Query(semconv.WORKLOAD_INTERVAL_GOODPUT, only=_TOTAL | _size(window), across=Across.MIN)],
+            [Query(workload_series.INTERVAL_GOODPUT, only=_TOTAL | _size(window), across=Across.MIN)],
             width=2,
             bound=Bound(100 * limits.goodput_target, below=True),
         )
@@ -52,7 +52,7 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             "Productive time over elapsed time, of the jobs that are chosen.",
             View.FIGURE,
             Unit.SHARE,
-            [Query(semconv.WORKLOAD_GOODPUT_TIME, only=_TOTAL, share_of=elapsed)],
+            [Query(workload_series.GOODPUT_TIME, only=_TOTAL, share_of=elapsed)],
             width=2,
             bound=Bound(limits.goodput_target, below=True),
         ),
@@ -63,7 +63,7 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             "Restarts and rollbacks so far.",
             View.FIGURE,
             Unit.COUNT,
-            [Query(semconv.WORKLOAD_DISRUPTIONS, only=_CUMULATIVE)],
+            [Query(workload_series.DISRUPTIONS, only=_CUMULATIVE)],
             width=2,
         ),
         Panel(
@@ -71,7 +71,7 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             "Highest step kept; with several jobs chosen, that of the slowest.",
             View.FIGURE,
             Unit.COUNT,
-            [Query(semconv.WORKLOAD_MAX_STEP, across=Across.MIN)],
+            [Query(workload_series.MAX_STEP, across=Across.MIN)],
             width=2,
         ),
     ]
@@ -86,12 +86,12 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
             View.STACK,
             Unit.PERCENT,
             [
-                Query(semconv.WORKLOAD_INTERVAL_GOODPUT, "productive", only=_TOTAL | _size(first), across=Across.MEAN),
+                Query(workload_series.INTERVAL_GOODPUT, "productive", only=_TOTAL | _size(first), across=Across.MEAN),
                 Query(
-                    semconv.WORKLOAD_INTERVAL_BADPUT,
+                    workload_series.INTERVAL_BADPUT,
                     only=_size(first),
                     but=_PARTITION,
-                    by=(semconv.WORKLOAD_BADPUT_SOURCE,),
+                    by=(workload_series.BADPUT_SOURCE,),
                     across=Across.MEAN,
                 ),
             ],
@@ -102,7 +102,7 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
             "The largest loss first.",
             View.TABLE,
             Unit.SECONDS,
-            [Query(semconv.WORKLOAD_BADPUT_TIME, but=_PARTITION, by=(semconv.WORKLOAD_BADPUT_SOURCE,))],
+            [Query(workload_series.BADPUT_TIME, but=_PARTITION, by=(workload_series.BADPUT_SOURCE,))],
         ),
         Panel(
             "Goodput of rolling windows",
@@ -111,9 +111,9 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
             Unit.PERCENT,
             [
                 Query(
-                    semconv.WORKLOAD_INTERVAL_GOODPUT,
+                    workload_series.INTERVAL_GOODPUT,
                     only=_TOTAL,
-                    by=(semconv.WORKLOAD_WINDOW_SIZE,),
+                    by=(workload_series.WINDOW_SIZE,),
                     across=Across.MIN,
                 )
             ],
@@ -125,8 +125,8 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
             View.LINES,
             Unit.SECONDS,
             [
-                Query(semconv.WORKLOAD_ELAPSED_TIME, "elapsed", only=_CUMULATIVE),
-                Query(semconv.WORKLOAD_GOODPUT_TIME, "productive", only=_TOTAL),
+                Query(workload_series.ELAPSED_TIME, "elapsed", only=_CUMULATIVE),
+                Query(workload_series.GOODPUT_TIME, "productive", only=_TOTAL),
             ],
             width=6,
         ),
@@ -141,8 +141,8 @@ def _steps() -> list[Panel]:
             View.LINES,
             Unit.SECONDS,
             [
-                Query(semconv.WORKLOAD_PERFORMANCE, "ideal step time", across=Across.MAX),
-                Query(semconv.WORKLOAD_STEP_DEVIATION, "deviation", across=Across.MAX),
+                Query(workload_series.PERFORMANCE, "ideal step time", across=Across.MAX),
+                Query(workload_series.STEP_DEVIATION, "deviation", across=Across.MAX),
             ],
             width=6,
         ),
@@ -151,14 +151,14 @@ def _steps() -> list[Panel]:
             "Restarts and rollbacks.",
             View.LINES,
             Unit.COUNT,
-            [Query(semconv.WORKLOAD_DISRUPTIONS, "disruptions", only=_CUMULATIVE)],
+            [Query(workload_series.DISRUPTIONS, "disruptions", only=_CUMULATIVE)],
             width=6,
         ),
     ]
 
 
 def _slices() -> list[Panel]:
-    series = {"stepping": semconv.WORKLOAD_STEPPING_SLICES, "available": semconv.WORKLOAD_AVAILABLE_SLICES}
+    series = {"stepping": workload_series.STEPPING_SLICES, "available": workload_series.AVAILABLE_SLICES}
     return [
         Panel(
             f"Slices {state}",
@@ -168,7 +168,7 @@ def _slices() -> list[Panel]:
             [
                 Query(
                     one,
-                    by=(semconv.WORKLOAD_WINDOW_TYPE, semconv.WORKLOAD_WINDOW_SIZE),
+                    by=(workload_series.WINDOW_TYPE, workload_series.WINDOW_SIZE),
                     across=Across.MIN,
                 )
             ],

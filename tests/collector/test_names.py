@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from views import naming
 
-from otel_goodput import semconv
+from otel_goodput import semconv, workload_series
 from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
 
 from .written import FILES, load, selections
@@ -73,8 +73,8 @@ class Known(NamedTuple):
 def _known() -> dict[str, Known]:
     """Every series by its name in any of the places, and the labels that it has there."""
     known = {
-        one.type: Known("compute.googleapis.com/Workload", {*one.labels, *semconv.WORKLOAD_RESOURCE_LABELS})
-        for one in semconv.WORKLOAD_SERIES
+        one.type: Known("compute.googleapis.com/Workload", {*one.labels, *workload_series.RESOURCE_LABELS})
+        for one in workload_series.SERIES
     }
     for metric in semconv.METRICS:
         labels = {LABELS[key] for key in metric.attributes}
@@ -197,7 +197,7 @@ def test_filters_that_are_not_understood_are_not_passed_over() -> None:
     [
         ("dashboards/goodput.grafana.json", set(IN_PROMETHEUS.values())),
         ("dashboards/goodput.cloud-monitoring.json", {f"workload.googleapis.com/{name}" for name in IN_PROMETHEUS}),
-        ("dashboards/workload.cloud-monitoring.json", {one.type for one in semconv.WORKLOAD_SERIES}),
+        ("dashboards/workload.cloud-monitoring.json", {one.type for one in workload_series.SERIES}),
     ],
 )
 def test_every_metric_is_on_the_dashboard(name: str, expected: set[str]) -> None:

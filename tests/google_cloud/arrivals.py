@@ -11,7 +11,7 @@ from crash.exported import Span, check_tree, job_identity
 from emulators.google import GoogleEmulator
 from emulators.records import Point, SeriesKey
 
-from otel_goodput import semconv
+from otel_goodput import semconv, workload_series
 
 from .training import OPTIONS, Account
 
@@ -118,7 +118,7 @@ def last(
 
 
 def _labels(pairs: Iterable[tuple[str, str]]) -> Labels:
-    return frozenset((key.replace(".", "_"), value) for key, value in pairs if key != semconv.WORKLOAD_ACCELERATOR_TYPE)
+    return frozenset((key.replace(".", "_"), value) for key, value in pairs if key != workload_series.ACCELERATOR_TYPE)
 
 
 def expected(account: Account) -> Iterator[tuple[tuple[str, Labels], float]]:
@@ -136,7 +136,7 @@ def _expected_workload(account: Account) -> Iterator[tuple[tuple[str, Labels], f
         if category == semconv.Category.PRODUCTIVE:
             productive = seconds
         else:
-            spent[semconv.BADPUT_SOURCES[category] + (f".{name.upper()}" if name else "")] += seconds
+            spent[workload_series.BADPUT_SOURCES[category] + (f".{name.upper()}" if name else "")] += seconds
     window = {"window_type": "cumulative"}
     yield ("goodput_time", _labels({"goodput_source": "TOTAL"}.items())), productive
     yield ("total_elapsed_time", _labels(window.items())), math.fsum(value for value, _ in account[semconv.TIME.name])

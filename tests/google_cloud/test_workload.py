@@ -13,7 +13,7 @@ from disruption.metadata_server import answer, metadata_server
 from emulators.google import GoogleEmulator
 from resources.machines import GKE
 
-from otel_goodput import Recorder, semconv
+from otel_goodput import Recorder, semconv, workload_series
 from otel_goodput.accounting.totals import NS
 from otel_goodput.disruption.metadata import METADATA_HOST
 
@@ -31,7 +31,7 @@ def recorder(directory: Path, **more: object) -> Recorder:
 
 def last(google: GoogleEmulator, name: str) -> dict[str, float]:
     """The newest value by the label that is not the same for all."""
-    common = {semconv.WORKLOAD_ACCELERATOR_TYPE, semconv.WORKLOAD_CLUSTER_NAME}
+    common = {workload_series.ACCELERATOR_TYPE, workload_series.CLUSTER_NAME}
     return {
         " ".join(value for key, value in sorted(series.labels) if key not in common): points[-1].value
         for series, points in google.series.items()
@@ -61,7 +61,7 @@ def test_a_run_that_was_killed_and_went_on(google: GoogleEmulator, tmp_path: Pat
 
     assert last(google, "goodput_time") == {"TOTAL": seconds["productive"]}
     badput = last(google, "badput_time")
-    for category, source in semconv.BADPUT_SOURCES.items():
+    for category, source in workload_series.BADPUT_SOURCES.items():
         if category not in ("custom", "other", "in_flight"):
             assert badput[source] == seconds[category]
     assert badput["OTHER"] == seconds["other"] + seconds["in_flight"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput import envvars, semconv
+from otel_goodput import envvars, semconv, workload_series
 
 from .test_layers import FILES, tree
 
@@ -45,7 +45,8 @@ def _strings(value: object) -> Iterator[str]:
 
 NAMES = {
     text
-    for name, value in vars(semconv).items()
+    for names in (semconv, workload_series)
+    for name, value in vars(names).items()
     if not name.startswith("_") and not isinstance(value, type(semconv))
     for text in _strings(value)
     if re.fullmatch(r"[a-z][a-z0-9_.]*", text)
@@ -75,7 +76,7 @@ def test_the_names_are_known() -> None:
     assert "OTEL_GOODPUT_DIR" in VARIABLES
 
 
-@pytest.mark.parametrize("module", [module for module in FILES if module != "semconv"])
+@pytest.mark.parametrize("module", [module for module in FILES if module not in ("semconv", "workload_series")])
 def test_no_literal_of_a_name(module: str) -> None:
     found = [f"{FILES[module].name}:{line}: {text!r}" for line, text in literals(module) if text in NAMES]
     assert not found, "spell it semconv.…: " + ", ".join(found)

@@ -1,6 +1,6 @@
 """The `workload` outlet: Google's own goodput series, which the ML Goodput dashboards of Google Cloud show.
 
-They are what ml-goodput-measurement writes (names, labels and units in ``semconv.WORKLOAD_SERIES``), made from the same
+They are what ml-goodput-measurement writes (names, labels and units in ``workload_series.SERIES``), made from the same
 metrics that every other outlet gets.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, NumberDataPoint
 from opentelemetry.sdk.resources import Resource
 
-from otel_goodput import semconv
+from otel_goodput import semconv, workload_series
 from otel_goodput.accounting.totals import NS
 from otel_goodput.config import duration
 from otel_goodput.exporters.gcp.connection import Connection, load
@@ -42,15 +42,15 @@ _ACCELERATORS: Final = {
 }
 
 _SLICES: Final = {
-    semconv.SLICE_STEPPING: semconv.WORKLOAD_STEPPING_SLICES,
-    semconv.SLICE_AVAILABLE: semconv.WORKLOAD_AVAILABLE_SLICES,
+    semconv.SLICE_STEPPING: workload_series.STEPPING_SLICES,
+    semconv.SLICE_AVAILABLE: workload_series.AVAILABLE_SLICES,
 }
 
 
 class Row(NamedTuple):
     """One value for one of Google's series, with the labels that are not the same for all. `end` in unix ns."""
 
-    series: semconv.WorkloadSeries
+    series: workload_series.WorkloadSeries
     value: float
     labels: dict[str, str]
     end: int
@@ -75,22 +75,22 @@ def _time(points: Points) -> Iterator[Row]:
         category = attributes[semconv.GOODPUT_CATEGORY]
         if category == Category.PRODUCTIVE:
             yield Row(
-                semconv.WORKLOAD_GOODPUT_TIME,
+                workload_series.GOODPUT_TIME,
                 seconds,
-                {semconv.WORKLOAD_GOODPUT_SOURCE: semconv.WORKLOAD_TOTAL},
+                {workload_series.GOODPUT_SOURCE: workload_series.TOTAL},
                 end,
             )
         else:
             source = _source(attributes)
             spent[source] = spent.get(source, 0.0) + seconds
     for source, seconds in spent.items():
-        yield Row(semconv.WORKLOAD_BADPUT_TIME, seconds, {semconv.WORKLOAD_BADPUT_SOURCE: source}, end)
+        yield Row(workload_series.BADPUT_TIME, seconds, {workload_series.BADPUT_SOURCE: source}, end)
     elapsed = math.fsum(seconds for _, seconds, _ in points)
-    yield Row(semconv.WORKLOAD_ELAPSED_TIME, elapsed, {semconv.WORKLOAD_WINDOW_TYPE: semconv.WORKLOAD_CUMULATIVE}, end)
+    yield Row(workload_series.ELAPSED_TIME, elapsed, {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}, end)
 
 
 def _source(attributes: Mapping[str, Any]) -> str:
-    source = semconv.BADPUT_SOURCES[attributes[semconv.GOODPUT_CATEGORY]]
+    source = workload_series.BADPUT_SOURCES[attributes[semconv.GOODPUT_CATEGORY]]
     name = attributes.get(semconv.GOODPUT_CUSTOM_NAME)
     return f"{source}.{str(name).upper()}" if name else source
 
@@ -107,10 +107,10 @@ def _windows(points: Points) -> Iterator[tuple[Mapping[str, Any], float, int]]:
 def _interval_goodput(points: Points) -> Iterator[Row]:
     for attributes, share, end in _windows(points):
         labels = {
-            semconv.WORKLOAD_GOODPUT_SOURCE: semconv.WORKLOAD_TOTAL,
-            semconv.WORKLOAD_WINDOW_SIZE: _window_size(attributes),
+            workload_series.GOODPUT_SOURCE: workload_series.TOTAL,
+            workload_series.WINDOW_SIZE: _window_size(attributes),
         }
-        yield Row(semconv.WORKLOAD_INTERVAL_GOODPUT, share * PERCENT, labels, end)
+        yield Row(workload_series.INTERVAL_GOODPUT, share * PERCENT, labels, end)
 
 
 def _interval_badput(points: Points) -> Iterator[Row]:
@@ -119,37 +119,37 @@ def _interval_badput(points: Points) -> Iterator[Row]:
         key = _window_size(attributes), _source(attributes)
         shares[key] = shares.get(key, 0.0) + share
     for (size, source), share in shares.items():
-        labels = {semconv.WORKLOAD_BADPUT_SOURCE: source, semconv.WORKLOAD_WINDOW_SIZE: size}
-        yield Row(semconv.WORKLOAD_INTERVAL_BADPUT, share * PERCENT, labels, points[0][2])
+        labels = {workload_series.BADPUT_SOURCE: source, workload_series.WINDOW_SIZE: size}
+        yield Row(workload_series.INTERVAL_BADPUT, share * PERCENT, labels, points[0][2])
 
 
 def _disruptions(points: Points) -> Iterator[Row]:
-    labels = {semconv.WORKLOAD_WINDOW_TYPE: semconv.WORKLOAD_CUMULATIVE}
-    yield Row(semconv.WORKLOAD_DISRUPTIONS, sum(count for _, count, _ in points), labels, points[0][2])
+    labels = {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}
+    yield Row(workload_series.DISRUPTIONS, sum(count for _, count, _ in points), labels, points[0][2])
 
 
 def _slices(points: Points) -> Iterator[Row]:
     for attributes, share, end in points:
         window = attributes.get(semconv.GOODPUT_WINDOW)
         labels = {
-            semconv.WORKLOAD_WINDOW_TYPE: (
-                semconv.WORKLOAD_SLICES_INTERVAL if window else semconv.WORKLOAD_SLICES_CUMULATIVE
+            workload_series.WINDOW_TYPE: (
+                workload_series.SLICES_INTERVAL if window else workload_series.SLICES_CUMULATIVE
             ),
-            semconv.WORKLOAD_WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
+            workload_series.WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
         }
         yield Row(_SLICES[attributes[semconv.GOODPUT_SLICE_STATE]], share, labels, end)
 
 
-def _plain(series: semconv.WorkloadSeries) -> Callable[[Points], Iterator[Row]]:
+def _plain(series: workload_series.WorkloadSeries) -> Callable[[Points], Iterator[Row]]:
     return lambda points: (Row(series, value, {}, end) for _, value, end in points)
 
 
 _CONVERSIONS: Final[Sequence[tuple[semconv.Metric, Callable[[Points], Iterator[Row]]]]] = (
     (semconv.TIME, _time),
     (semconv.DISRUPTIONS, _disruptions),
-    (semconv.STEP_MAX, _plain(semconv.WORKLOAD_MAX_STEP)),
-    (semconv.STEP_DEVIATION, _plain(semconv.WORKLOAD_STEP_DEVIATION)),
-    (semconv.STEP_IDEAL, _plain(semconv.WORKLOAD_PERFORMANCE)),
+    (semconv.STEP_MAX, _plain(workload_series.MAX_STEP)),
+    (semconv.STEP_DEVIATION, _plain(workload_series.STEP_DEVIATION)),
+    (semconv.STEP_IDEAL, _plain(workload_series.PERFORMANCE)),
     (semconv.RATIO, _interval_goodput),
     (semconv.BADPUT_RATIO, _interval_badput),
     (semconv.SLICE_EFFICIENCY, _slices),
@@ -212,24 +212,24 @@ def _series(row: Row, resource: Resource, replica_id: str) -> Series:
     known = resource.attributes
     accelerator = str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN))
     labels = {
-        semconv.WORKLOAD_ACCELERATOR_TYPE: _ACCELERATORS.get(accelerator, accelerator),
-        semconv.WORKLOAD_CLUSTER_NAME: str(known.get(semconv.K8S_CLUSTER_NAME, "")),
+        workload_series.ACCELERATOR_TYPE: _ACCELERATORS.get(accelerator, accelerator),
+        workload_series.CLUSTER_NAME: str(known.get(semconv.K8S_CLUSTER_NAME, "")),
         **row.labels,
     }
     labels = {key: labels[key][:VALUE_LENGTH] for key in row.series.labels if labels[key]}
     replica = {
-        semconv.WORKLOAD_LOCATION: where,
-        semconv.WORKLOAD_ID: str(known.get(semconv.SERVICE_NAME, "")),
-        semconv.WORKLOAD_REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
+        workload_series.LOCATION: where,
+        workload_series.ID: str(known.get(semconv.SERVICE_NAME, "")),
+        workload_series.REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
     }
     types = load("google.cloud.monitoring_v3.types")
     data = types.TimeSeries.pb(types.TimeSeries())
     data.metric.type = row.series.type
     data.metric.labels.update(labels)
-    data.resource.type = semconv.WORKLOAD_RESOURCE
+    data.resource.type = workload_series.RESOURCE
     data.resource.labels.update(replica)
     value = data.points.add().value
-    if row.series.value_type == semconv.INT64:
+    if row.series.value_type == workload_series.INT64:
         value.int64_value = int(row.value)
     else:
         value.double_value = float(row.value)
