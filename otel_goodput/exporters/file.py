@@ -37,6 +37,7 @@ _BLOCK: Final = 64 * 2**10
 def open_file(surroundings: Surroundings) -> Outlet:
     """Open the outlet. Raises OutletUnavailable where no directory is known. The first export makes the file."""
     from otel_goodput.exporters import Outlet, OutletUnavailable
+    from otel_goodput.exporters.spacing import SpacedExporter
 
     directory = surroundings.directory
     if directory is None:
@@ -45,7 +46,8 @@ def open_file(surroundings: Surroundings) -> Outlet:
     return Outlet(
         name="file",
         span_exporter=FileSpanExporter(directory, f"traces-{suffix}"),
-        metric_exporter=FileMetricExporter(directory, f"metrics-{suffix}"),
+        # What lies in a file may be sent to Cloud Monitoring later.
+        metric_exporter=SpacedExporter(FileMetricExporter(directory, f"metrics-{suffix}"), surroundings.ending),
     )
 
 

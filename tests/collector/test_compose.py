@@ -6,26 +6,15 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from .places import COMPOSE, mounts, services
 from .stories import promtool
 from .written import COLLECTOR
 
-PLACE = COLLECTOR / "compose"
-FILE = PLACE / "compose.yaml"
-
-
-def services() -> dict[str, Any]:
-    return yaml.safe_load(FILE.read_text(encoding="utf-8"))["services"]
-
-
-def mounts(service: str) -> dict[str, Path]:
-    """Where in the container which of our files is."""
-    volumes = [volume.split(":") for volume in services()[service]["volumes"]]
-    return {target: (PLACE / source).resolve() for source, target, *_ in volumes if source.startswith(".")}
+FILE = COMPOSE / "compose.yaml"
 
 
 def refused(text: str) -> str:
@@ -68,14 +57,14 @@ def test_every_file_that_is_mounted_is_here(name: str) -> None:
 
 
 def test_a_job_s_default_endpoints_are_the_collector_s() -> None:
-    given = yaml.safe_load((PLACE / "collector.yaml").read_text(encoding="utf-8"))
+    given = yaml.safe_load((COMPOSE / "collector.yaml").read_text(encoding="utf-8"))
     inside = [each["endpoint"].rpartition(":")[2] for each in given["receivers"]["otlp"]["protocols"].values()]
     assert [f"127.0.0.1:{port}:{port}" for port in inside] == services()["collector"]["ports"]
 
 
 def test_what_is_laid_over_the_configuration_is_there() -> None:
     below = yaml.safe_load((COLLECTOR / "configs" / "local.yaml").read_text(encoding="utf-8"))
-    above = yaml.safe_load((PLACE / "collector.yaml").read_text(encoding="utf-8"))
+    above = yaml.safe_load((COMPOSE / "collector.yaml").read_text(encoding="utf-8"))
     assert {*above["receivers"]} <= {*below["receivers"]}
     assert {*above["exporters"]} - {*below["exporters"]} == {"otlp_grpc/jaeger"}
     assert {*above["service"]["pipelines"]} & {*below["service"]["pipelines"]} == set()
@@ -95,12 +84,12 @@ def test_prometheus_takes_what_it_is_given(tmp_path: Path) -> None:
 
 
 def test_what_one_asks_another_listens_for() -> None:
-    above = yaml.safe_load((PLACE / "collector.yaml").read_text(encoding="utf-8"))
-    scraped = yaml.safe_load((PLACE / "prometheus.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+    above = yaml.safe_load((COMPOSE / "collector.yaml").read_text(encoding="utf-8"))
+    scraped = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text(encoding="utf-8"))["scrape_configs"]
     port = above["exporters"]["prometheus"]["endpoint"].rpartition(":")[2]
     assert [job["static_configs"][0]["targets"] for job in scraped] == [[f"collector:{port}"]]
     assert all(job["honor_labels"] for job in scraped)
-    sources = yaml.safe_load((PLACE / "grafana" / "datasources.yaml").read_text(encoding="utf-8"))["datasources"]
+    sources = yaml.safe_load((COMPOSE / "grafana" / "datasources.yaml").read_text(encoding="utf-8"))["datasources"]
     hosts = {each["type"]: re.fullmatch(r"http://(\w+):(\d+)", each["url"]) for each in sources}
     for kind, found in hosts.items():
         assert found is not None, kind
@@ -109,12 +98,12 @@ def test_what_one_asks_another_listens_for() -> None:
 
 
 def test_grafana_finds_dashboard_and_datasource() -> None:
-    provider = yaml.safe_load((PLACE / "grafana" / "dashboards.yaml").read_text(encoding="utf-8"))["providers"][0]
+    provider = yaml.safe_load((COMPOSE / "grafana" / "dashboards.yaml").read_text(encoding="utf-8"))["providers"][0]
     inside = {Path(target): source for target, source in mounts("grafana").items()}
     shown = {target: source for target, source in inside.items() if target.parent == Path(provider["options"]["path"])}
     home = services()["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert [*shown] == [Path(home)]
     (dashboard,) = (json.loads(path.read_text(encoding="utf-8")) for path in shown.values())
     asked = {each["query"] for each in dashboard["templating"]["list"] if each["type"] == "datasource"}
-    sources = yaml.safe_load((PLACE / "grafana" / "datasources.yaml").read_text(encoding="utf-8"))["datasources"]
+    sources = yaml.safe_load((COMPOSE / "grafana" / "datasources.yaml").read_text(encoding="utf-8"))["datasources"]
     assert asked == {each["type"] for each in sources if each.get("isDefault")}

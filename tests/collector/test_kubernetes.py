@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import copy
-import functools
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +13,9 @@ import yaml
 from otel_goodput import envvars
 from otel_goodput.resources import kubernetes
 
+from .places import BUILT, built, collector, environment, gateway, jobs, of_kind, pod, text_of, trainer
 from .written import COLLECTOR
 
-PLACE = COLLECTOR / "kubernetes"
-BUILT = ("job", "jobset", "overlays/example", "overlays/fleet")
 OLDEST = "1.30"  # the first with sidecars and `sleep` switched on
 INTERVAL_S = 10  # between two exports of metrics by the collector
 PACE_S = 5  # between two points of a series in Cloud Monitoring
@@ -36,72 +30,10 @@ JOBSET = {  # of jobset.x-k8s.io/v1alpha2, as its API reference has it: what we 
 ANNOTATIONS = {"jobset-name", "replicatedjob-name", "job-index", "job-global-index", "restart-attempt"}
 
 
-def kustomize(directory: Path) -> subprocess.CompletedProcess[str]:
-    found = shutil.which("kustomize", path=str(Path(sys.executable).parent)) or shutil.which("kustomize")
-    command = [found, "build"] if found else [shutil.which("kubectl") or "", "kustomize"]
-    if not command[0]:
-        pytest.skip("neither kustomize nor kubectl is here; go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1")
-    return subprocess.run([*command, str(directory)], capture_output=True, text=True, timeout=60, check=False)
-
-
-@functools.cache
-def text_of(name: str) -> str:
-    done = kustomize(PLACE / name)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-@functools.cache
-def built(name: str) -> list[dict[str, Any]]:
-    return [each for each in yaml.safe_load_all(text_of(name)) if each]
-
-
-def of_kind(name: str, kind: str) -> list[dict[str, Any]]:
-    return [each for each in built(name) if each["kind"] == kind]
-
-
-def jobs(manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A JobSet's Jobs, or the Job itself."""
-    if manifest["kind"] == "Job":
-        yield manifest
-    elif manifest["kind"] == "JobSet":
-        for each in manifest["spec"]["replicatedJobs"]:
-            yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": each["name"]}, **each["template"]}
-
-
-def pod(name: str) -> dict[str, Any]:
-    """The pod in which the training runs."""
-    (found,) = (job for manifest in built(name) for job in jobs(manifest))
-    return found["spec"]["template"]["spec"]
-
-
-def collector(name: str) -> dict[str, Any]:
-    (found,) = (each for each in pod(name)["initContainers"] if each["name"] == "collector")
-    return found
-
-
-def trainer(name: str) -> dict[str, Any]:
-    (found,) = pod(name)["containers"]
-    return found
-
-
-def gateway() -> dict[str, Any]:
-    (deployment,) = of_kind("overlays/fleet", "Deployment")
-    return deployment["spec"]["template"]["spec"]
-
-
 def collectors() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """Each pod with a collector, and the collector in it."""
     beside = {name: (pod(name), collector(name)) for name in BUILT}
     return {**beside, "gateway": (gateway(), gateway()["containers"][0])}
-
-
-def environment(container: dict[str, Any]) -> dict[str, str]:
-    """Values, or the paths of the downward API."""
-    return {
-        each["name"]: each["value"] if "value" in each else each["valueFrom"]["fieldRef"]["fieldPath"]
-        for each in container["env"]
-    }
 
 
 def size(text: str) -> int:
@@ -182,9 +114,9 @@ def test_every_object_that_is_named_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*BUILT, "gateway"])
-def test_the_configuration_that_is_asked_for_is_there(name: str) -> None:
+def test_the_configurations_that_are_asked_for_are_there(name: str) -> None:
     one, container = collectors()[name]
-    file = Path(container["args"][0].removeprefix("--config="))
+    files = [Path(each.removeprefix("--config=")) for each in container["args"] if each.startswith("--config=/")]
     (volume,) = (each for each in one["volumes"] if each["name"] == "config")
     (mount,) = (each for each in container["volumeMounts"] if each["name"] == "config")
     (found,) = (
@@ -192,14 +124,19 @@ def test_the_configuration_that_is_asked_for_is_there(name: str) -> None:
         for each in built("overlays/fleet" if name == "gateway" else name)
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == volume["configMap"]["name"]
     )
-    assert str(file.parent) == mount["mountPath"]
-    text = found["data"][file.name]
-    assert text == (COLLECTOR / "configs" / file.name).read_text(encoding="utf-8")
-    config = yaml.safe_load(text)
-    assert {"health_check", "file_storage"} <= {*config["extensions"]}, "our further --config would add others"
+    assert {str(file.parent) for file in files} == {mount["mountPath"]}
+    texts = [found["data"][file.name] for file in files]
+    assert texts == [(COLLECTOR / "configs" / file.name).read_text(encoding="utf-8") for file in files]
+    assert [file.name for file in files[1:]] == ["google-auth.yaml"]
     (settings,) = (each["data"] for each in of_kind("job", "ConfigMap") if "OTEL_GOODPUT_DIR" in each["data"])
-    needed = {*re.findall(r"\$\{env:(\w+)\}", text)}
-    assert needed <= {*environment(container), *settings}, "variables without a default"
+    needed = {*re.findall(r"\$\{env:(\w+)\}", "".join(texts))}
+    assert needed and needed <= {*environment(container), *settings}, "variables without a default"
+
+
+def test_every_configuration_for_google_cloud_can_be_mounted() -> None:
+    there = {file for each in of_kind("overlays/fleet", "ConfigMap") for file in each["data"]}
+    configs = {path.name for path in (COLLECTOR / "configs").glob("*.yaml")}
+    assert configs - there == {"local.yaml"}
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -277,7 +214,7 @@ def test_the_queue_outlives_the_pod(name: str, disk: str) -> None:
     (volume,) = (each for each in pod(name)["volumes"] if each["name"] == "queue")
     assert {*volume} == {"name", disk}
     (mount,) = (each for each in container["volumeMounts"] if each["name"] == "queue")
-    assert f"--config=yaml:extensions::file_storage::directory: {mount['mountPath']}" in container["args"]
+    assert environment(container)["OTELCOL_GOODPUT_STATE"] == mount["mountPath"]
     assert not mount.get("readOnly")
 
 

@@ -8,21 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from .places import UNIT, settings
 from .written import COLLECTOR
 
-UNIT = COLLECTOR / "systemd" / "otelcol-goodput.service"
 BINARY = "/usr/local/bin/otelcol-goodput"
 INTERVAL_S = 10  # between two exports of metrics by the collector
-
-
-def settings(text: str) -> dict[str, list[str]]:
-    """Each key's values, continued lines joined."""
-    found: dict[str, list[str]] = {}
-    for line in text.replace("\\\n", "").splitlines():
-        key, equals, value = line.partition("=")
-        if equals and not line.startswith("#"):
-            found.setdefault(key, []).append(value)
-    return found
 
 
 def analyze(text: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,24 +54,33 @@ def test_it_can_do_little_harm(tmp_path: Path) -> None:
 
 def test_what_was_accepted_is_sent_or_kept() -> None:
     found = settings(UNIT.read_text(encoding="utf-8"))
-    (start,), (stop,), (limit,) = found["ExecStart"], found["ExecStop"], found["TimeoutStopSec"]
+    (stop,), (limit,) = found["ExecStop"], found["TimeoutStopSec"]
     wait = int(stop.removeprefix("/bin/sleep "))
     assert INTERVAL_S < wait < int(limit)
     assert found["DynamicUser"] == ["yes"]
     assert found["StateDirectory"] == ["otelcol-goodput"]
-    assert "extensions::file_storage::directory: ${STATE_DIRECTORY}" in start
+    assert "OTELCOL_GOODPUT_STATE=%S/otelcol-goodput" in found["Environment"]
     assert found["Restart"] == ["always"]
 
 
 def test_memory_is_bounded_before_the_kernel_does_it() -> None:
     found = settings(UNIT.read_text(encoding="utf-8"))
     (limit,) = (int(value.removesuffix("M")) for value in found["MemoryMax"])
-    (soft,) = (int(value.split("=")[1].removesuffix("MiB")) for value in found["Environment"])
-    assert 0.79 * limit < soft <= 0.8 * limit
+    (soft,) = (value.removeprefix("GOMEMLIMIT=") for value in found["Environment"] if value.startswith("GOMEMLIMIT="))
+    assert 0.79 * limit < int(soft.removesuffix("MiB")) <= 0.8 * limit
+
+
+def test_the_metrics_of_the_host_are_not_hidden() -> None:
+    found = settings(UNIT.read_text(encoding="utf-8"))
+    assert found["ProtectProc"] == ["invisible"]  # others' processes, nothing else of /proc
+    assert {*found} & {"ProcSubset", "PrivateNetwork", "InaccessiblePaths", "TemporaryFileSystem"} == set()
 
 
 def test_the_environment_has_what_the_unit_asks_for() -> None:
     given = settings((UNIT.parent / "environment").read_text(encoding="utf-8"))
-    assert {*given} == {"OTELCOL_CONFIG", "GOOGLE_CLOUD_PROJECT"}
-    assert "--config=${OTELCOL_CONFIG}" in settings(UNIT.read_text(encoding="utf-8"))["ExecStart"][0]
-    assert (COLLECTOR / "configs" / Path(given["OTELCOL_CONFIG"][0]).name).is_file()
+    assert {*given} == {"OTELCOL_OPTIONS", "GOOGLE_CLOUD_PROJECT"}
+    assert settings(UNIT.read_text(encoding="utf-8"))["ExecStart"] == [f"{BINARY} $OTELCOL_OPTIONS"]
+    files = [Path(each.removeprefix("--config=")) for each in given["OTELCOL_OPTIONS"][0].split()]
+    assert [file.name for file in files] == ["gcp-sidecar.yaml", "google-auth.yaml"]
+    assert {str(file.parent) for file in files} == {"/etc/otelcol-goodput"}
+    assert all((COLLECTOR / "configs" / file.name).is_file() for file in files)

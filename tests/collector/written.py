@@ -13,8 +13,8 @@ import yaml
 
 COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
 FILES = sorted(
-    str(path.relative_to(COLLECTOR)) for path in COLLECTOR.glob("*/*") if path.suffix in (".json", ".yaml")
-)  # fmt: skip
+    str(path.relative_to(COLLECTOR)) for folder in ("alerts", "dashboards") for path in (COLLECTOR / folder).iterdir()
+)
 
 _TERM = re.compile(r'(metric\.type|resource\.type|metric\.label\."\w+")(!?=)"([^"]*)" ?')
 _GROUP = re.compile(r'metric\.label\."(\w+)"')

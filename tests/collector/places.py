@@ -1,0 +1,103 @@
+"""How each place starts the collector, as its files say."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .written import COLLECTOR
+
+KUBERNETES, COMPOSE, SYSTEMD = (COLLECTOR / each for each in ("kubernetes", "compose", "systemd"))
+BUILT = ("job", "jobset", "overlays/example", "overlays/fleet")
+UNIT = SYSTEMD / "otelcol-goodput.service"
+
+
+def kustomize(directory: Path) -> subprocess.CompletedProcess[str]:
+    found = shutil.which("kustomize", path=str(Path(sys.executable).parent)) or shutil.which("kustomize")
+    command = [found, "build"] if found else [shutil.which("kubectl") or "", "kustomize"]
+    if not command[0]:
+        pytest.skip("neither kustomize nor kubectl is here; go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1")
+    return subprocess.run([*command, str(directory)], capture_output=True, text=True, timeout=60, check=False)
+
+
+@functools.cache
+def text_of(name: str) -> str:
+    done = kustomize(KUBERNETES / name)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@functools.cache
+def built(name: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(text_of(name)) if each]
+
+
+def of_kind(name: str, kind: str) -> list[dict[str, Any]]:
+    return [each for each in built(name) if each["kind"] == kind]
+
+
+def jobs(manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A JobSet's Jobs, or the Job itself."""
+    if manifest["kind"] == "Job":
+        yield manifest
+    elif manifest["kind"] == "JobSet":
+        for each in manifest["spec"]["replicatedJobs"]:
+            yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": each["name"]}, **each["template"]}
+
+
+def pod(name: str) -> dict[str, Any]:
+    """The pod in which the training runs."""
+    (found,) = (job for manifest in built(name) for job in jobs(manifest))
+    return found["spec"]["template"]["spec"]
+
+
+def collector(name: str) -> dict[str, Any]:
+    (found,) = (each for each in pod(name)["initContainers"] if each["name"] == "collector")
+    return found
+
+
+def trainer(name: str) -> dict[str, Any]:
+    (found,) = pod(name)["containers"]
+    return found
+
+
+def gateway() -> dict[str, Any]:
+    (deployment,) = of_kind("overlays/fleet", "Deployment")
+    return deployment["spec"]["template"]["spec"]
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """Values, or the paths of the downward API."""
+    return {
+        each["name"]: each["value"] if "value" in each else each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in container["env"]
+    }
+
+
+def services() -> dict[str, Any]:
+    """Those of Compose."""
+    return yaml.safe_load((COMPOSE / "compose.yaml").read_text(encoding="utf-8"))["services"]
+
+
+def mounts(service: str) -> dict[str, Path]:
+    """Where in the container which of our files is."""
+    volumes = [volume.split(":") for volume in services()[service]["volumes"]]
+    return {target: (COMPOSE / source).resolve() for source, target, *_ in volumes if source.startswith(".")}
+
+
+def settings(text: str) -> dict[str, list[str]]:
+    """Each key's values in systemd's files, continued lines joined."""
+    found: dict[str, list[str]] = {}
+    for line in text.replace("\\\n", "").splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found

@@ -1,0 +1,253 @@
+"""The collector is started as Kubernetes, Compose and systemd start it, with the real binary and what they give it.
+
+Only ports are others here, so that all can run at once on one machine, and Google is the emulator: its authenticator is
+not in our binary.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import grpc
+import pytest
+import yaml
+from emulators.google import GoogleEmulator
+from exporters.backends import grpc_backend
+from google_cloud.jobs import until
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+
+from collector import places
+
+from .collector import COLLECTOR, OVERLAYS, Collector, binary, validated
+
+AUTH = "google-auth.yaml"
+GATEWAY = ("OTELCOL_GOODPUT_GATEWAY", "OTELCOL_GOODPUT_GATEWAY_PORT")
+NS = 10**9
+
+
+class Place(NamedTuple):
+    """How one starts the collector.
+
+    `options` and `environ` name `folders`, with what is mounted in them: the text by the file's name. Who asks for its
+    health and who sends to it know its ports `health` (0: nobody asks) and `otlp`. It is given `wait_s` seconds between
+    the job's end and SIGTERM, and then `grace_s` seconds.
+    """
+
+    options: list[str]
+    environ: Mapping[str, str]
+    folders: Mapping[str, Mapping[str, str]]
+    health: int
+    otlp: int
+    wait_s: float
+    grace_s: float
+
+    def under(self, root: Path) -> Place:
+        """With the folders at another root, where they are made."""
+
+        def moved(text: str) -> str:
+            return re.sub("|".join(map(re.escape, self.folders)), lambda found: f"{root}{found[0]}", text)
+
+        for folder, files in self.folders.items():
+            (root / folder[1:]).mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (root / folder[1:] / name).write_text(text, encoding="utf-8")
+        environ = {name: moved(value) for name, value in self.environ.items()}
+        return self._replace(options=[moved(each) for each in self.options], environ=environ)
+
+    def configs(self) -> list[str]:
+        assert all(each.startswith("--config=") for each in self.options)
+        return [each.removeprefix("--config=") for each in self.options]
+
+    def without_auth(self) -> list[str]:
+        """The configurations, with the emulator's overlay in place of the credentials."""
+        return [str(OVERLAYS / "emulator.yaml") if each.endswith(AUTH) else each for each in self.configs()]
+
+
+def kubernetes(name: str) -> Place:
+    """`gateway` is the one of the overlay `fleet`."""
+    beside = name != "gateway"
+    name = name if beside else "overlays/fleet"
+    pod, container = places.pod(name), places.collector(name)
+    if not beside:
+        pod = places.gateway()
+        (container,) = pod["containers"]
+    data = {each["metadata"]["name"]: each["data"] for each in places.of_kind(name, "ConfigMap")}
+    environ = {key: value for each in container["envFrom"] for key, value in data[each["configMapRef"]["name"]].items()}
+    for key, value in places.environment(container).items():  # of the downward API, any word
+        environ[key] = "sample" if value.startswith(("metadata.", "spec.", "status.")) else value
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    folders = {
+        each["mountPath"]: data[volumes[each["name"]]["configMap"]["name"]] if each["name"] == "config" else {}
+        for each in container["volumeMounts"]
+    }
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    if beside:
+        otlp = urlsplit(places.environment(places.trainer(name))["OTEL_EXPORTER_OTLP_ENDPOINT"]).port or 0
+    else:
+        otlp = places.of_kind(name, "Service")[0]["spec"]["ports"][0]["port"]
+    health = ports[container["readinessProbe"]["httpGet"]["port"]]
+    wait_s = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    grace_s = pod["terminationGracePeriodSeconds"] - wait_s
+    return Place(container["args"], environ, folders, health, otlp, wait_s, grace_s)
+
+
+def systemd() -> Place:
+    unit = places.settings(places.UNIT.read_text(encoding="utf-8"))
+    environ = dict(each.split("=", 1) for each in unit["Environment"])
+    for key, (value,) in places.settings((places.SYSTEMD / "environment").read_text(encoding="utf-8")).items():
+        environ[key] = value
+    _, *words = unit["ExecStart"][0].split()
+    options = [option for word in words for option in environ.get(word.removeprefix("$"), word).split()]
+    state = f"/var/lib/{unit['StateDirectory'][0]}"
+    environ = {key: value.replace("%S", "/var/lib") for key, value in environ.items()}
+    readme = (COLLECTOR / "README.md").read_text(encoding="utf-8")
+    (installed,) = re.findall(r"install -m 644 -D -t (/etc/\S+) (.+)", readme)
+    files = {Path(each).name: (COLLECTOR / each).read_text(encoding="utf-8") for each in installed[1].split()}
+    (wait,), (grace,) = unit["ExecStop"], unit["TimeoutStopSec"]
+    wait_s = float(wait.removeprefix("/bin/sleep "))
+    return Place(options, environ, {installed[0]: files, state: {}}, 0, 4317, wait_s, float(grace))
+
+
+def compose() -> Place:
+    service = places.services()["collector"]
+    folders: dict[str, dict[str, str]] = {service["working_dir"]: {}}
+    for target, source in places.mounts("collector").items():
+        folders.setdefault(str(Path(target).parent), {})[Path(target).name] = source.read_text(encoding="utf-8")
+    inside = int(service["ports"][0].rpartition(":")[2])
+    grace_s = float(service["stop_grace_period"].removesuffix("s"))
+    return Place(service["command"], service["environment"], folders, 0, inside, 0, grace_s)
+
+
+def google_places() -> dict[str, Place]:
+    """The gateway before those who send to it."""
+    return {**{name: kubernetes(name) for name in ("gateway", *places.BUILT)}, "systemd": systemd()}
+
+
+def effective(place: Place, **environ: str) -> Any:
+    """The whole configuration, as the collector sees it."""
+    done = subprocess.run(
+        [binary(), "print-config", *(f"--config={each}" for each in place.without_auth())],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **place.environ, **environ},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load(done.stdout)
+
+
+def resource(name: str) -> dict[str, Any]:
+    values = {"service.name": "places", "service.instance.id": name}
+    return {"attributes": [{"key": key, "value": {"string_value": value}} for key, value in values.items()]}
+
+
+def tell(address: str, name: str, value: int) -> None:
+    """A span and a point, as a job's client sends them. Of a phase, so that no gateway takes it for a routine step."""
+    now = time.time_ns()
+    ids = {"trace_id": os.urandom(16), "span_id": os.urandom(8)}
+    phase = {"key": "goodput.phase", "value": {"string_value": "checkpoint_save"}}
+    span = {**ids, "name": name, "start_time_unix_nano": now - NS, "end_time_unix_nano": now, "attributes": [phase]}
+    point = {"start_time_unix_nano": now - 60 * NS, "time_unix_nano": now, "as_int": value}
+    metric = {"name": "told", "sum": {"aggregation_temporality": 2, "is_monotonic": True, "data_points": [point]}}
+    spans = {"resource": resource(name), "scope_spans": [{"spans": [span]}]}
+    points = {"resource": resource(name), "scope_metrics": [{"metrics": [metric]}]}
+    with grpc.insecure_channel(address) as channel:
+        TraceServiceStub(channel).Export(ExportTraceServiceRequest(resource_spans=[spans]), timeout=10)
+        MetricsServiceStub(channel).Export(ExportMetricsServiceRequest(resource_metrics=[points]), timeout=10)
+
+
+def told(google: GoogleEmulator, name: str) -> tuple[int, list[float]]:
+    """How many spans of this place have arrived, and the last value of each of its series."""
+    spans = sum(span.name == name for span in [*google.otlp_spans])
+    of_place = [of for key, of in google.otlp_series.items() if ("instance", name) in key.resource_labels]
+    return spans, [points[-1].value for points in of_place]
+
+
+@pytest.fixture
+def google() -> Iterator[GoogleEmulator]:
+    with GoogleEmulator(projects=["PROJECT", "example-project"]) as emulator:
+        yield emulator
+
+
+def test_what_a_job_says_last_arrives_in_the_time_that_is_given_for_it(google: GoogleEmulator, tmp_path: Path) -> None:
+    """Wherever it runs, and from a client that sends its last values right after those before."""
+    there = {name: place.under(tmp_path / name) for name, place in google_places().items()}
+    found: dict[str, Collector] = {}
+    with ExitStack() as running, ThreadPoolExecutor(len(there)) as pool:
+        for name, place in there.items():
+            environ = {**place.environ, "GOOGLE_EMULATOR": google.endpoint.removeprefix("http://")}
+            if name == "overlays/fleet":
+                environ |= zip(GATEWAY, found["gateway"].grpc.split(":"), strict=True)
+            collector = Collector(tmp_path / name, *place.without_auth(), environ=environ)
+            found[name] = running.enter_context(collector)
+
+        def whole(name: str) -> float:
+            """From its job's last words on: the seconds that its end took."""
+            for value in (1, 2):
+                tell(found[name].grpc, name, value)
+            begin = time.monotonic()
+            until(lambda: told(google, name) == (2, [2]))
+            assert time.monotonic() - begin < there[name].wait_s, name
+            return found[name].stop()
+
+        beside = {name: pool.submit(whole, name) for name in there if name != "gateway"}
+        took = {name: future.result() for name, future in beside.items()}
+        took["gateway"] = found["gateway"].stop()  # what it sends for the fleet has arrived
+    assert {name for name, seconds in took.items() if seconds > there[name].grace_s} == set()
+    assert google.refusals == []
+    assert {name: collector.log for name, collector in found.items() if '"error"' in collector.log} == {}
+
+
+@pytest.mark.parametrize("name", [*places.BUILT, "gateway", "systemd"])
+def test_it_is_asked_where_it_answers(name: str, tmp_path: Path) -> None:
+    place = google_places()[name].under(tmp_path)
+    config = effective(place, GOOGLE_EMULATOR="127.0.0.1:1")
+    host, _, port = config["extensions"]["health_check"]["endpoint"].rpartition(":")
+    assert (host, int(port)) == ("0.0.0.0", place.health) if place.health else ("localhost", 13133)
+    host, _, port = config["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"].rpartition(":")
+    assert (host, int(port)) == ("0.0.0.0" if name == "gateway" else "localhost", place.otlp)
+    disk = config["extensions"]["file_storage"]
+    assert disk["directory"] == disk["compaction"]["directory"]
+    assert disk["directory"] in {f"{tmp_path}{folder}" for folder, files in place.folders.items() if not files}
+
+
+@pytest.mark.parametrize("name", [*places.BUILT, "gateway", "systemd"])
+def test_our_binary_lacks_the_authenticator_only(name: str, tmp_path: Path) -> None:
+    place = google_places()[name].under(tmp_path)
+    said = validated(*place.configs(), environ=place.environ).stderr
+    assert re.findall(r'unknown type: "(\w+)"', said) == ["googleclientauth"], said
+    assert said.count("'") == 2, said  # one complaint, of the extensions
+    done = validated(*place.without_auth(), environ={**place.environ, "GOOGLE_EMULATOR": "127.0.0.1:1"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_on_a_laptop_spans_go_to_jaeger_and_metrics_to_prometheus(tmp_path: Path) -> None:
+    place, scraped = compose().under(tmp_path), "exporters::prometheus::endpoint"
+    receivers, exporters = (effective(place)[each] for each in ("receivers", "exporters"))
+    assert receivers["otlp"]["protocols"]["grpc"]["endpoint"] == f"0.0.0.0:{place.otlp}"
+    assert exporters["prometheus"]["endpoint"] == "0.0.0.0:8889"
+    assert exporters["otlp_grpc/jaeger"]["endpoint"] == "jaeger:4317"
+    with grpc_backend() as jaeger:
+        behind = [f"exporters::otlp_grpc/jaeger::endpoint: {jaeger.endpoint.removeprefix('http://')}"]
+        where = tmp_path / places.services()["collector"]["working_dir"][1:]
+        with Collector(where, *place.configs(), settings=behind, ports=[scraped], environ=place.environ) as collector:
+
+            def metrics() -> str:
+                with urllib.request.urlopen(f"http://{collector.addresses[scraped]}/metrics", timeout=5) as answer:
+                    return str(answer.read().decode())
+
+            tell(collector.grpc, "compose", 7)
+            until(lambda: jaeger.span_names() == ["compose"])
+            until(lambda: re.search(r'^told_total\{instance="compose",job="places".*\} 7$', metrics(), re.M))
+            assert collector.stop() < place.grace_s
+        assert (where / "goodput.otlp.json").stat().st_size > 0

@@ -1,0 +1,165 @@
+"""``otel-goodput send`` through a real collector: what a job wrote to files is at Google in the end, once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from cli.commands import ROOT, environment, goodput, succeeded
+from crash.exported import Span, read_spans
+from google_cloud import arrivals
+from google_cloud.jobs import Job, until
+from google_cloud.training import Account
+
+from otel_goodput import semconv
+
+from .collector import CONFIGS, Collector
+from .sidecars import JOB, Sidecar, wait
+
+STEPS = 150
+
+
+class Run(NamedTuple):
+    """The folder of a run of two attempts, the first of which was killed, and the account of the second."""
+
+    folder: Path
+    account: Account
+
+    @property
+    def spans(self) -> dict[tuple[str, str], Span]:
+        return {(span.trace, span.key): span for span in read_spans(self.folder)}
+
+    @property
+    def requests(self) -> int:
+        """How many requests for spans it takes: lines."""
+        return len(self._lines())
+
+    @property
+    def largest(self) -> int:
+        """How many spans the largest of them has."""
+        return max(line.count(b'"spanId"') for line in self._lines())  # and links
+
+    def _lines(self) -> list[bytes]:
+        return [line for path in self.folder.glob("traces-*.jsonl") for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    directory = tmp_path_factory.mktemp("recorded")
+    how = {"exporters": ["file"], "steps": STEPS, "unit": 0.004}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        often = {"OTEL_BSP_SCHEDULE_DELAY": "1"}  # ms: many small requests
+        with Job(directory, often, middle="die", **how) as job:
+            assert job.die() == -signal.SIGKILL
+        with Job(directory, often, flush=True, **how) as job:  # its last values come soon after those before
+            end = job.end()
+    assert end.told == []
+    return Run(directory / "runs" / JOB, end.account)
+
+
+@pytest.fixture
+def run(recorded: Run, tmp_path: Path) -> Run:
+    shutil.copytree(recorded.folder, tmp_path / "run")
+    return recorded._replace(folder=tmp_path / "run")
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
+    with Sidecar(tmp_path, "gcp-sidecar") as found:
+        yield found
+
+
+class Sender:
+    """The command in a process of its own, sending a run's folder; a context manager that leaves nobody behind."""
+
+    def __init__(self, run: Run, collector: Collector) -> None:
+        self._states = [path.with_name(f"{path.name}.sent") for path in run.folder.glob("traces-*.jsonl")]
+        command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(run.folder), "--json"]
+        variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{collector.grpc}")
+        self.process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def sent(self) -> int:
+        """How many lines of spans it has sent."""
+        known = [json.loads(path.read_bytes())["receivers"] for path in self._states if path.exists()]
+        return sum(entry["lines"] for receivers in known for entry in receivers.values())
+
+    def end(self) -> list[dict[str, int]]:
+        """Its account of each file, once all was sent."""
+        said, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, said
+        files: list[dict[str, int]] = json.loads(said)["files"]
+        return files
+
+
+def whole(sidecar: Sidecar, run: Run) -> int:
+    """Wait until all of the run is at Google, as it was written; how many spans were sent there more than once.
+
+    The collector has ended then, and with it what it had.
+    """
+    google, expected = sidecar.google, run.spans
+    wait(lambda: len(google.otlp_spans) >= len(expected), lambda: sidecar.collector.log[-3000:], 30)
+    first = {semconv.STEP_DURATION.name: [(STEPS, {})]}  # all that it did before it was killed
+    for instance, account in (("/0/0@", first), ("/1/0@", run.account)):
+        until(lambda account=account, instance=instance: sidecar.missing(account, instance) == [])
+    sidecar.collector.stop()
+    there = {(span.trace, span.key): span.content for span in arrivals.otlp_spans(google, JOB, attempts=2)}
+    assert there == {key: span.content for key, span in expected.items()}
+    accepted = sum(one.items for one in google.requests if (one.method, one.code) == ("OtlpTraces", "OK"))
+    return accepted - len(expected)
+
+
+@pytest.mark.parametrize(("wire", "protocol"), [("grpc", "grpc"), ("http", "http/protobuf")])
+def test_all_of_a_run_arrives_once(wire: str, protocol: str, sidecar: Sidecar, run: Run) -> None:
+    endpoint = f"http://{getattr(sidecar.collector, wire)}"
+    for _ in range(2):
+        succeeded(goodput("send", run.folder, "--endpoint", endpoint, "--protocol", protocol))
+    assert whole(sidecar, run) == 0
+    assert sidecar.google.refusals == []
+
+
+def test_killed_in_the_middle_it_goes_on(sidecar: Sidecar, run: Run) -> None:
+    with Sender(run, sidecar.collector) as first:
+        until(lambda: first.sent() >= 3)
+    assert 3 <= first.sent() < run.requests
+    with Sender(run, sidecar.collector) as second:
+        said = second.end()
+    assert sum(file["repeated"] for file in said) == 1  # the one at which it was cut off, perhaps
+    assert whole(sidecar, run) <= run.largest
+    assert sidecar.google.refusals == []
+
+
+def test_a_collector_that_comes_late_and_crashes(sidecar: Sidecar, run: Run) -> None:
+    sidecar.collector.kill()
+    with Sender(run, sidecar.collector) as sender:
+        until(lambda: any(run.folder.glob("*.sent")))  # it has begun
+        sidecar.collector.start()
+        until(lambda: sender.sent() >= 3)
+        sidecar.collector.kill()
+        assert sender.sent() < run.requests
+        sidecar.collector.start()
+        sender.end()
+    whole(sidecar, run)
+
+
+def test_what_the_collector_wrote_to_a_file_can_be_sent_too(sidecar: Sidecar, run: Run, tmp_path: Path) -> None:
+    with Collector(tmp_path / "local", CONFIGS / "local.yaml") as local:
+        succeeded(goodput("send", run.folder, "--endpoint", f"http://{local.grpc}"))
+    file = tmp_path / "local" / "goodput.otlp.json"
+    succeeded(goodput("send", file, "--endpoint", f"http://{sidecar.collector.grpc}"))
+    assert whole(sidecar, run) == 0
+    assert sidecar.google.refusals == []
