@@ -59,11 +59,13 @@ def dashboard(board: Board) -> str:
 
 
 def _variables() -> list[dict[str, Any]]:
-    time = prometheus_metric(semconv.TIME)
+    # Who exports spans alone has no account, but steps (a native histogram, or the count of a classic one).
+    steps = prometheus_metric(semconv.STEP_DURATION)
+    known = f'__name__=~"{prometheus_metric(semconv.TIME)}|{steps}|{steps}_count"'
     values = (
-        ("job", "Job", f"label_values({time}, {PROMETHEUS_JOB})", ""),
+        ("job", "Job", f"label_values({braces(known)}, {PROMETHEUS_JOB})", ""),
         # Of RUN/ATTEMPT/PROCESS@HOST, all but the run's id changes with a restart.
-        ("run", "Run", f"label_values({time}{braces(_JOB)}, {PROMETHEUS_INSTANCE})", "/^(.*)\\/\\d+\\/\\d+@/"),
+        ("run", "Run", f"label_values({braces(known, _JOB)}, {PROMETHEUS_INSTANCE})", "/^(.*)\\/\\d+\\/\\d+@/"),
     )
     return [
         {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus"},

@@ -87,9 +87,8 @@ class _Builder:
             attributes[GOODPUT_STEP_COMPLETED] = False
         failed = interrupted or bool(entry.end_flags & records.ERRED)
         status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
-        own = self._debt.own_traces and phase == Phase.STEP
-        run_id, attempt, _ = self._identity
-        trace = ids.step_trace_id(run_id, attempt, entry.step) if own else entry.trace or self._job.trace_id
+        own = self._own_trace(entry) if self._debt.own_traces else 0
+        trace = own or entry.trace or self._job.trace_id
         links = (Link(self._job),) if own else self._links(entry)
         context = SpanContext(trace, entry.key, False, ids.SAMPLED)
         return PhaseReadableSpan(
@@ -105,6 +104,13 @@ class _Builder:
             end_time=max(entry.start, self._debt.last_sign if entry.end is None else entry.end),
             instrumentation_scope=self._scope,
         )
+
+    def _own_trace(self, entry: SpanEntry) -> int:
+        """Of steps, and of loads directly under the job; 0 for all others."""
+        run_id, attempt, _ = self._identity
+        if entry.phase == rules.STEP:
+            return ids.step_trace_id(run_id, attempt, entry.step)
+        return ids.load_trace_id(entry.key) if entry.phase == rules.DATA_LOADING and not entry.parent else 0
 
     def _parent(self, entry: SpanEntry, trace: int) -> SpanContext | None:
         run_id, attempt, process = self._identity

@@ -37,6 +37,11 @@ def step_trace_id(run_id: str, attempt: int, step: int) -> int:
     return _digest(_TRACE_BITS, "step", run_id, attempt, step)
 
 
+def load_trace_id(key: int) -> int:
+    """Trace of the data load with that span id where steps have traces of their own: it is before any step."""
+    return key << _SPAN_BITS | key
+
+
 def job_span_id(run_id: str, attempt: int, process: int, life: int = 0) -> int:
     """The job span of one process of an attempt. The leader's (process 0) is the root; the others' are its children.
 

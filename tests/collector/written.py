@@ -90,9 +90,9 @@ def _below(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
     """`labels` are those that the expressions around this one expect of it."""
     match node:
         case promql_parser.VectorSelector():
-            yield _selected(node, labels)
+            yield from _selected(node, labels)
         case promql_parser.MatrixSelector():
-            yield _selected(node.vector_selector, labels)
+            yield from _selected(node.vector_selector, labels)
         case promql_parser.AggregateExpr():
             yield from _below(node.expr, labels | set(node.modifier.labels if node.modifier else ()))
         case promql_parser.BinaryExpr():
@@ -112,12 +112,14 @@ def _below(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
             raise ValueError(f"not understood in a query: {type(node).__name__}")
 
 
-def _selected(node: Any, labels: frozenset[str]) -> Selection:
+def _selected(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
+    """One for each name, where there are several to choose from."""
     matchers = {one.name: (one.op, one.value) for one in node.matchers.matchers}
-    name = node.name or matchers.pop("__name__")[1]
+    names = node.name or matchers.pop("__name__")[1]
     resource = matchers.pop("monitored_resource", ("", ""))[1]
     wanted = {key: value for key, (op, value) in matchers.items() if op == promql_parser.MatchOp.Equal}
-    return Selection(name, resource, wanted, labels | frozenset(matchers))
+    for name in names.split("|"):
+        yield Selection(name, resource, wanted, labels | frozenset(matchers))
 
 
 def _variable(text: str, beside: frozenset[str]) -> Iterator[Selection]:

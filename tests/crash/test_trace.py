@@ -111,4 +111,8 @@ def test_own_traces_survive_the_process(tmp_path: Path) -> None:
     assert len(set(traces)) == len(
         {(span.attributes["goodput.step"], span.resource["goodput.attempt"]) for span in steps}
     )
-    assert all(set(span.links) & {job, job_identity(run.run_id, 1)} for span in steps), "linked to the job"
+    loads = [span for span in spans if span.name == "data_loading"]
+    between = [span for span in loads if not span.parent]
+    assert between and len({span.trace for span in (*between, *steps)}) == len(between) + len(set(traces))
+    linked = {job, job_identity(run.run_id, 1)}
+    assert all(set(span.links) & linked for span in (*steps, *between)), "linked to the job"

@@ -211,6 +211,27 @@ def test_own_step_traces(record: Callable[..., Recording]) -> None:
     assert not orphans(recording.spans())
 
 
+def test_loads_between_own_step_traces_have_their_own_too(record: Callable[..., Recording]) -> None:
+    recording = record(step_traces="own")
+    with goodput.job():
+        for number in range(3):
+            with goodput.data_loading(), goodput.custom("tokenize"):
+                pass
+            with goodput.step(number):
+                pass
+        with goodput.training_prep(), goodput.data_loading():
+            pass
+    job, prep = recording.span("job"), recording.span("training_prep")
+    *between, inside = recording.spans("data_loading")
+    assert parent(inside) == identity(prep) and trace_of(inside) == trace_of(job)
+    others = [trace_of(each) for each in (*between, *recording.spans("step"), job)]
+    assert len(set(others)) == 7
+    for load, tokens in zip(between, recording.spans("tokenize"), strict=True):
+        assert load.parent is None and [link.context.span_id for link in load.links] == [identity(job)]
+        assert parent(tokens) == identity(load) and trace_of(tokens) == trace_of(load)
+    assert not orphans(recording.spans())
+
+
 def test_own_step_traces_are_the_same_on_all_ranks(record: Callable[..., Recording]) -> None:
     traces = []
     for index in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,10 @@ OVERLAYS = CONFIGS / "overlays"
 PROJECT = "test-project"
 PATIENCE_S = 30.0
 
+# Not of those that the system gives to connections: collectors make many of them, and one that has been killed wants its
+# own port back.
+_ports = iter(random.SystemRandom().sample(range(10_000, 32_000), 4_000))
+
 
 def binary() -> str:
     """The collector of `make collector`; the test is skipped where it is not built."""
@@ -31,16 +36,13 @@ def binary() -> str:
     return found
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback on which nobody listens, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+def free_address() -> str:
+    """An address of loopback on which nobody listens."""
+    for port in _ports:
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
+    raise AssertionError("no port is free")
 
 
 def validated(*configs: str | Path, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -78,8 +80,7 @@ class Collector:
             "extensions::health_check::endpoint",
             *ports,
         )
-        given = dict(zip(places, (f"127.0.0.1:{port}" for port in free_ports(len(places))), strict=True))
-        self.addresses = {**given, **(addresses or {})}
+        self.addresses = {**{place: free_address() for place in places}, **(addresses or {})}
         self.grpc, self.http, self._health = (self.addresses[place] for place in places[:3])
         pieces = [
             *(f"yaml:{place}: {address}" for place, address in self.addresses.items()),

@@ -16,7 +16,7 @@ from google_cloud import arrivals
 from google_cloud.jobs import Job
 from google_cloud.training import Account
 
-from .collector import CONFIGS, OVERLAYS, Collector, free_ports
+from .collector import CONFIGS, OVERLAYS, Collector, free_address
 
 JOB = "llama"
 PATIENCE_S = 150.0  # the longest that anybody waits between two tries, and then some
@@ -31,13 +31,13 @@ class Sidecar:
     def __init__(self, directory: Path, config: str, *, up: bool = True, **options: Any) -> None:
         self._directory = directory
         self.config = config
-        (self._port,) = free_ports(1)
-        self.google = GoogleEmulator(port=self._port)
+        address = free_address()
+        self.google = GoogleEmulator(port=int(address.rpartition(":")[2]))
         self.collector = Collector(
             directory / "collector",
             CONFIGS / f"{config}.yaml",
             OVERLAYS / "emulator.yaml",
-            environ={"GOOGLE_EMULATOR": f"127.0.0.1:{self._port}"},
+            environ={"GOOGLE_EMULATOR": address},
             **options,
         )
         self._up = up

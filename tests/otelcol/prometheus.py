@@ -1,0 +1,128 @@
+"""A real Prometheus that scrapes a collector, and what it answers."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import pytest
+
+from .collector import COLLECTOR, free_address
+
+RULES = COLLECTOR / "alerts" / "prometheus.yaml"
+SCRAPED = "exporters::prometheus::endpoint"  # where a collector's configuration has the address
+NATIVE = "native-histograms"
+PATIENCE_S = 30.0
+
+
+def program() -> str:
+    """Prometheus beside this interpreter or on the path; the test is skipped where there is none."""
+    found = shutil.which("prometheus", path=str(Path(sys.executable).parent)) or shutil.which("prometheus")
+    if found is None:
+        pytest.skip("prometheus is not here; Debian's package of that name has it")
+    return found
+
+
+class Sample(NamedTuple):
+    """A series of an answer: a figure, or a native histogram as the API has it."""
+
+    labels: dict[str, str]
+    value: float
+    histogram: dict[str, Any]
+
+    @property
+    def attributes(self) -> tuple[tuple[str, str], ...]:
+        """Labels that are no name and no part of resource or scope, in order."""
+        others = ("__name__", "job", "instance", "otel_scope_name", "otel_scope_version", "otel_scope_schema_url")
+        return tuple(sorted((key, text) for key, text in self.labels.items() if key not in others))
+
+
+class Prometheus:
+    """Prometheus with our alert rules, scraping `target` (host:port) all the time; a context manager.
+
+    Args:
+        features: what is switched on in it; with :data:`NATIVE` it asks for native histograms.
+    """
+
+    def __init__(self, directory: Path, target: str, *features: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._log = directory / "prometheus.log"
+        config = {
+            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "1s"},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [
+                {"job_name": "otel", "honor_labels": True, "static_configs": [{"targets": [target]}]},
+            ],
+        }
+        (directory / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML too
+        self._address = free_address()
+        self._command = [
+            program(),
+            f"--config.file={directory / 'prometheus.yml'}",
+            f"--storage.tsdb.path={directory / 'data'}",
+            f"--web.listen-address={self._address}",
+            f"--enable-feature={','.join(features)}",
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Prometheus:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True)
+        self.until(self._ready)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(PATIENCE_S)
+
+    def ask(self, query: str) -> list[Sample]:
+        """What it answers now to a query that gives a vector."""
+        found = self.get("query", query=query)
+        assert found["resultType"] == "vector", query
+        return [
+            Sample(each["metric"], float(each.get("value", [0, math.nan])[1]), each.get("histogram", [0, {}])[1])
+            for each in found["result"]
+        ]
+
+    def one(self, query: str) -> float:
+        """The figure of the only series; NaN where there is none."""
+        found = self.ask(query)
+        assert len(found) < 2, found
+        return found[0].value if found else math.nan
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The data that its API gives; fails where it says that there is an error."""
+        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            content = json.load(answer)
+        assert (content["status"], content.get("warnings")) == ("success", None), content
+        return content["data"]
+
+    def until(self, condition: Callable[[], object], lacking: Callable[[], object] = str) -> None:
+        """Wait for it; AssertionError with what is `lacking` at the deadline."""
+        assert self._process is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self._process.poll() is None, f"Prometheus ended: {self._log.read_text()[-4000:]}"
+            assert time.monotonic() < deadline, f"{lacking()} never came: {self._log.read_text()[-2000:]}"
+            time.sleep(0.05)
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
