@@ -22,8 +22,7 @@ OVERLAYS = CONFIGS / "overlays"
 PROJECT = "test-project"
 PATIENCE_S = 30.0
 
-# Not of those that the system gives to connections: collectors make many of them, and one that has been killed wants its
-# own port back.
+# Not of those that the system gives to connections: collectors make many, and one that was killed wants its port back.
 _ports = iter(random.SystemRandom().sample(range(10_000, 32_000), 4_000))
 
 

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
-from .sidecars import Sidecar
+from .sidecars import Sidecar, wait
 
 CONFIGS = ("gcp-sidecar", "gcp-sidecar-classic")
 INTERVAL_S = 6.0  # of the collector; at least five, and here not more for the test's sake
@@ -66,8 +66,12 @@ def test_the_last_value_arrives(config: str, tmp_path: Path) -> None:
         assert not sidecar.google.refusals
 
 
-def test_a_collector_that_is_stopped_at_once_sends_what_it_holds(tmp_path: Path) -> None:
+def test_a_collector_that_is_stopped_at_once_sends_what_it_holds_or_keeps_it_on_disk(tmp_path: Path) -> None:
     with Sidecar(tmp_path, "gcp-sidecar") as sidecar:
         measure(sidecar, "one")
         assert sidecar.collector.stop() < 5
-        assert [values(sidecar, metric, "one") for metric in METRICS] == [[3.0]] * len(METRICS)
+        sidecar.collector.start()
+        wait(
+            lambda: [values(sidecar, metric, "one") for metric in METRICS] == [[3.0]] * len(METRICS),
+            lambda: sidecar.collector.log[-3000:],
+        )
