@@ -5,6 +5,7 @@ The scenarios mostly wait, for a minute or two, so they run at the same time.
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from .collector import binary
+from .collector import COLLECTOR, binary
 from .sidecars import Sidecar
 
 CONFIGS = ("gcp-sidecar", "gcp-sidecar-classic")
@@ -148,3 +149,8 @@ def test_nothing_is_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
         print(f"--- {config}: {scenario}")
         traceback.print_exception(error)
     assert not wrong
+
+
+def test_the_readme_tells_of_every_one() -> None:
+    rows = re.findall(r"^\| (.+?) \|", (COLLECTOR / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert not [scenario for scenario in SCENARIOS if not any(row.startswith(scenario) for row in rows)]
