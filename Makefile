@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test bench bench-gcp collector lint types clean
+.PHONY: demo demo-gcp test bench bench-gcp collector parts lint types clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
@@ -14,7 +14,7 @@ demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its repor
 demo-gcp: $(VENV)/.test  ## the same job, exporting to an emulator of Google Cloud, and what arrives there
 	PYTHONPATH=tests $(PY) -m emulators.demonstration $(DEMO_ARGS)
 
-test: $(VENV)/.test  ## everything that must hold: tests, lint, types
+test: $(VENV)/.test parts  ## everything that must hold: tests, lint, types
 	$(PY) -m pytest -n auto $(PYTEST_ARGS)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
@@ -43,10 +43,13 @@ $(VENV)/.demo: $(VENV)/.made pyproject.toml
 
 $(VENV)/.test: $(VENV)/.made pyproject.toml
 	$(PIP) --editable . --group test --group demo --group types
-	@for each in $(VENV)/.prometheus $(VENV)/bin/kustomize collector; do \
-	  $(MAKE) --no-print-directory $$each || \
-	    echo "make: WITHOUT $${each##*/} THE TESTS THAT NEED IT ARE SKIPPED; see above what is missing." >&2; done
 	@touch $@
+
+# What tests run that does not come from PyPI. Without one its tests are skipped.
+parts: $(VENV)/.made
+	@for each in $(VENV)/.prometheus $(VENV)/bin/kustomize collector; do \
+	  $(MAKE) --no-print-directory --quiet $$each || \
+	    echo "make: WITHOUT $${each##*/.} THE TESTS THAT NEED IT ARE SKIPPED; see above what is missing." >&2; done
 
 # Only what it is made of decides whether it is built anew; Go's own caches keep what it was made of.
 collector/bin/otelcol-goodput: $(addprefix collector/builder/,manifest.yaml go.mod go.sum build.py) | $(VENV)/.made

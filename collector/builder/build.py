@@ -1,7 +1,7 @@
 """Build the collector of manifest.yaml: ``python collector/builder/build.py``, or ``make collector``.
 
 The builder (ocb) writes the sources. Which modules they are compiled with is in go.mod and go.sum beside this file, so
-that the same manifest gives the same binary, of modules whose checksums are known. ``--lock`` renews these two after a
+that the same manifest gives with the same Go the same binary, of modules whose checksums are known. ``--lock`` renews these two after a
 change of the manifest. Needs Python alone (toolchain.py), and a network the first time.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 from otel_goodput import envvars
 from otel_goodput.resources import kubernetes
 
-from .places import BUILT, built, collector, environment, gateway, jobs, of_kind, pod, text_of, trainer
+from .places import BUILT, built, collector, environment, gateway, jobs, kustomize, of_kind, pod, text_of, trainer
 from .written import COLLECTOR
 
 OLDEST = "1.30"  # the first with sidecars and `sleep` switched on
@@ -127,7 +128,7 @@ def test_the_configurations_that_are_asked_for_are_there(name: str) -> None:
     assert {str(file.parent) for file in files} == {mount["mountPath"]}
     texts = [found["data"][file.name] for file in files]
     assert texts == [(COLLECTOR / "configs" / file.name).read_text(encoding="utf-8") for file in files]
-    assert [file.name for file in files[1:]] == ["google-auth.yaml"]
+    assert [file.name for file in files[1:]] == ["google-auth.yaml", "classic-metrics.yaml"][: 1 if name == "gateway" else 2]
     (settings,) = (each["data"] for each in of_kind("job", "ConfigMap") if "OTEL_GOODPUT_DIR" in each["data"])
     needed = {*re.findall(r"\$\{env:(\w+)\}", "".join(texts))}
     assert needed and needed <= {*environment(container), *settings}, "variables without a default"
@@ -164,7 +165,7 @@ def test_the_trainer_is_told_what_our_detection_reads(name: str) -> None:
     assert told["POD_UID"] == "metadata.uid"
     assert told["NODE_NAME"] == "spec.nodeName"
     assert told["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://localhost:4317"
-    assert told[envvars.OTEL_GOODPUT_EXPORTERS.name] == "otlp"
+    assert told[envvars.OTEL_GOODPUT_EXPORTERS.name] == "otlp,workload"
     known = {each.name for each in (*envvars.ENVVARS, *envvars.STANDARD)}
     assert {key for key in told if key.startswith("OTEL_")} <= known
 
@@ -255,3 +256,24 @@ def test_an_overlay_leaves_nothing_to_fill_in(name: str) -> None:
     assert [each for each in (": PROJECT", "BUCKET") if each in text_of("job")] != []
     assert {each["metadata"]["namespace"] for each in built(name)} == {"training"}
     assert re.fullmatch(r".+-docker\.pkg\.dev/.+:[\w.-]+", trainer(name)["image"])
+
+
+def test_a_prefix_reaches_the_gateway_s_name_wherever_it_stands(tmp_path: Path) -> None:
+    overlay = tmp_path / "collector" / "kubernetes" / "overlays" / "second"
+    for folder in ("configs", "kubernetes"):
+        shutil.copytree(COLLECTOR / folder, tmp_path / "collector" / folder)
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text("namePrefix: second-\nresources: [../fleet]\n")
+    done = kustomize(overlay)
+    assert (done.returncode, done.stderr) == (0, "")
+    there = [each for each in yaml.safe_load_all(done.stdout) if each]
+    (service,) = (each for each in there if each["kind"] == "Service")
+    (jobset,) = (each for each in there if each["kind"] == "JobSet")
+    one = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    told = {each["name"]: each.get("value") for each in one["initContainers"][1]["env"]}
+    assert told["OTELCOL_GOODPUT_GATEWAY"] == service["metadata"]["name"] == "second-otelcol-gateway"
+    (policy,) = (each for each in there if each["kind"] == "NetworkPolicy")
+    (gateway,) = (each for each in there if each["kind"] == "Deployment")
+    labels = gateway["spec"]["template"]["metadata"]["labels"].items()
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels
+    assert service["spec"]["selector"].items() <= labels and len(service["spec"]["selector"]) == 2

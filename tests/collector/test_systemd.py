@@ -81,6 +81,6 @@ def test_the_environment_has_what_the_unit_asks_for() -> None:
     assert {*given} == {"OTELCOL_OPTIONS", "GOOGLE_CLOUD_PROJECT"}
     assert settings(UNIT.read_text(encoding="utf-8"))["ExecStart"] == [f"{BINARY} $OTELCOL_OPTIONS"]
     files = [Path(each.removeprefix("--config=")) for each in given["OTELCOL_OPTIONS"][0].split()]
-    assert [file.name for file in files] == ["gcp-sidecar.yaml", "google-auth.yaml"]
+    assert [file.name for file in files] == ["gcp-sidecar.yaml", "google-auth.yaml", "classic-metrics.yaml"]
     assert {str(file.parent) for file in files} == {"/etc/otelcol-goodput"}
     assert all((COLLECTOR / "configs" / file.name).is_file() for file in files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,22 @@ PATIENCE_S = 150.0  # the longest that anybody waits between two tries, and then
 class Sidecar:
     """The collector of a configuration for Google Cloud, with the emulator behind it; a context manager.
 
-    `up` says whether the emulator is there from the beginning; else it is once :meth:`rise` is called.
+    `up` says whether the emulator is there from the beginning; else it is once :meth:`rise` is called. `over` are
+    configurations that are laid over this one.
     """
 
-    def __init__(self, directory: Path, config: str, *, up: bool = True, **options: Any) -> None:
+    def __init__(
+        self, directory: Path, config: str, *, up: bool = True, over: Sequence[str] = (), **options: Any
+    ) -> None:
         self._directory = directory
         self.config = config
-        address = free_address()
-        self.google = GoogleEmulator(port=int(address.rpartition(":")[2]))
+        self.address = free_address()  # the emulator's
+        self.google = GoogleEmulator(port=int(self.address.rpartition(":")[2]))
         self.collector = Collector(
             directory / "collector",
-            CONFIGS / f"{config}.yaml",
+            *(CONFIGS / name for name in (f"{config}.yaml", *over)),
             OVERLAYS / "emulator.yaml",
-            environ={"GOOGLE_EMULATOR": address},
+            environ={"GOOGLE_EMULATOR": self.address},
             **options,
         )
         self._up = up
@@ -85,7 +88,9 @@ class Sidecar:
     def complete(self, account: Account, *, again: bool = False) -> None:
         """Wait until a job's spans and last values are all there, each span once (unless `again`), each point once."""
         wait(lambda: not self.missing(account) and self._whole(again=True), lambda: self._lack(account))
-        time.sleep(1.0)  # in which what is sent twice would come again
+        self.collector.stop(5.0)
+        self.collector.start()  # what it would send once more comes now
+        time.sleep(1.0)
         assert not self.missing(account)
         assert self._whole(again=again), self._lack(account)
         for key, points in self.series.items():

@@ -113,7 +113,7 @@ def systemd() -> Place:
     options = [option for word in words for option in environ.get(word.removeprefix("$"), word).split()]
     state = f"/var/lib/{unit['StateDirectory'][0]}"
     environ = {key: value.replace("%S", "/var/lib") for key, value in environ.items()}
-    readme = (COLLECTOR / "README.md").read_text(encoding="utf-8")
+    readme = (COLLECTOR / "README.md").read_text(encoding="utf-8").replace("\\\n", "")
     (installed,) = re.findall(r"install -m 644 -D -t (/etc/\S+) (.+)", readme)
     files = {Path(each).name: (COLLECTOR / each).read_text(encoding="utf-8") for each in installed[1].split()}
     (wait,), (grace,) = unit["ExecStop"], unit["TimeoutStopSec"]
@@ -169,7 +169,8 @@ def tell(address: str, name: str, value: int) -> None:
 def told(google: GoogleEmulator, name: str) -> tuple[int, list[float]]:
     """How many spans of this place have arrived, and the last value of each of its series."""
     spans = sum(span.name == name for span in [*google.otlp_spans])
-    of_place = [of for key, of in google.otlp_series.items() if ("instance", name) in key.resource_labels]
+    series = {**google.series, **google.otlp_series}
+    of_place = [of for key, of in series.items() if name in dict(key.resource_labels).values()]
     return spans, [points[-1].value for points in of_place]
 
 
@@ -205,7 +206,9 @@ def test_what_a_job_says_last_arrives_in_the_time_that_is_given_for_it(google: G
         took["gateway"] = found["gateway"].stop()  # what it sends for the fleet has arrived
     assert {name for name, seconds in took.items() if seconds > there[name].grace_s} == set()
     assert google.refusals == []
-    assert {name: collector.log for name, collector in found.items() if '"error"' in collector.log} == {}
+    lines = [line for collector in found.values() for line in collector.log.splitlines() if '"error"' in line]
+    # What the exporter of the classic metrics says when its log is empty at the end.
+    assert [line for line in lines if "error flushing remaining WAL entries" not in line] == []
 
 
 @pytest.mark.parametrize("name", [*places.BUILT, "gateway", "systemd"])

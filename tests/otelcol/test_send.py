@@ -21,6 +21,7 @@ from google_cloud.training import Account
 from otel_goodput import semconv
 
 from .collector import CONFIGS, Collector
+from .prometheus import SCRAPED
 from .sidecars import JOB, Sidecar, wait
 
 STEPS = 150
@@ -157,7 +158,7 @@ def test_a_collector_that_comes_late_and_crashes(sidecar: Sidecar, run: Run) -> 
 
 
 def test_what_the_collector_wrote_to_a_file_can_be_sent_too(sidecar: Sidecar, run: Run, tmp_path: Path) -> None:
-    with Collector(tmp_path / "local", CONFIGS / "local.yaml") as local:
+    with Collector(tmp_path / "local", CONFIGS / "local.yaml", ports=[SCRAPED]) as local:
         succeeded(goodput("send", run.folder, "--endpoint", f"http://{local.grpc}"))
     file = tmp_path / "local" / "goodput.otlp.json"
     succeeded(goodput("send", file, "--endpoint", f"http://{sidecar.collector.grpc}"))

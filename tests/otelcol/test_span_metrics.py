@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from views import naming
 from otel_goodput import semconv
 from otel_goodput.semconv import Metric, Phase
 
-from .collector import CONFIGS, Collector
+from .collector import CONFIGS, OVERLAYS, Collector
 from .prometheus import NATIVE, SCRAPED, Prometheus
 from .sidecars import Sidecar
 from .span_only import SOON, Json, send, span, step
@@ -110,7 +111,7 @@ def test_the_dashboard_shows_such_a_job(seen: Seen) -> None:
 @pytest.mark.parametrize(
     ("resource", "instance"),
     [
-        ({}, "go-trainer/0/0@unknown"),
+        ({}, f"go-trainer/0/0@{socket.gethostname()}"),
         ({"host.name": "node-1"}, "go-trainer/0/0@node-1"),
         ({"host.name": "node-1", "service.instance.id": "627cc493"}, "go-trainer/0/0@627cc493"),
         ({"goodput.run.id": "r/1", "goodput.attempt": 2, "goodput.process.index": 5, "host.name": "n"}, "r/1/2/5@n"),
@@ -202,6 +203,20 @@ def test_the_end_loses_what_came_since_the_last_flush(tmp_path: Path) -> None:
         send(collector.http, NODE, step(1), step(1))
         collector.stop()
     assert count() == 8
+
+
+def test_clients_on_two_hosts_that_do_not_say_who_they_are_are_two(tmp_path: Path) -> None:
+    settings = [setting.replace("250ms", "6s") for setting in SOON]
+    with Sidecar(tmp_path / "a", "gcp-sidecar", settings=settings) as sidecar:
+        environ = {"GOOGLE_EMULATOR": sidecar.address, "OTEL_RESOURCE_ATTRIBUTES": "host.name=host-b"}
+        configs = (CONFIGS / "gcp-sidecar.yaml", OVERLAYS / "emulator.yaml")
+        with Collector(tmp_path / "b", *configs, environ=environ, settings=settings) as other:
+            send(sidecar.collector.http, {"service.name": "go-trainer"}, step(1))
+            send(other.http, {"service.name": "go-trainer"}, step(1), step(2))
+            poll(lambda: len(sidecar.series) == 2)
+        counts = {dict(key.resource_labels)["instance"]: at[-1].value.count for key, at in sidecar.series.items()}
+        assert counts == {f"go-trainer/0/0@{socket.gethostname()}": 1, "go-trainer/0/0@host-b": 2}
+        assert not sidecar.google.refusals
 
 
 @pytest.mark.parametrize("config", ["gcp-sidecar", "gcp-sidecar-classic", "fleet-sidecar"])
