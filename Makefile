@@ -58,8 +58,8 @@ collector/bin/otelcol-goodput: $(addprefix collector/builder/,manifest.yaml go.m
 # What builds the manifests of Kubernetes.
 $(VENV)/bin/kustomize: | $(VENV)/.made
 	@if found=$$(command -v kustomize); then ln -sf "$$found" $@; exit; fi; \
-	  go=$$($(PY) collector/builder/toolchain.py) && \
-	  GOBIN="$(abspath $(VENV)/bin)" "$$go" install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+	  GOBIN="$(abspath $(VENV)/bin)" $(PY) collector/builder/toolchain.py \
+	    install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 
 # What scrapes the collector and judges the alerts, from Debian's package; only $(VENV) gets them.
 $(VENV)/.prometheus: $(VENV)/.made

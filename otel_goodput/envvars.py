@@ -48,7 +48,7 @@ OTEL_GOODPUT_STEP_TRACES: Final = EnvVar(
     "OTEL_GOODPUT_STEP_TRACES",
     "shared | own",
     "shared",
-    "`own` gives each step, and each load between them, a trace of its own, linked to the job span",
+    "`own` gives each step with its load a trace of its own, linked to the job span",
 )
 OTEL_GOODPUT_WINDOWS: Final = EnvVar(
     "OTEL_GOODPUT_WINDOWS", "list of durations", "1h,24h", "rolling windows, such as 10m,1h,24h"

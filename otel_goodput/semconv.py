@@ -329,6 +329,8 @@ METRICS: Final[tuple[Metric, ...]] = (
 
 SERVICE_NAME: Final = "service.name"
 SERVICE_INSTANCE_ID: Final = "service.instance.id"
+# Of metrics whose exporter keeps the distance that Cloud Monitoring asks for; only for collectors.
+TELEMETRY_SPACED: Final = "goodput.telemetry.spaced"
 TELEMETRY_DISTRO_NAME: Final = "telemetry.distro.name"
 TELEMETRY_DISTRO_VERSION: Final = "telemetry.distro.version"
 RUN_ID: Final = "goodput.run.id"

@@ -1,8 +1,8 @@
 """Build the collector of manifest.yaml: ``python collector/builder/build.py``, or ``make collector``.
 
 The builder (ocb) writes the sources. Which modules they are compiled with is in go.mod and go.sum beside this file, so
-that the same manifest gives with the same Go the same binary, of modules whose checksums are known. ``--lock`` renews these two after a
-change of the manifest. Needs Python alone (toolchain.py), and a network the first time.
+that the same Go makes the same binary, of modules whose checksums are known. ``--lock`` renews these two after a change
+of the manifest. Needs Python alone (toolchain.py), and a network the first time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from toolchain import BuildError, find_go, run
+from toolchain import BuildError, environment, find_go, run
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "bin" / "otelcol-goodput"
@@ -51,7 +51,7 @@ def build(output: Path, *, lock: bool) -> None:
     if missing and not lock:
         raise BuildError(f"go.mod lacks {', '.join(missing)}: run this with --lock")
     go = find_go()
-    environ = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=mod -buildvcs=false"}
+    environ = {**environment(), "GOFLAGS": "-mod=mod -buildvcs=false"}
     with tempfile.TemporaryDirectory(prefix="otelcol-") as directory:
         sources = Path(directory) / "sources"
         print(f"Sources, from the builder of {release(manifest)}.", flush=True)

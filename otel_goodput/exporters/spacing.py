@@ -3,7 +3,8 @@
 It refuses a point within five seconds of the one before it in its series, for good
 (https://cloud.google.com/monitoring/quotas), and the export at exit comes whenever the job is over. Nobody knows what
 stands behind an OTLP endpoint, and a collector can only pass on what it is given: so the last values bear the time at
-which they may be written, which is some seconds ahead at most.
+which they may be written, which is some seconds ahead at most. All that is exported so is marked, for a collector has
+to gather the metrics of those who do not care, and must not hold ours.
 """
 
 from __future__ import annotations
@@ -12,16 +13,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    ResourceMetrics,
+    ScopeMetrics,
+)
+from opentelemetry.sdk.resources import Resource
 
 from otel_goodput.accounting.totals import NS
 from otel_goodput.deadline import Ending
+from otel_goodput.semconv import TELEMETRY_SPACED
 
 SPACING: Final = 5 * NS
 
 
 class SpacedExporter(MetricExporter):
-    """A metric exporter that dates what it exports at the end at least 5 s after what it exported before.
+    """A metric exporter that dates what it exports at the end at least 5 s after what was before, and marks all.
 
     Args:
         exporter: does the work.
@@ -36,10 +45,10 @@ class SpacedExporter(MetricExporter):
         self._newest = 0  # time of the newest point so far, unix ns
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        if self._newest and self._ending.begun:
-            metrics_data = _dated(metrics_data, self._newest + SPACING)
-        self._newest = max((point.time_unix_nano for point in _points(metrics_data)), default=self._newest)
-        return self._exporter.export(metrics_data, timeout_millis=timeout_millis, **kwargs)
+        earliest = self._newest + SPACING if self._newest and self._ending.begun else 0
+        marked = MetricsData([_marked(resource, earliest) for resource in metrics_data.resource_metrics])
+        self._newest = max((point.time_unix_nano for point in _points(marked)), default=self._newest)
+        return self._exporter.export(marked, timeout_millis=timeout_millis, **kwargs)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
@@ -55,22 +64,16 @@ def _points(data: MetricsData) -> Iterator[Any]:
                 yield from metric.data.data_points
 
 
-def _dated(data: MetricsData, earliest: int) -> MetricsData:
-    """The same, of no time before `earliest` (unix ns)."""
+def _marked(group: ResourceMetrics, earliest: int) -> ResourceMetrics:
+    """The same under a resource that says so, of no time before `earliest` (unix ns)."""
+    resource = Resource({**group.resource.attributes, TELEMETRY_SPACED: True}, group.resource.schema_url)
+    scopes = group.scope_metrics if not earliest else [_dated(scope, earliest) for scope in group.scope_metrics]
+    return replace(group, resource=resource, scope_metrics=scopes)
 
+
+def _dated(scope: ScopeMetrics, earliest: int) -> ScopeMetrics:
     def later(metric: Any) -> Any:
         points = [replace(one, time_unix_nano=max(one.time_unix_nano, earliest)) for one in metric.data.data_points]
         return replace(metric, data=replace(metric.data, data_points=points))
 
-    return MetricsData(
-        [
-            replace(
-                resource,
-                scope_metrics=[
-                    replace(scope, metrics=[later(metric) for metric in scope.metrics])
-                    for scope in resource.scope_metrics
-                ],
-            )
-            for resource in data.resource_metrics
-        ]
-    )
+    return replace(scope, metrics=[later(metric) for metric in scope.metrics])

@@ -46,7 +46,7 @@ def describe(
         semconv.PROCESS_INDEX: process,
         semconv.PROCESS_COUNT: count,
         semconv.PROCESS_PID: os.getpid(),
-        # By this a collector knows whose metrics keep their distance, and whose spans are measured already.
+        # By this a collector knows whose spans are measured already.
         semconv.TELEMETRY_DISTRO_NAME: semconv.SCOPE_NAME,
         semconv.TELEMETRY_DISTRO_VERSION: __version__,
     }

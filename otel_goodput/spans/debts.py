@@ -106,11 +106,11 @@ class _Builder:
         )
 
     def _own_trace(self, entry: SpanEntry) -> int:
-        """Of steps, and of loads directly under the job; 0 for all others."""
-        run_id, attempt, _ = self._identity
-        if entry.phase == rules.STEP:
+        """Of steps, and of loads that are not inside one; 0 for all others."""
+        if entry.phase == rules.STEP or (entry.phase == rules.DATA_LOADING and not entry.parent):
+            run_id, attempt, _ = self._identity
             return ids.step_trace_id(run_id, attempt, entry.step)
-        return ids.load_trace_id(entry.key) if entry.phase == rules.DATA_LOADING and not entry.parent else 0
+        return 0
 
     def _parent(self, entry: SpanEntry, trace: int) -> SpanContext | None:
         run_id, attempt, process = self._identity

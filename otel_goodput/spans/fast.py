@@ -249,22 +249,22 @@ class FastSpan(trace_api.Span):
             self._context = None  # unsampled
 
     def parent(self) -> SpanContext | None:
-        """The span around it; the job where there is none. Its own trace: None, it is a root.
+        """The span around it; the job where there is none. None where it is a root, in the trace of its step.
 
-        Where steps have traces of their own, so have the loads between them: in the attempt's they would be all of it.
+        Where steps have traces of their own, loads are in them, too: else the attempt's trace would be full of loads.
         """
         tracer = self._tracer
         if tracer.own_traces and self._phase == STEP:
             return None
         around = trace_api.get_current_span(self._within).get_span_context()
-        if tracer.own_traces and (not around.is_valid or around.span_id == tracer.job_context.span_id):
+        if tracer.own_traces and (not around.is_valid or around.trace_id == tracer.job_context.trace_id):
             return None
         return around if around.is_valid else tracer.job_context
 
     def get_span_context(self) -> SpanContext:
         if self._context is None:
             parent = self.parent()
-            trace = self._tracer.own_trace(self) if parent is None else parent.trace_id
+            trace = self._tracer.step_trace(self.step) if parent is None else parent.trace_id
             self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
         return self._context
 

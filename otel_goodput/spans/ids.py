@@ -33,13 +33,8 @@ def attempt_trace_id(run_id: str, attempt: int) -> int:
 
 
 def step_trace_id(run_id: str, attempt: int, step: int) -> int:
-    """Trace of one step where steps have traces of their own, the same on all processes."""
+    """Trace of one step and its data load where steps have traces of their own, the same on all processes."""
     return _digest(_TRACE_BITS, "step", run_id, attempt, step)
-
-
-def load_trace_id(key: int) -> int:
-    """Trace of the data load with that span id where steps have traces of their own: it is before any step."""
-    return key << _SPAN_BITS | key
 
 
 def job_span_id(run_id: str, attempt: int, process: int, life: int = 0) -> int:

@@ -189,11 +189,8 @@ class PhaseTracer:
         for sink in self.sinks:
             sink.on_end(span)
 
-    def own_trace(self, span: FastSpan) -> int:
-        """The trace of one that is a root."""
-        if span.phase == rules.STEP:
-            return ids.step_trace_id(self.run_id, self.attempt, span.step)
-        return ids.load_trace_id(span.key)
+    def step_trace(self, number: int) -> int:
+        return ids.step_trace_id(self.run_id, self.attempt, number)
 
     def check_end(self, start: int, end: int) -> int:
         report_once(

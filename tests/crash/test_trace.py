@@ -113,6 +113,9 @@ def test_own_traces_survive_the_process(tmp_path: Path) -> None:
     )
     loads = [span for span in spans if span.name == "data_loading"]
     between = [span for span in loads if not span.parent]
-    assert between and len({span.trace for span in (*between, *steps)}) == len(between) + len(set(traces))
+    stepped = {(span.attributes["goodput.step"], span.resource["goodput.attempt"]): span.trace for span in steps}
+    loaded = {(span.attributes["goodput.step"], span.resource["goodput.attempt"]): span.trace for span in between}
+    assert loaded.keys() & stepped.keys() and job[0] not in loaded.values()
+    assert {at: loaded[at] for at in loaded.keys() & stepped.keys()}.items() <= stepped.items()
     linked = {job, job_identity(run.run_id, 1)}
     assert all(set(span.links) & linked for span in (*steps, *between)), "linked to the job"

@@ -10,23 +10,24 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import Recorder
-from otel_goodput.exporters.backlog import BATCH, MOST, PATIENCE, Backlog
+from otel_goodput.exporters.backlog import MOST, PATIENCE, Backlog
 
 from .backends import grpc_backend, poll
 
 
 class Service(SpanExporter):
-    """Takes spans unless it is away, and no batch that holds a span of the name `bad`."""
+    """Takes spans unless it is away, no export that holds a span of the name `bad`, and at most `most` in one."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
         self.away = False
         self.bad: str | None = None
+        self.most = most
         self.taken: list[str] = []
         self.tries = 0
 
     def export(self, batch: Sequence[ReadableSpan]) -> SpanExportResult:
         self.tries += 1
-        if self.away or self.bad in [span.name for span in batch]:
+        if self.away or len(batch) > self.most or self.bad in [span.name for span in batch]:
             return SpanExportResult.FAILURE
         self.taken += [span.name for span in batch]
         return SpanExportResult.SUCCESS
@@ -64,19 +65,41 @@ def test_there_is_room_for_so_many_and_the_oldest_go_first() -> None:
     assert sorted(map(int, service.taken)) == [*range(10, MOST + 10)]
 
 
-@pytest.mark.parametrize("count", [1, BATCH, BATCH + 1, 3 * BATCH])
-def test_a_bad_batch_holds_up_nobody_for_long(count: int) -> None:
+def test_what_leaves_one_by_one_is_not_sent_together() -> None:
+    service = Service(most=100)
+    backlog = Backlog(service)
+    service.away = True
+    waiting = list(numbered(2000))
+    for at in range(0, 2000, 100):
+        backlog.export(waiting[at : at + 100])
+    service.away = False
+    assert backlog.export([]) is SpanExportResult.SUCCESS
+    assert len(service.taken) == 2000 and backlog.dropped == 0
+
+
+@pytest.mark.parametrize("count", [1, 12, 512])
+def test_a_bad_export_holds_up_nobody_for_long_and_takes_nobody_along(count: int) -> None:
     service = Service()
     backlog = Backlog(service)
     service.bad = "0"
-    waiting = list(numbered(8 * BATCH))
+    waiting = list(numbered(8 * count))
     for at in range(0, len(waiting), count):
         backlog.export(waiting[at : at + count])
-    for _ in range(PATIENCE + 2):
-        backlog.export([])
-    assert service.taken.count("0") == 0
-    assert len(set(service.taken)) == len(service.taken) == len(waiting) - backlog.dropped
-    assert 0 < backlog.dropped <= BATCH
+    assert PATIENCE + 2 < 8
+    assert sorted(map(int, service.taken)) == [*range(count, 8 * count)]
+    assert backlog.dropped == count
+
+
+def test_what_is_kept_at_the_end_is_lost_unless_it_is_delivered_yet() -> None:
+    service = Service()
+    backlog = Backlog(service)
+    service.away = True
+    backlog.export(list(numbered(3)))
+    backlog.shutdown()
+    assert backlog.dropped == 3
+    service.away = False  # for an export that was under way
+    backlog.export([])
+    assert (len(service.taken), backlog.dropped) == (3, 0)
 
 
 def test_errors_of_the_exporter_cost_its_batch_and_are_told() -> None:

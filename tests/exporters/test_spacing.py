@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_goodput import Recorder
 
@@ -36,8 +38,8 @@ def times(request: ExportMetricsServiceRequest) -> set[int]:
     return found
 
 
-def trained(directory: Path, flushes: int = 0) -> Recorder:
-    recorder = Recorder("job", directory=directory, exporters="otlp")
+def trained(directory: Path, flushes: int = 0, **settings: Any) -> Recorder:
+    recorder = Recorder("job", directory=directory, exporters="otlp", **settings)
     with recorder.job():
         for number in range(3):
             with recorder.step(number):
@@ -77,7 +79,13 @@ def test_values_that_are_the_first_bear_their_time(received: Received, tmp_path:
 
 
 def test_whose_they_are_is_on_the_resource(received: Received, tmp_path: Path) -> None:
-    trained(tmp_path).shutdown(10)
+    """Of the metrics also that they keep their distance, which those of a reader of the user's do not."""
+    memory = InMemoryMetricReader()
+    recorder = trained(tmp_path, metric_readers=[memory])
+    data = memory.get_metrics_data()
+    recorder.shutdown(10)
     for request in (received.traces[0].resource_spans[0], received.metrics[0].resource_metrics[0]):
-        told = {attribute.key: attribute.value.string_value for attribute in request.resource.attributes}
-        assert told["telemetry.distro.name"] == "otel_goodput"
+        told = {attribute.key: attribute.value for attribute in request.resource.attributes}
+        assert told["telemetry.distro.name"].string_value == "otel_goodput"
+    assert told["goodput.telemetry.spaced"].bool_value
+    assert data is not None and "goodput.telemetry.spaced" not in data.resource_metrics[0].resource.attributes

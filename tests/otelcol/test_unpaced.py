@@ -12,6 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
+from otel_goodput import Recorder
+
 from .sidecars import Sidecar, wait
 
 CONFIGS = ("gcp-sidecar", "gcp-sidecar-classic")
@@ -47,7 +49,7 @@ def values(sidecar: Sidecar, metric: str, name: str) -> list[float]:
     return [
         getattr(point.value, "count", point.value)
         for key, points in sidecar.series.items()
-        if key.type.endswith(metric) and name in dict(key.resource_labels).values()
+        if key.type.endswith(metric) and any(name in value for _, value in key.resource_labels)
         for point in points
     ]
 
@@ -75,3 +77,17 @@ def test_a_collector_that_is_stopped_at_once_sends_what_it_holds_or_keeps_it_on_
             lambda: [values(sidecar, metric, "one") for metric in METRICS] == [[3.0]] * len(METRICS),
             lambda: sidecar.collector.log[-3000:],
         )
+
+
+def test_our_metrics_through_a_reader_of_the_user_s_are_gathered_too(tmp_path: Path) -> None:
+    with Sidecar(tmp_path, "gcp-sidecar", settings=SETTINGS) as sidecar:
+        exporter = OTLPMetricExporter(endpoint=sidecar.collector.grpc, insecure=True)
+        reader = PeriodicExportingMetricReader(exporter, 3_600_000)
+        recorder = Recorder("job", directory=tmp_path / "run", exporters="none", metric_readers=[reader])
+        with recorder.job():
+            for number in range(4):
+                with recorder.step(number):
+                    recorder.flush(10)
+        recorder.shutdown(10)
+        wait(lambda: 4.0 in values(sidecar, "goodput.step.count", ""), lambda: sidecar.collector.log[-3000:])
+        assert not sidecar.google.refusals
