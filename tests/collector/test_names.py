@@ -169,7 +169,7 @@ def test_names_are_translated_as_otlptranslator_does(name: str, kind: str, unit:
         ("alerts/restart-loop.json", "disruption_reason", "disruption_cause", "label goodput_disruption_cause of"),
         ("dashboards/goodput.grafana.json", "{{goodput_phase}}", "{{phase}}", "label phase of goodput_phase_duration"),
         ("dashboards/goodput.grafana.json", "(goodput_signal)", "(signal)", "label signal of goodput_telemetry"),
-        ("dashboards/goodput.grafana.json", "duration_seconds_count\"}, job", "duration_seconds_count\"}, pod", "label pod of"),
+        ("dashboards/goodput.grafana.json", 'seconds_count"}, job', 'seconds_count"}, pod', "label pod of"),
         ("dashboards/goodput.cloud-monitoring.json", "metric.labels.goodput_w", "metric.labels.w", "label window of"),
         ("dashboards/goodput.cloud-monitoring.json", "goodput.at_risk", "goodput.risk", "goodput.risk"),
         ("dashboards/goodput.cloud-monitoring.json", '"goodput_slice_state', '"slice_state', "label slice_state of"),

@@ -166,7 +166,8 @@ def test_the_steps_of_any_client_are_kept_and_thinned_alike(
     behind = gateway(tmp_path / "gateway", google)
     one, other = (sidecar(tmp_path / name, google, behind.grpc) for name in ("one", "other"))
     start(exits, behind, one, other)
-    routine, slow, failed, compiling, apart, marked, late, later, epoch = range(1, 10)
+    routine, slow, failed, compiling, apart, marked, late, later, epoch, left, broken, stretch, stalled = range(1, 14)
+    of_step = {"goodput.phase": "step"}
     forward = {"parent": 11, "name": "forward", "length": 300, "attributes": {}}
     at_one = [
         Sent(routine, 11), Sent(routine, 12, **forward),
@@ -174,7 +175,11 @@ def test_the_steps_of_any_client_are_kept_and_thinned_alike(
         Sent(failed, 11, failed=True),
         Sent(compiling, 11), Sent(compiling, 12, "compile", parent=11, attributes={"goodput.phase": "compile"}),
         Sent(apart, 11),
-        Sent(marked, 11, attributes={"goodput.phase": "step", "goodput.step.outlier": True}),
+        Sent(marked, 11, attributes={**of_step, "goodput.step.outlier": True}),
+        Sent(left, 11, attributes={**of_step, "goodput.step.completed": False}),
+        Sent(broken, 11, attributes={**of_step, "goodput.interrupted": True}),
+        Sent(stretch, 11, "steps", attributes={"goodput.steps.count": 100}),
+        Sent(stalled, 11, "data_loading", length=5000, attributes={"goodput.phase": "data_loading"}), Sent(stalled, 12),
         Sent(late, 11),
         Sent(later, 11, failed=True), Sent(later, 12, **forward),
         Sent(epoch, 11, "epoch", length=3000, attributes={"goodput.phase": "custom"}), Sent(epoch, 12, parent=11),

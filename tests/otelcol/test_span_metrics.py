@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import collector.conftest  # noqa: F401  the generator's parts can be imported
 import pytest
 from collector.written import load
 from exporters.backends import poll
