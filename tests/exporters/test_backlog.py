@@ -102,6 +102,14 @@ def test_what_is_kept_at_the_end_is_lost_unless_it_is_delivered_yet() -> None:
     assert (len(service.taken), backlog.dropped) == (3, 0)
 
 
+def test_an_empty_export_asks_whether_anybody_listens() -> None:
+    service = Service()
+    backlog = Backlog(service)
+    assert (backlog.export([]), service.tries) == (SpanExportResult.SUCCESS, 1)
+    service.away = True
+    assert (backlog.export([]), backlog.dropped) == (SpanExportResult.FAILURE, 0)
+
+
 def test_errors_of_the_exporter_cost_its_batch_and_are_told() -> None:
     class Broken(Service):
         def export(self, batch: Sequence[ReadableSpan]) -> SpanExportResult:
