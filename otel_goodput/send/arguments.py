@@ -12,7 +12,7 @@ from otel_goodput.exporters.otlp import EXPORTER_MODULES
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add them to `parser`."""
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="OTLP JSON lines, a run's folder, a folder of runs"
+        "files", nargs="+", type=Path, metavar="FILE", help="OTLP JSON lines, or a folder: run's, collector's, of runs"
     )
     parser.add_argument(
         "--endpoint", default=None, metavar="URL", help="where to, as OTEL_EXPORTER_OTLP_ENDPOINT (default: its value)"

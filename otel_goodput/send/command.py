@@ -6,13 +6,14 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
 from otel_goodput.doctor.veil import secrets, veil
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.send.lines import METRICS, TRACES, signal_of, sources
+from otel_goodput.send.lines import METRICS, TRACES, signals_of, sources
 from otel_goodput.send.screen import Screen
 from otel_goodput.send.sending import Account, Sending, Stopped
 
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     environ = _environment(options)
     screen = Screen(secrets(environ), quiet=options.quiet or options.json)
     try:
-        signals = {path: signal_of(path) or TRACES for path in sources(options.files)}
+        named = {path: signals_of(path) for path in sources(options.files)}
         sending = Sending(environ, screen, patience_s=options.timeout, again=options.again, dry=options.dry_run)
     except ConfigurationError as error:
         screen.complain(str(error))
@@ -36,10 +37,11 @@ def run(options: argparse.Namespace) -> int:
         screen.complain(f"{error}: pip install 'otel-goodput[otlp]'")
         return 2
     with closing(sending):
-        for path, signal in signals.items():
+        files = {each: signals for path, signals in named.items() for each in (*sending.earlier(path, signals), path)}
+        for path, signals in files.items():
             if options.again:
-                sending.forget(path, signal)
-        accounts, reason = _send(sending, signals, screen, "would go" if options.dry_run else "sent")
+                sending.forget(path, signals)
+        accounts, reason = _send(sending, files, screen, "would go" if options.dry_run else "sent")
     if reason:
         left = sum(account.left for account in accounts)
         screen.complain(
@@ -47,27 +49,37 @@ def run(options: argparse.Namespace) -> int:
         )
     done = not reason and all(account.whole() for account in accounts)
     if options.json:
-        files = [{**asdict(account), "file": veil(account.file)} for account in accounts]
-        answer = {"done": done, "dry_run": options.dry_run, "reason": veil(reason, secrets(environ)), "files": files}
+        answer = {
+            "done": done,
+            "dry_run": options.dry_run,
+            "reason": veil(reason, secrets(environ)),
+            "files": [{**asdict(account), "file": veil(account.file)} for account in accounts],
+        }
         sys.stdout.write(json.dumps(answer) + "\n")
     return 0 if done else 1
 
 
-def _send(sending: Sending, signals: dict[Path, str], screen: Screen, verb: str) -> tuple[list[Account], str]:
+def _send(
+    sending: Sending, files: Mapping[Path, Sequence[str]], screen: Screen, verb: str
+) -> tuple[list[Account], str]:
     """What became of each file, and why not all were sent, empty where they were."""
-    accounts, reason = [], ""
-    for path, signal in signals.items():
-        account = Account(str(path), sending.receiver(signal))
+    accounts: list[Account] = []
+    reasons: dict[str, None] = {}
+    over = False
+    for path, signals in files.items():
+        account = Account(file=str(path), receiver=sending.receiver(signals))
         accounts.append(account)
-        if not reason:
+        stays = over
+        if not over:
             try:
-                sending.file(path, signal, account)
+                sending.file(path, signals, account)
             except Stopped as stopped:
-                reason = str(stopped)
-        if reason:
-            account.left = sending.rest(path, signal)
+                reasons[str(stopped)] = None
+                stays, over = True, stopped.everywhere
+        if stays:
+            account.left = sending.rest(path, signals)
         screen.tell(f"{path}: {account} {verb} to {account.receiver}" if account.sent else f"{path}: {account}")
-    return accounts, reason
+    return accounts, "; ".join(reasons)
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:

@@ -7,6 +7,7 @@ import gzip
 import http.client
 import importlib
 import math
+import re
 import socket
 import ssl
 import urllib.error
@@ -22,21 +23,30 @@ from opentelemetry.util.re import parse_env_headers
 
 from otel_goodput.doctor.endpoints import Endpoint
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters.otlp import GRPC, timeout
+from otel_goodput.exporters.otlp import GRPC, HTTP, timeout
 from otel_goodput.send.lines import TRACES, Request
 
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"  # this request, for what is in it
 LATER: Final = "later"  # the same request may be accepted later
+UNSURE: Final = "unsure"  # this request for what is in it, or any: what becomes of the next tells
 CLOSED: Final = "closed"  # no request will be accepted: wrong place, wrong credentials
 
 _STATUSES: Final = {
-    400: REFUSED, 413: REFUSED, 422: REFUSED, 408: LATER, 429: LATER, 502: LATER, 503: LATER, 504: LATER,
+    400: REFUSED, 413: REFUSED, 422: REFUSED, 500: UNSURE, 408: LATER, 429: LATER, 502: LATER, 503: LATER, 504: LATER,
 }  # fmt: skip
 _CODES: Final = {
-    "INVALID_ARGUMENT": REFUSED, "CANCELLED": LATER, "DEADLINE_EXCEEDED": LATER, "RESOURCE_EXHAUSTED": LATER,
-    "ABORTED": LATER, "OUT_OF_RANGE": LATER, "UNAVAILABLE": LATER, "DATA_LOSS": LATER,
+    "INVALID_ARGUMENT": REFUSED, "INTERNAL": UNSURE, "UNKNOWN": UNSURE, "CANCELLED": LATER, "DEADLINE_EXCEEDED": LATER,
+    "RESOURCE_EXHAUSTED": LATER, "ABORTED": LATER, "OUT_OF_RANGE": LATER, "UNAVAILABLE": LATER, "DATA_LOSS": LATER,
 }  # fmt: skip
+# What OpenTelemetry reads as a header: the rest it leaves out, and logs with its value.
+_HEADER: Final = re.compile(r"""[!#-'*+.0-9A-Z^-z|~-]+[ \t]*=[ \t]*[ !#-+\--:<-\[\]-~]*""")
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# What names and values may be made of: of HTTP's fields, and of gRPC's metadata that is text.
+_SENDABLE: Final = {
+    GRPC: (re.compile(r"(?!grpc-)(?!.*-bin$)[0-9a-z_.-]+"), re.compile(r"[ -~]*")),
+    HTTP: (_TOKEN, re.compile(r"[\t -~\xa0-\xff]*")),
+}
 _SERVICES: Final = {
     signal: (f"opentelemetry.proto.collector.{word}.v1.{word}_service_pb2", f"Export{word.title()}ServiceResponse",
              f"/opentelemetry.proto.collector.{word}.v1.{word.title()}Service/Export")
@@ -85,13 +95,15 @@ def open_destination(where: Endpoint, environ: Mapping[str, str]) -> Destination
     """By the standard variables in `environ`.
 
     Raises:
-        ConfigurationError: the endpoint is none.
+        ConfigurationError: the endpoint is none, or a header cannot be sent.
         ImportError: its packages are not installed.
         OSError: a certificate cannot be read.
     """
     try:
         where.address()
         return (_Grpc if where.wire == GRPC else _Http)(where, environ)
+    except ConfigurationError:
+        raise
     except ValueError as error:
         raise ConfigurationError(f"{receiver(where)} cannot be the endpoint of {where.signal}: {error}") from error
 
@@ -109,6 +121,22 @@ def _setting(environ: Mapping[str, str], signal: str, name: str) -> str:
     return ""
 
 
+def _headers(text: str, wire: str) -> dict[str, str]:
+    """Raises ConfigurationError where one cannot be sent: by its name alone, its value is nobody's business."""
+    found: dict[str, str] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        parsed = parse_env_headers(item, liberal=True) if _HEADER.fullmatch(item) else {}
+        names, values = _SENDABLE[wire]
+        if not any(names.fullmatch(name) and values.fullmatch(value) for name, value in parsed.items()):
+            name = _TOKEN.match(item) if "=" in item else None
+            raise ConfigurationError(
+                f"the header {name[0] if name else 'without a name'} of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over "
+                f"{wire}: it is no NAME=VALUE, or has characters that are not allowed there"
+            )
+        found |= parsed
+    return found
+
+
 class _Settings:
     """What both wires read of the variables."""
 
@@ -117,7 +145,7 @@ class _Settings:
             return _setting(environ, where.signal, name)
 
         self.timeout_s = timeout(environ, where.signal, math.inf)
-        self.headers = parse_env_headers(setting("HEADERS"), liberal=True)
+        self.headers = _headers(setting("HEADERS"), where.wire)
         self.compress = setting("COMPRESSION").lower() == "gzip"
         self.insecure = setting("INSECURE").lower()
         self.authority, self.certificate, self.key = (

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from otel_goodput.errors import ConfigurationError
 
@@ -22,6 +22,9 @@ _REQUESTS: Final = {
 }
 # protobuf's own JSON has bytes in base64, OTLP's has these in hex.
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
+# What the outlet 'file' names so has one signal; any other file may have both.
+_OUTLETS_OWN: Final = re.compile(rf"({TRACES}|{METRICS})-.*\.jsonl")
+_COLLECTORS: Final = "goodput.otlp*.json"
 # A damaged line is told from a file of something else by its neighbours.
 _NEIGHBOURS: Final = 16
 _BLOCK: Final = 2**20
@@ -44,7 +47,7 @@ class Request(NamedTuple):
 
 
 def sources(names: Sequence[Path]) -> list[Path]:
-    """The files that are meant, parts in order and each once: files, run folders, folders of runs.
+    """The files that are meant, the oldest first and each once: files, run folders, folders of runs or a collector's.
 
     Raises:
         ConfigurationError: one is not there, or a folder holds none.
@@ -55,26 +58,45 @@ def sources(names: Sequence[Path]) -> list[Path]:
             raise ConfigurationError(f"{name} does not exist")
         files = [name]
         if name.is_dir():
-            files = _within(name) or [path for run in name.iterdir() for path in _within(run)]
+            folders = (name, *(run for run in name.iterdir() if run.is_dir()))
+            files = [path for folder in folders for path in _within(folder)]
         if not files:
-            raise ConfigurationError(f"{name} holds no traces-*.jsonl or metrics-*.jsonl of the outlet 'file'")
+            raise ConfigurationError(f"{name} holds no traces-*.jsonl, metrics-*.jsonl or {_COLLECTORS}")
         found.update(dict.fromkeys(path.resolve() for path in sorted(files, key=_place)))
     return list(found)
 
 
 def _within(folder: Path) -> list[Path]:
-    return [path for signal in (TRACES, METRICS) for path in folder.glob(f"{signal}-*.jsonl")]
+    patterns = (f"{TRACES}-*.jsonl", f"{METRICS}-*.jsonl", _COLLECTORS)
+    return [path for pattern in patterns for path in folder.glob(pattern)]
 
 
 def _place(path: Path) -> tuple[str, str, int]:
-    """Part 10 comes after part 9, and the one without a number before all."""
+    """Part 10 comes after part 9, and the one without a number before all.
+
+    A collector's files are named by when they were put away, and the one without a time is the newest.
+    """
+    if path.match(_COLLECTORS):
+        return (str(path.parent), path.name, 0)  # "-" comes before "."
     stem, _, part = path.stem.rpartition(".")
     numbered = stem and re.fullmatch(r"[0-9]+", part)
     return (str(path.parent), stem, int(part)) if numbered else (str(path.parent), path.stem, 0)
 
 
-def signal_of(path: Path) -> str | None:
-    """What the file holds, None where there is no line yet.
+def signals_of(path: Path) -> tuple[str, ...]:
+    """What may be in the file, now or later.
+
+    Raises:
+        ConfigurationError: it holds something else.
+        OSError: it cannot be read.
+    """
+    first = _first(path)
+    named = _OUTLETS_OWN.fullmatch(path.name)
+    return (named[1],) if named and first in (None, named[1]) else (TRACES, METRICS)
+
+
+def _first(path: Path) -> str | None:
+    """The signal of the first line that can be read, None where there is no line yet.
 
     Raises:
         ConfigurationError: it holds something else.
@@ -86,37 +108,38 @@ def signal_of(path: Path) -> str | None:
     with path.open("rb") as file:
         if file.read(1) not in (b"", b"{", b"\0"):
             raise wrong
-    seen = 0
-    for line in whole_lines(path):
-        try:
-            return read(line.data).signal
-        except ValueError:
-            seen += 1
-            if seen == _NEIGHBOURS:
-                break
+        seen = 0
+        for line in whole_lines(file):
+            try:
+                return read(line.data).signal
+            except ValueError:
+                seen += 1
+                if seen == _NEIGHBOURS:
+                    break
     if seen:
         raise wrong
     return None
 
 
-def whole_lines(path: Path, offset: int = 0, number: int = 0) -> Iterator[Line]:
+def whole_lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[Line]:
     """The lines after `offset`, of which `number` came before, up to the last that has its end. Raises OSError.
 
-    What is appended meanwhile is read too.
+    What is appended meanwhile is read too, and the file may be read elsewhere between two lines.
     """
-    with path.open("rb") as file:
+    while True:
         file.seek(offset)
-        while (data := file.readline()).endswith(b"\n"):
-            offset += len(data)
-            number += 1
-            yield Line(number, offset, data)
+        data = file.readline()
+        if not data.endswith(b"\n"):
+            return
+        offset += len(data)
+        number += 1
+        yield Line(number, offset, data)
 
 
-def left(path: Path, offset: int) -> int:
+def left(file: BinaryIO, offset: int) -> int:
     """How many whole lines there are after `offset`. Raises OSError."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
+    file.seek(offset)
+    return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
 def read(data: bytes) -> Request:

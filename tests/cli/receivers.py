@@ -39,18 +39,21 @@ class Say(NamedTuple):
 TAKE = Say(keep=True)
 # What a request, by its number from 0, is answered.
 Script = Callable[[int], Say]
+# What it is answered for what is in it, None where its number tells.
+ByContent = Callable[[ExportTraceServiceRequest], "Say | None"]
 
 
 @contextmanager
-def http_receiver(script: Script, port: int = 0) -> Iterator[Received]:
+def http_receiver(script: Script, port: int = 0, by_content: ByContent = lambda _: None) -> Iterator[Received]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            request = ExportTraceServiceRequest.FromString(body)
             with lock:
-                say = script(len(received.headers))
+                say = by_content(request) or script(len(received.headers))
                 received.headers.append({name.lower(): value for name, value in self.headers.items()})
                 if say.keep:
-                    received.traces.append(ExportTraceServiceRequest.FromString(body))
+                    received.traces.append(request)
             if say.hang is not None:
                 say.hang.wait()
             if say.drop or say.hang is not None:
@@ -80,12 +83,12 @@ def http_receiver(script: Script, port: int = 0) -> Iterator[Received]:
 
 
 @contextmanager
-def grpc_receiver(script: Script) -> Iterator[Received]:
+def grpc_receiver(script: Script, by_content: ByContent = lambda _: None) -> Iterator[Received]:
     class Traces(TraceServiceServicer):
         def Export(
             self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
         ) -> ExportTraceServiceResponse:
-            say = script(len(received.headers))
+            say = by_content(request) or script(len(received.headers))
             received.headers.append(dict(context.invocation_metadata()))
             if say.keep:
                 received.traces.append(request)

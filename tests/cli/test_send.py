@@ -1,147 +1,41 @@
-"""``otel-goodput send``: what the `file` outlet wrote arrives as it was exported, once, however often it is sent."""
+"""``otel-goodput send``: what the `file` outlet wrote arrives as it was exported, and what becomes of what does not."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import gc
-import io
 import json
-import os
-import pty
-import shutil
-import signal
 import socket
 import stat
 import subprocess
 import sys
 import threading
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import grpc
 import pytest
-from exporters.backends import Received, grpc_backend, http_backend, poll
+from exporters.backends import grpc_backend, poll
 from exporters.telemetry import rich_spans
-from google.protobuf.json_format import MessageToDict
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_goodput.cli import main
 from otel_goodput.exporters import Surroundings, open_outlet
 
-from .commands import PATIENCE_S, environment, failed, finished, goodput, succeeded
-from .receivers import TAKE, Say, grpc_receiver, http_receiver
-
-GRPC, HTTP = "grpc", "http/protobuf"
-BACKENDS = {GRPC: grpc_backend, HTTP: http_backend}
-RECEIVERS = {GRPC: grpc_receiver, HTTP: http_receiver}
-LATER = {GRPC: Say(grpc.StatusCode.UNAVAILABLE), HTTP: Say(503)}
-REFUSED = {GRPC: Say(grpc.StatusCode.INVALID_ARGUMENT), HTTP: Say(400)}
-
-RECORDER = """
-import itertools, pathlib, sys, time
-import otel_goodput as goodput
-
-goodput.configure("job", directory=sys.argv[1], exporters="file")
-over = pathlib.Path(sys.argv[2])
-with goodput.job():
-    for step, _ in goodput.steps(itertools.count()):
-        if step >= 100 and over.exists():
-            break
-        time.sleep(0.002)
-        if step % 20 == 5:
-            with goodput.checkpoint_save(step), goodput.custom("look"):
-                time.sleep(0.002)
-"""
-
-
-def recorder(directory: Path, over: Path) -> subprocess.Popen[bytes]:
-    """A real job that exports to files, often; after a hundred steps it ends once `over` is there."""
-    often = environment(OTEL_BSP_SCHEDULE_DELAY="15", OTEL_METRIC_EXPORT_INTERVAL="40")
-    command = [sys.executable, "-W", "error", "-c", RECORDER, str(directory), str(over)]
-    return subprocess.Popen(command, env=often)
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("recorded")
-    with recorder(directory, directory) as process:
-        assert process.wait(PATIENCE_S) == 0
-    return directory / "job"
-
-
-@pytest.fixture
-def run(recorded: Path, tmp_path: Path) -> Path:
-    """The folder of a real run, with more than ten lines of spans and more than two of metrics."""
-    shutil.copytree(recorded, tmp_path / "runs" / "job")
-    assert len(lines(recorded, "traces")) > 10 and len(lines(recorded, "metrics")) > 2
-    return tmp_path / "runs" / "job"
-
-
-@pytest.fixture
-def traces(run: Path) -> Path:
-    (path,) = run.glob("traces-*.jsonl")
-    return path
-
-
-def lines(folder: Path, signal_: str) -> list[Any]:
-    """Every whole line that was written, as JSON."""
-    return [
-        plain(json.loads(line))
-        for path in sorted(folder.glob(f"{signal_}-*.jsonl"))
-        for line in path.read_bytes().splitlines(keepends=True)
-        if line.endswith(b"\n")
-    ]
-
-
-def arrived(messages: list[Any]) -> list[Any]:
-    """What arrived, written as OTLP JSON."""
-    return [plain(_hex(MessageToDict(message, use_integers_for_enums=True))) for message in messages]
-
-
-# Here a zero is a value; elsewhere it is as good as nothing, and protobuf leaves it out.
-_VALUES = {"asInt", "asDouble", "intValue", "doubleValue", "boolValue", "stringValue", "sum", "min", "max"}
-
-
-def plain(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: plain(value) for key, value in node.items() if key in _VALUES or value not in (0, "", "0", [])}
-    return [plain(item) for item in node] if isinstance(node, list) else node
-
-
-def _hex(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_hex(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        key: base64.b64decode(value).hex() if key in ("traceId", "spanId", "parentSpanId") else _hex(value)
-        for key, value in node.items()
-    }
-
-
-def send(*arguments: str | Path, to: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process, which is sooner there than one of its own."""
-    called = ["send", *map(str, arguments)]
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": to, **variables}),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            status = main(called)
-        finally:
-            gc.enable()
-    return subprocess.CompletedProcess(called, status, out.getvalue(), err.getvalue())
-
-
-def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+from .commands import PATIENCE_S, environment, goodput, succeeded
+from .receivers import TAKE, Say, http_receiver
+from .sending import (
+    BACKENDS,
+    GRPC,
+    HTTP,
+    LATER,
+    PARTLY,
+    RECEIVERS,
+    REFUSED,
+    UNSURE,
+    answer,
+    arrived,
+    lines,
+    plain,
+    send,
+)  # fmt: skip
 
 
 def free_port() -> int:
@@ -180,54 +74,6 @@ def test_every_field_arrives(wire: str, tmp_path: Path) -> None:
     with BACKENDS[wire]() as received:
         succeeded(send(tmp_path, "--endpoint", received.endpoint, "--protocol", wire, to="http://127.0.0.1:9"))
         assert arrived(received.traces) == lines(tmp_path, "traces")
-
-
-def test_the_command_line_goes_before_the_variables_and_gzip_is_understood(run: Path) -> None:
-    with http_backend() as received:
-        succeeded(
-            send(
-                run,
-                "--endpoint",
-                received.endpoint.replace("http://", "http://user:pass%20word@"),
-                "--protocol",
-                HTTP,
-                to="http://127.0.0.1:9",
-                OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces",
-                OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="grpc",
-                OTEL_EXPORTER_OTLP_COMPRESSION="gzip",
-            )
-        )
-        assert arrived(received.traces) == lines(run, "traces")
-        assert received.headers[0]["content-encoding"] == "gzip"
-        assert received.headers[0]["authorization"] == "Basic " + base64.b64encode(b"user:pass word").decode()
-    for state in run.glob("*.sent"):
-        assert "pass" not in state.read_text()
-
-
-@pytest.mark.parametrize("wire", RECEIVERS)
-@pytest.mark.parametrize("taken", [False, True], ids=["before it was taken", "after it was taken"])
-def test_killed_while_a_request_is_under_way(wire: str, taken: bool, traces: Path) -> None:
-    over = threading.Event()
-    script = lambda number: Say(keep=taken, hang=over) if number == 5 else TAKE  # noqa: E731
-    with RECEIVERS[wire](script) as received:
-        variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
-        command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(traces)]
-        try:
-            with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL) as process:
-                poll(lambda: len(received.headers) == 6)
-                other = failed(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
-                assert f"is being sent by another process ({process.pid})" in other
-                process.send_signal(signal.SIGKILL)
-        finally:
-            over.set()
-        assert len(received.headers) == 6
-        said = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
-        assert "an earlier send was cut off; one request may be there twice" in said
-        found = arrived(received.traces)
-        assert found.pop(6 if taken else 5) == lines(traces.parent, "traces")[5]
-        assert found == [line for number, line in enumerate(lines(traces.parent, "traces")) if taken or number != 5]
-        again = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
-        assert "twice" not in again
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
@@ -272,8 +118,67 @@ def test_what_is_refused_for_now_comes_again_and_what_is_refused_is_left_out(wir
         # Over gRPC a receiver's UNAVAILABLE looks as one that comes of a broken connection.
         assert (done.returncode, account["refused"], account["repeated"]) == (1, 1, int(wire == GRPC))
         assert f"{traces.name}:5: refused: " in done.stderr
-        succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
+        assert send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire).returncode == 1
         assert arrived(received.traces) == expected
+
+
+@pytest.mark.parametrize("wire", RECEIVERS)
+@pytest.mark.parametrize("bad", [{4}, {4, 5, 6}, {0, 2}], ids=str)
+def test_lines_at_which_a_receiver_fails_do_not_stop_the_others(wire: str, bad: set[int], traces: Path) -> None:
+    expected = lines(traces.parent, "traces")
+    bad_ids = {expected[number]["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["spanId"] for number in bad}
+
+    def fails(request: ExportTraceServiceRequest) -> Say | None:
+        span = request.resource_spans[0].scope_spans[0].spans[0]
+        return UNSURE[wire] if span.span_id.hex() in bad_ids else None
+
+    with RECEIVERS[wire](lambda _: TAKE, by_content=fails) as received:
+        done = send(traces, "--json", to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
+        (account,) = answer(done)["files"]
+        assert (done.returncode, account["refused"], account["left"]) == (1, len(bad), 0)
+        for number in bad:
+            assert f"{traces.name}:{number + 1}: refused: " in done.stderr
+        assert arrived(received.traces) == [line for number, line in enumerate(expected) if number not in bad]
+
+
+@pytest.mark.parametrize("wire", RECEIVERS)
+def test_a_receiver_that_fails_costs_no_line(wire: str, run: Path, traces: Path) -> None:
+    expected = lines(run, "traces")
+    last = traces.with_name("traces-z.jsonl")
+    last.write_bytes(traces.read_bytes().splitlines(keepends=True)[0])
+    there = {"OTEL_EXPORTER_OTLP_PROTOCOL": wire}
+    with RECEIVERS[wire](lambda number: TAKE if number < 3 else UNSURE[wire]) as received:
+        done = send(traces, last, "--json", to=received.endpoint, **there)
+        assert [account["left"] for account in answer(done)["files"]] == [len(expected) - 3, 1]
+        assert (done.returncode, len(received.traces)) == (1, 3)
+        assert f"; {len(expected) - 2} requests are left; called again it goes on" in done.stderr
+    # At the last line nothing follows that could tell: it is left, and other files go.
+    with RECEIVERS[wire](lambda number: UNSURE[wire] if number == len(expected) - 1 else TAKE) as received:
+        done = send(traces, last, "--json", to=received.endpoint, **there)
+        assert [account["left"] for account in answer(done)["files"]] == [1, 0]
+        assert done.returncode == 1
+        said = succeeded(send(traces, last, to=received.endpoint, **there))
+        assert "twice" not in said
+        assert arrived(received.traces) == [*expected[:-1], expected[0], expected[-1]]
+
+
+@pytest.mark.parametrize("wire", RECEIVERS)
+def test_a_failure_that_passes_costs_no_line(wire: str, traces: Path) -> None:
+    expected = lines(traces.parent, "traces")
+    with RECEIVERS[wire](lambda number: UNSURE[wire] if number == 2 else TAKE) as received:
+        succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
+        assert arrived(received.traces) == [*expected[:2], expected[3], expected[2], *expected[4:]]
+
+
+@pytest.mark.parametrize("wire", RECEIVERS)
+def test_what_went_before_its_turn_is_told_when_cut_off(wire: str, traces: Path) -> None:
+    script = {2: UNSURE[wire], 4: Say(grpc.StatusCode.UNAUTHENTICATED) if wire == GRPC else Say(401)}
+    there = {"OTEL_EXPORTER_OTLP_PROTOCOL": wire}
+    with RECEIVERS[wire](lambda number: script.get(number, TAKE)) as received:
+        assert send(traces, to=received.endpoint, **there).returncode == 1
+        said = succeeded(send(traces, to=received.endpoint, **there))
+        assert "one request may be there twice" in said
+        assert arrived(received.traces)[4:] == lines(traces.parent, "traces")[3:]
 
 
 @pytest.mark.parametrize("wire", RECEIVERS)
@@ -328,47 +233,12 @@ def test_a_wrong_place_or_wrong_credentials_cost_no_line(case: str, traces: Path
 
 @pytest.mark.parametrize("wire", RECEIVERS)
 def test_what_was_not_taken_of_a_request_is_told(wire: str, traces: Path) -> None:
-    response = ExportTraceServiceResponse()
-    response.partial_success.rejected_spans = 1
-    response.partial_success.error_message = "too old"
-    partly = Say(keep=True, body=response.SerializeToString(), headers=(("content-type", "application/x-protobuf"),))
-    with RECEIVERS[wire](lambda number: partly if number == 2 else TAKE) as received:
+    with RECEIVERS[wire](lambda number: PARTLY if number == 2 else TAKE) as received:
         done = send(traces, "--json", to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
         (account,) = answer(done)["files"]
         assert (done.returncode, account["rejected"]) == (1, 1)
         assert account["spans"] == len(received.span_names()) - 1
         assert f"{traces.name}:3: 1 of " in done.stderr and "not taken: too old" in done.stderr
-
-
-def test_a_torn_last_line_waits_for_its_end(traces: Path) -> None:
-    content = traces.read_bytes()
-    keep = content[:-1].rfind(b"\n") + 1
-    traces.write_bytes(content[: keep + 20])
-    with grpc_backend() as received:
-        assert "20 bytes of an unfinished last line" in succeeded(send(traces, to=received.endpoint))
-        assert arrived(received.traces) == lines(traces.parent, "traces")
-        with traces.open("ab") as file:
-            file.write(content[keep + 20 :])
-        assert "unfinished" not in succeeded(send(traces, to=received.endpoint))
-        assert arrived(received.traces) == lines(traces.parent, "traces")
-
-
-def test_files_that_grow(tmp_path: Path) -> None:
-    over = tmp_path / "over"
-    with grpc_backend() as received, recorder(tmp_path, over) as process:
-        try:
-            for _ in range(4):
-                poll(lambda: len(lines(tmp_path / "job", "traces")) > len(received.traces))
-                before = len(received.traces)
-                succeeded(send(tmp_path, to=received.endpoint))
-                assert len(received.traces) > before
-        finally:
-            over.touch()
-        assert process.wait(PATIENCE_S) == 0
-        succeeded(send(tmp_path, to=received.endpoint))
-        assert arrived(received.traces) == lines(tmp_path / "job", "traces")
-        assert arrived(received.metrics) == lines(tmp_path / "job", "metrics")
-        assert Counter(received.span_names())["job"] == 1
 
 
 def test_parts_go_in_order(traces: Path) -> None:
@@ -392,119 +262,5 @@ def test_a_damaged_line_is_left_out(traces: Path) -> None:
         assert "2 unreadable" in done.stdout
         assert f"{traces.name}:1: not a line of OTLP JSON" in done.stderr
         assert arrived(received.traces) == expected
-        succeeded(send(traces, to=received.endpoint))
-
-
-def test_sending_again_is_resumed_too(run: Path, traces: Path) -> None:
-    count, beside = len(lines(run, "traces")), traces.with_name("traces-other.jsonl")
-    shutil.copy(traces, beside)
-    with grpc_receiver(lambda number: CLOSED["grpc service"][1] if number == 2 * count + 3 else TAKE) as received:
-        both = (traces, beside)
-        succeeded(send(*both, to=received.endpoint))
-        cut = send(*both, "--again", to=received.endpoint)
-        assert f"; {2 * count - 3} requests are left; called again, without --again, it goes on" in cut.stderr
-        succeeded(send(*both, to=received.endpoint))
-        expected = lines(run, "traces")  # of both files
-        assert arrived(received.traces) == 2 * expected
-
-
-def test_another_endpoint_has_an_offset_of_its_own(traces: Path) -> None:
-    with grpc_backend() as one, http_backend() as two:
-        succeeded(send(traces, to=one.endpoint))
-        succeeded(send(traces, to=two.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=HTTP))
-        succeeded(send(traces, to=one.endpoint))
-        assert len(one.traces) == len(two.traces) == len(lines(traces.parent, "traces"))
-
-
-def test_a_copy_goes_on_and_another_file_begins(traces: Path, tmp_path: Path) -> None:
-    with grpc_backend() as received:
-        succeeded(send(traces, to=received.endpoint))
-        count = len(received.traces)
-        moved = tmp_path / "elsewhere"
-        shutil.copytree(traces.parent, moved)
-        succeeded(send(moved / traces.name, to=received.endpoint))
-        assert len(received.traces) == count
-        content = traces.read_bytes().splitlines(keepends=True)
-        traces.write_bytes(b"".join(content[1:]))
-        assert "another file than the one that was sent before" in succeeded(send(traces, to=received.endpoint))
-        assert len(received.traces) == 2 * count - 1
-
-
-def test_a_memory_that_does_not_fit(traces: Path) -> None:
-    state = traces.with_name(f"{traces.name}.sent")
-    with grpc_backend() as received:
-        succeeded(send(traces, to=received.endpoint))
-        content = traces.read_bytes()
-        count = len(received.traces)
-        remembered = json.loads(state.read_bytes())
-        (entry,) = remembered["receivers"].values()
-        entry["offset"] -= 1
-        state.write_text(json.dumps(remembered))
-        assert "--again" in failed(send(traces, to=received.endpoint))
-        state.write_text("{}")
-        assert "cannot be understood" in failed(send(traces, to=received.endpoint))
-        assert len(received.traces) == count
-        assert traces.read_bytes() == content
-
-
-def test_wrong_use(run: Path, tmp_path: Path) -> None:
-    empty, other, pretty = tmp_path / "empty", tmp_path / "other.jsonl", tmp_path / "pretty.json"
-    empty.mkdir()
-    other.write_text('{"kind": "step", "step": 0}\n' * 3)
-    pretty.write_text(json.dumps({"resourceSpans": []}, indent=1) + "\n")
-    binary = tmp_path / "binary"
-    binary.write_bytes(os.urandom(64).replace(b"{", b"x").replace(b"\0", b"x"))
-    for file, words in (
-        (tmp_path / "nowhere", "does not exist"), (empty, "holds no traces-*.jsonl"),
-        (other, "holds no OTLP JSON"), (pretty, "holds no OTLP JSON"), (binary, "holds no OTLP JSON"),
-    ):  # fmt: skip
-        wrong = send(run, file, to="http://127.0.0.1:9")
-        assert (wrong.returncode, wrong.stdout) == (2, ""), wrong
-        assert words in wrong.stderr and wrong.stderr.count("\n") == 1
-    nothing = send(run, "--protocol", HTTP, "--endpoint", "localhost:4318", to="")
-    assert nothing.returncode == 2
-    assert "http://" in nothing.stderr
-    assert not list(run.glob("*.sent*"))
-
-
-def test_a_dry_run_leaves_nothing_behind(run: Path) -> None:
-    before = sorted(run.rglob("*"))
-    said = succeeded(send(run, "--dry-run", to="http://user:word@127.0.0.1:9"))
-    assert "would go to http://127.0.0.1:9" in said and "word" not in said
-    assert sorted(run.rglob("*")) == before
-
-
-def test_quiet_and_a_terminal(run: Path) -> None:
-    with grpc_backend() as received:
-        assert succeeded(send(run, "--quiet", to=received.endpoint)) == ""
-        assert received.traces
-        for more, shown in (((), True), (("--quiet",), False)):
-            assert (b" MiB, " in on_terminal(run, received, *more)) is shown
-
-
-def on_terminal(run: Path, received: Received, *more: str) -> bytes:
-    """What stands on a terminal's standard error."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(run), "--again", *more]
-    variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint)
-    done = subprocess.run(
-        command, env=variables, stdout=subprocess.DEVNULL, stderr=theirs, timeout=PATIENCE_S, check=False
-    )
-    os.close(theirs)
-    assert done.returncode == 0
-    return b"".join(_until_closed(ours))
-
-
-def _until_closed(terminal: int) -> Iterator[bytes]:
-    try:
-        while data := os.read(terminal, 4096):
-            yield data
-    except OSError:  # as Linux says that nobody has the other end any more
-        pass
-    finally:
-        os.close(terminal)
-
-
-def test_a_run_without_files(tmp_path: Path) -> None:
-    finished("job", tmp_path)
-    assert send(tmp_path, to="http://127.0.0.1:9").returncode == 2
+        assert "0 requests, 2 unreadable" in send(traces, to=received.endpoint).stdout
+        assert arrived(received.traces) == expected

@@ -96,8 +96,8 @@ class Sender:
 
     def sent(self) -> int:
         """How many lines of spans it has sent."""
-        known = [json.loads(path.read_bytes())["receivers"] for path in self._states if path.exists()]
-        return sum(entry["lines"] for receivers in known for entry in receivers.values())
+        known = [json.loads(path.read_bytes())["entries"] for path in self._states if path.exists()]
+        return sum(entry["lines"] for entries in known for entry in entries)
 
     def end(self) -> list[dict[str, int]]:
         """Its account of each file, once all was sent."""
@@ -162,5 +162,24 @@ def test_what_the_collector_wrote_to_a_file_can_be_sent_too(sidecar: Sidecar, ru
         succeeded(goodput("send", run.folder, "--endpoint", f"http://{local.grpc}"))
     file = tmp_path / "local" / "goodput.otlp.json"
     succeeded(goodput("send", file, "--endpoint", f"http://{sidecar.collector.grpc}"))
+    assert whole(sidecar, run) == 0
+    assert sidecar.google.refusals == []
+
+
+def test_files_that_the_collector_renamed_are_sent_once(sidecar: Sidecar, run: Run, tmp_path: Path) -> None:
+    folder, to = tmp_path / "local", ("--endpoint", f"http://{sidecar.collector.grpc}")
+    folder.mkdir()
+    file = folder / "goodput.otlp.json"
+    file.write_text('{"resourceSpans": []}' + " " * 600_000 + "\n")  # a megabyte is the least at which it is renamed
+    small = ["exporters::file::rotation::max_megabytes: 1"]
+    with Collector(folder, CONFIGS / "local.yaml", ports=[SCRAPED], settings=small) as local:
+        succeeded(goodput("send", *run.folder.glob("*attempt0000*.jsonl"), "--endpoint", f"http://{local.grpc}"))
+        succeeded(goodput("send", file, *to))
+        before = file.stat().st_size
+        succeeded(goodput("send", run.folder, "--endpoint", f"http://{local.grpc}"))
+    (renamed,) = folder.glob("goodput.otlp-*.json")
+    assert renamed.stat().st_size > before
+    for _ in range(2):
+        succeeded(goodput("send", folder, *to))
     assert whole(sidecar, run) == 0
     assert sidecar.google.refusals == []
