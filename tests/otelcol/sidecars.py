@@ -19,6 +19,7 @@ from google_cloud.training import Account
 from .collector import CONFIGS, OVERLAYS, Collector, free_address
 
 JOB = "llama"
+CLASSIC = "gcp-sidecar-classic"
 PATIENCE_S = 150.0  # the longest that anybody waits between two tries, and then some
 
 
@@ -33,7 +34,8 @@ class Sidecar:
         self, directory: Path, config: str, *, up: bool = True, over: Sequence[str] = (), **options: Any
     ) -> None:
         self._directory = directory
-        self.config = config
+        self._classic_spans = config == CLASSIC
+        self._classic_metrics = self._classic_spans or "classic-metrics.yaml" in over
         self.address = free_address()  # the emulator's
         self.google = GoogleEmulator(port=int(self.address.rpartition(":")[2]))
         self.collector = Collector(
@@ -71,17 +73,17 @@ class Sidecar:
 
     @property
     def spans(self) -> list[Span]:
-        if self.config.endswith("-classic"):
+        if self._classic_spans:
             return arrivals.cloud_spans(self.google)
         return arrivals.otlp_spans(self.google, JOB)
 
     @property
     def series(self) -> dict[SeriesKey, list[Point]]:
-        return self.google.series if self.config.endswith("-classic") else self.google.otlp_series
+        return self.google.series if self._classic_metrics else self.google.otlp_series
 
     def missing(self, account: Account, instance: str = "/0/0@") -> list[str]:
         """What is not there of a job that says this of itself: its last values."""
-        prefix = arrivals.CUSTOM if self.config.endswith("-classic") else ""
+        prefix = arrivals.CUSTOM if self._classic_metrics else ""
         stored = arrivals.last(self.series, prefix, {("job", JOB)}, instance)
         return list(arrivals.missed(stored, arrivals.expected(account))) if stored else ["all of the metrics"]
 

@@ -10,115 +10,121 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from .collector import COLLECTOR, binary
 from .sidecars import Sidecar
 
-CONFIGS = ("gcp-sidecar", "gcp-sidecar-classic")
-AT_ONCE = 5
+# What is laid over each other.
+CONFIGS: dict[str, tuple[str, ...]] = {
+    "gcp-sidecar": (),
+    "gcp-sidecar, classic-metrics": ("classic-metrics.yaml",),
+    "gcp-sidecar-classic": (),
+}
+AT_ONCE = 8
 OFTEN = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "100"}  # ms
 MINUTE_S = 60.0
+Opener = Callable[..., Sidecar]
 
 
-def nothing(folder: Path, config: str) -> None:
-    with Sidecar(folder, config) as sidecar, sidecar.job() as job:
-        sidecar.complete(job.end().account)
-        assert not sidecar.google.refusals
+def nothing(sidecar: Opener) -> None:
+    with sidecar() as beside, beside.job() as job:
+        beside.complete(job.end().account)
+        assert not beside.google.refusals
 
 
-def a_last_export_soon_after_the_one_before(folder: Path, config: str) -> None:
+def a_last_export_soon_after_the_one_before(sidecar: Opener) -> None:
     """The job exports by itself, and once more when it ends a moment later."""
-    with Sidecar(folder, config) as sidecar, sidecar.job(flush=True) as job:
+    with sidecar() as beside, beside.job(flush=True) as job:
         end = job.end()
-        sidecar.complete(end.account)
-        assert not sidecar.google.refusals
+        beside.complete(end.account)
+        assert not beside.google.refusals
 
 
-def a_backend_away_for_a_minute(folder: Path, config: str) -> None:
+def a_backend_away_for_a_minute(sidecar: Opener) -> None:
     """It is away before the job begins; the job ends in that time."""
-    with Sidecar(folder, config, up=False) as sidecar, sidecar.job(OFTEN, lasts=5.0) as job:
+    with sidecar(up=False) as beside, beside.job(OFTEN, lasts=5.0) as job:
         begin = time.monotonic()
         end = job.end()
         assert not end.told and end.stopping < 5
         time.sleep(max(begin + MINUTE_S - time.monotonic(), 0.0))
-        sidecar.rise()
-        sidecar.complete(end.account)
+        beside.rise()
+        beside.complete(end.account)
 
 
-def a_backend_that_fails_for_a_while(folder: Path, config: str) -> None:
+def a_backend_that_fails_for_a_while(sidecar: Opener) -> None:
     """It answers that it is not available, in the middle of the job and at its end."""
-    with Sidecar(folder, config) as sidecar, sidecar.job(OFTEN, pauses=["middle"]) as job:
+    with sidecar() as beside, beside.job(OFTEN, pauses=["middle"]) as job:
         job.wait_for("middle")
-        sidecar.google.fail("*", "UNAVAILABLE", None)
+        beside.google.fail("*", "UNAVAILABLE", None)
         job.go_on()
         end = job.end()
         time.sleep(5.0)
-        sidecar.google.heal()
-        sidecar.complete(end.account)
+        beside.google.heal()
+        beside.complete(end.account)
 
 
-def answers_that_are_lost(folder: Path, config: str) -> None:
+def answers_that_are_lost(sidecar: Opener) -> None:
     """What was written is sent again: points are there once all the same, spans have the same names."""
-    with Sidecar(folder, config) as sidecar, sidecar.job() as job:
-        sidecar.google.fail("*", "UNAVAILABLE", 4, after_write=True)
-        sidecar.complete(job.end().account, again=True)
+    with sidecar() as beside, beside.job() as job:
+        beside.google.fail("*", "UNAVAILABLE", 4, after_write=True)
+        beside.complete(job.end().account, again=True)
 
 
-def sigterm_at_the_end_of_the_job(folder: Path, config: str) -> None:
-    with Sidecar(folder, config) as sidecar, sidecar.job() as job:
+def sigterm_at_the_end_of_the_job(sidecar: Opener) -> None:
+    with sidecar() as beside, beside.job() as job:
         end = job.end()
-        assert sidecar.collector.stop() < 15
-        sidecar.collector.start()  # what it left on the disk
-        sidecar.complete(end.account)
+        assert beside.collector.stop() < 15
+        beside.collector.start()  # what it left on the disk
+        beside.complete(end.account)
 
 
-def sigkill_at_the_end_of_the_job(folder: Path, config: str) -> None:
-    with Sidecar(folder, config) as sidecar, sidecar.job() as job:
+def sigkill_at_the_end_of_the_job(sidecar: Opener) -> None:
+    with sidecar() as beside, beside.job() as job:
         end = job.end()
-        sidecar.collector.kill()
-        sidecar.collector.start()
-        sidecar.complete(end.account, again=True)
+        beside.collector.kill()
+        beside.collector.start()
+        beside.complete(end.account, again=True)
 
 
-def sigterm_while_the_backend_is_away(folder: Path, config: str) -> None:
+def sigterm_while_the_backend_is_away(sidecar: Opener) -> None:
     """The disk goes on to the next collector, as from one pod to the next."""
-    with Sidecar(folder, config, up=False) as sidecar, sidecar.job() as job:
+    with sidecar(up=False) as beside, beside.job() as job:
         end = job.end()
-        sidecar.collector.stop(grace_s=5.0)
-        sidecar.rise()
-        sidecar.collector.start()
-        sidecar.complete(end.account)
+        beside.collector.stop(grace_s=5.0)
+        beside.rise()
+        beside.collector.start()
+        beside.complete(end.account)
 
 
-def sigkill_while_the_backend_is_away(folder: Path, config: str) -> None:
-    with Sidecar(folder, config, up=False) as sidecar, sidecar.job() as job:
+def sigkill_while_the_backend_is_away(sidecar: Opener) -> None:
+    with sidecar(up=False) as beside, beside.job() as job:
         end = job.end()
         time.sleep(1.0)
-        sidecar.collector.kill()
-        sidecar.collector.start()
+        beside.collector.kill()
+        beside.collector.start()
         time.sleep(1.0)
-        sidecar.collector.kill()
-        sidecar.rise()
-        sidecar.collector.start()
-        sidecar.complete(end.account)
+        beside.collector.kill()
+        beside.rise()
+        beside.collector.start()
+        beside.complete(end.account)
 
 
-def a_collector_that_crashes_while_the_job_trains(folder: Path, config: str) -> None:
+def a_collector_that_crashes_while_the_job_trains(sidecar: Opener) -> None:
     """It is away for longer than an export may last; the job goes on, and on its end."""
-    with Sidecar(folder, config) as sidecar, sidecar.job(OFTEN, lasts=30.0, pauses=["middle"]) as job:
+    with sidecar() as beside, beside.job(OFTEN, lasts=30.0, pauses=["middle"]) as job:
         job.wait_for("middle")
-        sidecar.collector.kill()
+        beside.collector.kill()
         job.go_on()
         time.sleep(10.0)
-        sidecar.collector.start()
-        sidecar.complete(job.end().account, again=True)
+        beside.collector.start()
+        beside.complete(job.end().account, again=True)
 
 
-SCENARIOS: dict[str, Callable[[Path, str], None]] = {
+SCENARIOS: dict[str, Callable[[Opener], None]] = {
     function.__name__.replace("_", " "): function
     for function in (
         a_backend_away_for_a_minute,  # the longest first
@@ -141,7 +147,10 @@ def test_nothing_is_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
     binary()
     with ThreadPoolExecutor(AT_ONCE, "scenario") as pool:
         ends = {
-            (scenario, config): pool.submit(SCENARIOS[scenario], tmp_path_factory.mktemp("scenario"), config)
+            (scenario, config): pool.submit(
+                SCENARIOS[scenario],
+                partial(Sidecar, tmp_path_factory.mktemp("scenario"), config.partition(",")[0], over=CONFIGS[config]),
+            )
             for scenario, config in product(SCENARIOS, CONFIGS)
         }
     wrong = {names: error for names, end in ends.items() if (error := end.exception()) is not None}
