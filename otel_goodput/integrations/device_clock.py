@@ -60,7 +60,7 @@ class DeviceClock:
         self._donated: set[tuple[int, int]] = set()  # (how many leaves, which) that turned out to be donated
         self._recent: deque[int] = deque(maxlen=RECENT)  # ns on the device
         self._end = 0  # when the device was done with the latest step known, ns
-        self._usual = 0  # ns on the device
+        self._usual = self._shortest = 0  # ns on the device, of recent ones
         self._bracket = SHORTEST  # ns between the two looks that shall have a step's end between them
         self._dither = 0.5  # of it: where in the bracket the end is expected
         self._early = 2  # at first not much is known
@@ -155,8 +155,10 @@ class DeviceClock:
                 time.sleep(pause / 1e9)
 
     def _first(self) -> int:
-        """How long after its begin a step is first asked, ns."""
-        return self._usual - (round(self._bracket * self._dither) << self._early)
+        """How long after its begin a step is first asked, ns: where some are much shorter, before these are over."""
+        before = round(self._bracket * self._dither)
+        first = self._usual - (before << self._early)
+        return min(first, self._shortest - before) if 4 * self._shortest < 3 * self._usual else first
 
     def _look(self) -> int:
         """Look at the steps at the front; returns how long to wait until the next look, ns."""
@@ -252,7 +254,8 @@ class DeviceClock:
             self._tracer.append(ev.DEVICE_END, rules.STEP, 0, 0, observation.key, ev.NO_STEP, self._end)
             observation.settle(duration)
         # Rather one that is too short: where they differ much, the short ones must not be missed.
-        self._usual = sorted(self._recent)[len(self._recent) // 4] + self._bracket // 4
+        lengths = sorted(self._recent)
+        self._usual, self._shortest = lengths[len(lengths) // 4] + self._bracket // 4, lengths[0]
 
     def _lose(self, observation: Observation) -> None:
         self.lost += 1
