@@ -58,10 +58,10 @@ def build(output: Path, *, lock: bool) -> None:
         run(
             [go, "run", f"{BUILDER}@v{release(manifest)}", "--config", str(HERE / "manifest.yaml"),
              "--skip-get-modules", "--skip-compilation"],
-            cwd=directory, env=environ,
+            environ, Path(directory),
         )  # fmt: skip
         if lock:
-            run([go, "mod", "tidy", "-compat=1.25"], cwd=sources, env=environ)
+            run([go, "mod", "tidy", "-compat=1.25"], environ, sources)
             for name in LOCK:
                 shutil.copyfile(sources / name, HERE / name)
             return
@@ -71,7 +71,7 @@ def build(output: Path, *, lock: bool) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         made = output.with_name(f".{output.name}.{os.getpid()}")
         try:
-            run([go, "build", *FLAGS, "-o", str(made), "."], cwd=sources, env=environ)
+            run([go, "build", *FLAGS, "-o", str(made), "."], environ, sources)
             made.replace(output)
         finally:
             made.unlink(missing_ok=True)

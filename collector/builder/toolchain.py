@@ -52,9 +52,9 @@ def find_go() -> str:
     return beside
 
 
-def run(command: list[str], **options: object) -> None:
+def run(command: list[str], environ: dict[str, str] | None = None, directory: Path | None = None) -> None:
     """Raises BuildError where it fails."""
-    done = subprocess.run(command, check=False, **options)  # type: ignore[call-overload]
+    done = subprocess.run(command, check=False, env=environ, cwd=directory)
     if done.returncode:
         raise BuildError(f"{' '.join(command)}: exit status {done.returncode}")
 
@@ -71,6 +71,6 @@ def numbers(version: str) -> tuple[int, ...]:
 
 if __name__ == "__main__":
     try:
-        run([find_go(), *sys.argv[1:]], env=environment())
+        run([find_go(), *sys.argv[1:]], environment())
     except (BuildError, OSError) as error:
         sys.exit(f"toolchain.py: {error}")

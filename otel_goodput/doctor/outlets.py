@@ -13,18 +13,18 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.config import Config
 from otel_goodput.deadline import Closer, close_all
-from otel_goodput.doctor.endpoints import Endpoint, connect, endpoint
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
 from otel_goodput.doctor.google import SIGNALS as GOOGLE
 from otel_goodput.doctor.overheard import Overheard
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import AUTO, EXTRAS, Outlet, OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.exporters.endpoints import Endpoint, connect, endpoint
 from otel_goodput.exporters.gcp.connection import PLAINTEXT, PROJECT_SOURCES, Connection
-from otel_goodput.exporters.otlp import SHARE_OF_GRACE
+from otel_goodput.exporters.otlp import SHARE_OF_GRACE, SIGNALS, variables
 
 Exporter = SpanExporter | MetricExporter
-SIGNALS: Final = ("traces", "metrics")
-_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", *(f"OTEL_EXPORTER_OTLP_{s.upper()}_ENDPOINT" for s in SIGNALS))
+# The one for both is what people look for first.
+_ENDPOINTS: Final = dict.fromkeys(name for signal in SIGNALS for name in reversed(variables(signal, "ENDPOINT")))
 
 
 class Outlets:

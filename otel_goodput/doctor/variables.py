@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 from otel_goodput import config as configuration
 from otel_goodput import envvars
 from otel_goodput.doctor.overheard import overheard
-from otel_goodput.doctor.veil import HIDDEN, secret, veil
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import resolve
 from otel_goodput.exporters.otlp import EXPORTER_MODULES
+from otel_goodput.veil import HIDDEN, secret, veil
 
 PREFIX: Final = "OTEL_GOODPUT_"
 

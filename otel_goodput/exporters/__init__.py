@@ -153,11 +153,11 @@ def resolve(
 def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | None) -> list[str]:
     from otel_goodput.exporters.gcp.connection import on_google_cloud
     from otel_goodput.exporters.gcp.translation import PACKAGES, WORKLOAD_PACKAGE
-    from otel_goodput.exporters.otlp import EXPORTER_MODULES, protocol
+    from otel_goodput.exporters.otlp import EXPORTER_MODULES, SIGNALS, protocol, variables
 
     names = []
-    if any(environ.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT") for signal in ("", "TRACES_", "METRICS_")):
-        packages = {EXPORTER_MODULES[protocol(environ, signal)] for signal in ("traces", "metrics")}
+    if any(environ.get(variable) for signal in SIGNALS for variable in variables(signal, "ENDPOINT")):
+        packages = {EXPORTER_MODULES[protocol(environ, signal)] for signal in SIGNALS}
         if all(importable(package) for package in packages):
             names.append("otlp")
     if on_google_cloud(environ):

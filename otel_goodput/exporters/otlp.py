@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 GRPC: Final = "grpc"
 HTTP: Final = "http/protobuf"
+SIGNALS: Final = ("traces", "metrics")
 EXPORTER_MODULES: Final[dict[str, str]] = {
     GRPC: "opentelemetry.exporter.otlp.proto.grpc",
     HTTP: "opentelemetry.exporter.otlp.proto.http",
@@ -54,9 +55,14 @@ def open_otlp(surroundings: Surroundings) -> Outlet:
     )
 
 
+def variables(signal: str, name: str) -> tuple[str, str]:
+    """The standard variables that say `name` for `traces` or `metrics`: the signal's own, and the one for all."""
+    return f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}", f"OTEL_EXPORTER_OTLP_{name}"
+
+
 def protocol(environ: Mapping[str, str], signal: str) -> str:
     """`grpc` or `http/protobuf` for `traces` or `metrics`. A value that is neither warns and counts as not set."""
-    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+    for variable in variables(signal, "PROTOCOL"):
         value = environ.get(variable, "").strip().lower()
         if value in EXPORTER_MODULES:
             return value
@@ -73,7 +79,7 @@ def timeout(environ: Mapping[str, str], signal: str, grace_period_s: float) -> f
     is cut to what the grace period allows).
     """
     seconds = DEFAULT_TIMEOUT_S
-    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"):
+    for variable in variables(signal, "TIMEOUT"):
         try:
             value = float(environ.get(variable, ""))
         except ValueError:

@@ -11,11 +11,12 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from otel_goodput.doctor.veil import secrets, veil
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.send.lines import METRICS, TRACES, signals_of, sources
+from otel_goodput.exporters.otlp import SIGNALS, variables
+from otel_goodput.send.lines import signals_of, sources
 from otel_goodput.send.screen import Screen
 from otel_goodput.send.sending import Account, Sending, Stopped
+from otel_goodput.veil import secrets, veil
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,7 +88,8 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
     environ = dict(os.environ)
     for name, value in (("ENDPOINT", options.endpoint), ("PROTOCOL", options.protocol)):
         if value is not None:
-            for signal in (TRACES, METRICS):
-                environ.pop(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}", None)
-            environ[f"OTEL_EXPORTER_OTLP_{name}"] = value
+            for signal in SIGNALS:
+                own, common = variables(signal, name)
+                environ.pop(own, None)
+                environ[common] = value
     return environ

@@ -21,9 +21,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from opentelemetry.util.re import parse_env_headers
 
-from otel_goodput.doctor.endpoints import Endpoint
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters.otlp import GRPC, HTTP, timeout
+from otel_goodput.exporters.endpoints import Endpoint
+from otel_goodput.exporters.otlp import GRPC, HTTP, timeout, variables
 from otel_goodput.send.lines import TRACES, Request
 
 ACCEPTED: Final = "accepted"
@@ -114,13 +114,6 @@ def receiver(where: Endpoint) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")).removeprefix("//")
 
 
-def _setting(environ: Mapping[str, str], signal: str, name: str) -> str:
-    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
-        if value := environ.get(variable, "").strip():
-            return value
-    return ""
-
-
 def _headers(text: str, wire: str) -> dict[str, str]:
     """Raises ConfigurationError where one cannot be sent: by its name alone, its value is nobody's business."""
     found: dict[str, str] = {}
@@ -142,7 +135,8 @@ class _Settings:
 
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
         def setting(name: str) -> str:
-            return _setting(environ, where.signal, name)
+            values = (environ.get(variable, "").strip() for variable in variables(where.signal, name))
+            return next(filter(None, values), "")
 
         self.timeout_s = timeout(environ, where.signal, math.inf)
         self.headers = _headers(setting("HEADERS"), where.wire)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from otel_goodput.doctor.veil import veil
+from otel_goodput.veil import veil
 
 _SHOWN_EVERY_S: Final = 0.2
 _CLEAR: Final = "\r\x1b[K"

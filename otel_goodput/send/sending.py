@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from otel_goodput.doctor.endpoints import Endpoint, endpoint
+from otel_goodput.exporters.endpoints import Endpoint, endpoint
 from otel_goodput.send.destination import (
     ACCEPTED,
     CLOSED,

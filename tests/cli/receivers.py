@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 import grpc
-from exporters.backends import Received
+from exporters.backends import Received, serving
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -71,15 +71,9 @@ def http_receiver(script: Script, port: int = 0, by_content: ByContent = lambda 
             pass
 
     lock = threading.Lock()
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        received = Received(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield received
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as endpoint:
+        received = Received(endpoint)
+        yield received
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import otel_goodput
-from otel_goodput.doctor.veil import secrets, veil
 from otel_goodput.envvars import ENVVARS, STANDARD
+from otel_goodput.veil import secrets, veil
 
 from .commands import goodput, succeeded
 

@@ -58,12 +58,30 @@ class Received:
         }
 
 
-def poll(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait for the condition; AssertionError at the deadline."""
+def poll(
+    condition: Callable[[], object],
+    seconds: float = 30.0,
+    lacking: Callable[[], object] = lambda: "the awaited",
+    pause: float = 0.01,
+) -> None:
+    """Wait for the condition, asked after each `pause` (s); AssertionError with what is `lacking` at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "the awaited never came"
-        time.sleep(0.01)
+        assert time.monotonic() < deadline, f"it never came: {lacking()}"
+        time.sleep(pause)
+
+
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[str]:
+    """The server at work in a thread. Gives its endpoint."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class _Traces(TraceServiceServicer):
@@ -122,15 +140,9 @@ def http_backend() -> Iterator[Received]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        received = Received(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield received
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as endpoint:
+        received = Received(endpoint)
+        yield received
 
 
 @contextmanager

@@ -48,10 +48,11 @@ def _plain(value: Any) -> Any:
 def otlp_spans(google: GoogleEmulator, run: str, attempts: int = 1) -> list[Span]:
     """The spans of the Telemetry API, where the emulator keeps no resource: the trace tells the attempt."""
     traces = {job_identity(run, attempt)[0]: {semconv.ATTEMPT: attempt} for attempt in range(attempts)}
-    return [_otlp_span(span, traces[span.trace_id.hex()]) for span in google.otlp_spans]
+    return [otlp_span(span, traces[span.trace_id.hex()]) for span in google.otlp_spans]
 
 
-def _otlp_span(span: Any, resource: dict[str, Any]) -> Span:
+def otlp_span(span: Any, resource: dict[str, Any]) -> Span:
+    """One of OTLP's messages, under a resource with these attributes."""
     attributes = {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in span.attributes}
     links = tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links)
     return Span(

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from google_cloud.jobs import surroundings
 
 COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
 CONFIGS = COLLECTOR / "configs"
@@ -89,7 +90,7 @@ class Collector:
         ]
         self._command = [binary(), *(f"--config={each}" for each in (*configs, *pieces))]
         self._environ = {
-            **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
+            **surroundings(),
             "GOOGLE_CLOUD_PROJECT": PROJECT,
             "OTELCOL_GOODPUT_STATE": str(directory / "state"),
             **(environ or {}),

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +20,17 @@ from typing import Any, NamedTuple
 
 from crash.exported import Span, read_spans
 from emulators.google import GoogleEmulator
+from google_cloud.arrivals import otlp_span
+from google_cloud.jobs import surroundings
 from google_cloud.training import Account, account, tell
 
 import otel_goodput as goodput
 from otel_goodput import semconv
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 
+from . import span_only
 from .collector import CONFIGS, OVERLAYS, Collector, free_address
+from .span_only import Json, attributes
 
 TESTS = Path(__file__).parents[1]
 RUN = "fleet"
@@ -96,7 +99,7 @@ class Process:
     def __init__(self, directory: Path, address: str, plan: Plan) -> None:
         self._plan = plan
         environ = {
-            **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
+            **surroundings(),
             "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}",
             OTEL_GOODPUT_DIR.name: str(directory),
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
@@ -166,8 +169,7 @@ class Sent(NamedTuple):
     def identity(self) -> tuple[str, str]:
         return f"{self.trace:032x}", f"{self.key:016x}"
 
-    def json(self, now: int) -> dict[str, Any]:
-        kinds = {str: "stringValue", bool: "boolValue", int: "intValue"}
+    def json(self, now: int) -> Json:
         start = now + self.start * MS
         return {
             "traceId": self.identity[0],
@@ -177,7 +179,7 @@ class Sent(NamedTuple):
             "kind": 1,
             "startTimeUnixNano": str(start),
             "endTimeUnixNano": str(start + self.length * MS),
-            "attributes": [{"key": key, "value": {kinds[type(at)]: at}} for key, at in self.attributes.items()],
+            "attributes": attributes(dict(self.attributes)),
             "status": {"code": 2} if self.failed else {},
         }
 
@@ -186,15 +188,7 @@ def send(address: str, spans: Iterable[Sent], client: str = "elsewhere") -> None
     """One request of OTLP over HTTP."""
     now = time.time_ns() - 600 * 1000 * MS
     about = {"service.name": "stock", "service.instance.id": client}
-    resource = {"attributes": [{"key": key, "value": {"stringValue": value}} for key, value in about.items()]}
-    scoped = [{"scope": {"name": "stock"}, "spans": [each.json(now) for each in spans]}]
-    request = urllib.request.Request(
-        f"http://{address}/v1/traces",
-        json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": scoped}]}).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        assert json.loads(answer.read() or b"{}").get("partialSuccess", {}) == {}
+    span_only.send(address, about, *(each.json(now) for each in spans))
 
 
 # --- collectors -------------------------------------------------------------------------------------------------------
@@ -291,16 +285,7 @@ def drawn(trace: str, percent: float) -> bool:
 
 def arrived(google: GoogleEmulator) -> list[Span]:
     """The spans that have arrived, without their resources."""
-    return [_arrived(span) for span in list(google.otlp_spans)]
-
-
-def _arrived(span: Any) -> Span:
-    attributes = {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in span.attributes}
-    links = tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links)
-    return Span(
-        span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(), span.name, span.start_time_unix_nano,
-        span.end_time_unix_nano, attributes, links, span.status.code, {},
-    )  # fmt: skip
+    return [otlp_span(span, {}) for span in list(google.otlp_spans)]
 
 
 def identities(google: GoogleEmulator) -> Counter[tuple[str, str]]:

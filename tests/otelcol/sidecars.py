@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from crash.exported import Span
 from emulators.google import GoogleEmulator
 from emulators.records import Point, SeriesKey
+from exporters.backends import poll
 from google_cloud import arrivals
 from google_cloud.jobs import Job
 from google_cloud.training import Account
@@ -89,7 +90,9 @@ class Sidecar:
 
     def complete(self, account: Account, *, again: bool = False) -> None:
         """Wait until a job's spans and last values are all there, each span once (unless `again`), each point once."""
-        wait(lambda: not self.missing(account) and self._whole(again=True), lambda: self._lack(account))
+        poll(
+            lambda: not self.missing(account) and self._whole(again=True), PATIENCE_S, lambda: self._lack(account), 0.1
+        )
         self.collector.stop(5.0)
         self.collector.start()  # what it would send once more comes now
         time.sleep(1.0)
@@ -114,10 +117,3 @@ class Sidecar:
         values, refused = self.missing(account)[:3], self.google.refusals[:3]
         return f"spans: {names}; values: {values}; refused: {refused}; {self.collector.log[-3000:]}"
 
-
-def wait(condition: Callable[[], object], what: Callable[[], str], seconds: float = PATIENCE_S) -> None:
-    """Until it holds; AssertionError with `what` is wrong at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.1)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from crash.exported import check_tree
 from emulators.google import GoogleEmulator
+from exporters.backends import poll
 from google_cloud import arrivals
 from google_cloud.training import Account
 
@@ -22,7 +23,6 @@ from otel_goodput.semconv import GOODPUT_STEP, STEP_DURATION, TIME
 
 from .collector import COLLECTOR, CONFIGS, Collector, validated
 from .fleet import RUN, Plan, Sent, arrived, drawn, gateway, identities, run, send, sidecar, start, worth_seeing
-from .sidecars import wait
 
 Identities = set[tuple[str, str]]
 
@@ -41,10 +41,10 @@ def google() -> Iterator[GoogleEmulator]:
 
 def arrive(google: GoogleEmulator, expected: Identities) -> None:
     """Wait until these are there."""
-    wait(
+    poll(
         lambda: expected <= {*identities(google)},
-        lambda: f"{len(expected - {*identities(google)})} of {len(expected)} spans are not there",
-        30.0,
+        lacking=lambda: f"{len(expected - {*identities(google)})} of {len(expected)} spans",
+        pause=0.05,
     )
 
 
@@ -65,7 +65,7 @@ def retried(collector: Collector, why: str) -> None:
     def found() -> bool:
         return any(all(word in line for word in told) for line in collector.log.splitlines())
 
-    wait(found, lambda: collector.log, 30.0)
+    poll(found, lacking=lambda: collector.log)
 
 
 def of(sent: Iterable[Sent]) -> Identities:
@@ -120,7 +120,7 @@ def test_a_step_worth_seeing_is_kept_of_every_process(google: GoogleEmulator, ex
     accounts, spans = run(tmp_path / "runs", [each.grpc for each in sidecars], plans)
     for index, account in enumerate(accounts):
         assert account[TIME.name] and account[STEP_DURATION.name][0][0] == 119
-        wait(partial(told, google, index, account), lambda: "not all of the last values are there", 30.0)
+        poll(partial(told, google, index, account), lacking=lambda: "some of the last values")
     seen = {span.trace for span in spans if worth_seeing(span)}
     # By themselves, and without a wait: the last to be sent are the jobs' spans, so that all is at the gateway then.
     arrive(google, {(span.trace, span.key) for span in spans if worth_seeing(span)})
@@ -240,7 +240,7 @@ def test_a_gateway_that_is_killed_loses_what_waits_for_a_decision_and_no_more(
     google.fail("OtlpTraces", "UNAVAILABLE", None)
     on_disk, in_memory = Sent(1, 11, failed=True), Sent(1, 12)
     send(beside.http, [on_disk, in_memory])
-    wait(lambda: google.requests, lambda: "the gateway sends nothing")
+    poll(lambda: google.requests, lacking=lambda: "a request of the gateway's")
     behind.kill()
     meanwhile = [Sent(2, 11, failed=True), Sent(2, 12), Sent(3, 11)]
     send(beside.http, meanwhile)
@@ -270,10 +270,10 @@ def test_a_trace_is_with_one_of_two_gateways(google: GoogleEmulator, exits: Exit
         return of(span for spans in sent for span in spans)
 
     def complete(expected: Identities) -> None:
-        wait(
+        poll(
             lambda: expected == {key for each in googles for key in identities(each)},
-            lambda: f"there are {[len(each.otlp_spans) for each in googles]} of {len(expected)}",
-            30.0,
+            lacking=lambda: f"there are {[len(each.otlp_spans) for each in googles]} of {len(expected)}",
+            pause=0.05,
         )
         found = [Counter(trace for trace, _ in identities(each)) for each in googles]
         assert {*found[0].values(), *found[1].values()} == {2} and not {*found[0]} & {*found[1]}

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from otel_goodput.exporters.otlp import GRPC, HTTP, protocol
+from otel_goodput.exporters.otlp import GRPC, HTTP, protocol, variables
 
 _DEFAULTS: Final = {GRPC: "http://localhost:4317", HTTP: "http://localhost:4318"}
 _USUAL: Final = {4317: GRPC, 4318: HTTP}
@@ -81,8 +81,8 @@ def _port(url: str) -> int:
 def endpoint(environ: Mapping[str, str], signal: str) -> Endpoint:
     """Where `signal`, ``traces`` or ``metrics``, goes by the standard variables."""
     wire = protocol(environ, signal)
-    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "").strip()
-    common = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or _DEFAULTS[wire]
+    own, common = (environ.get(variable, "").strip() for variable in variables(signal, "ENDPOINT"))
+    common = common or _DEFAULTS[wire]
     # Over HTTP the common one is a base, and a signal's own is taken as it is.
     added = f"{common.rstrip('/')}/v1/{signal}" if wire == HTTP else common
     return Endpoint(signal, wire, own or added)

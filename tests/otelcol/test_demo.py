@@ -1,0 +1,73 @@
+"""The job of `make demo`, killed and resumed, through the collector: what arrives is what its own files say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emulators.demonstration import EXAMPLE, Arrived, checks, report
+from exporters.backends import poll
+from google_cloud.jobs import surroundings
+
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+
+from .collector import CONFIGS, PROJECT, Collector
+from .prometheus import NATIVE, SCRAPED, Prometheus
+from .sidecars import Sidecar
+
+pytestmark = [pytest.mark.jax, pytest.mark.crash]
+
+
+def trained(directory: Path, collector: Collector, exporters: str, **environ: str) -> dict[str, Any]:
+    """The job exports through the collector; gives what ``otel-goodput report`` says of it."""
+    pytest.importorskip("optax")
+    command = [sys.executable, str(EXAMPLE), "--directory", str(directory), "--steps", "60", "--exporters", exporters]
+    variables = {
+        **surroundings(), "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}", "OTEL_METRIC_EXPORT_INTERVAL": "2000",
+    }  # fmt: skip
+    done = subprocess.run(
+        command, env={**variables, **environ}, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return report(directory)
+
+
+@pytest.mark.parametrize("over", [["classic-metrics.yaml"], []], ids=["classic metrics", "all over OTLP"])
+def test_google_cloud_has_it(over: list[str], tmp_path: Path) -> None:
+    with Sidecar(tmp_path, "gcp-sidecar", over=over) as sidecar:
+        google = {
+            OTEL_GOODPUT_GCP_ENDPOINT.name: sidecar.google.endpoint,
+            OTEL_GOODPUT_GCP_PROJECT.name: PROJECT,
+        }
+        account = trained(tmp_path / "demo", sidecar.collector, "file,otlp,workload", **google)
+
+        def wrong() -> list[str]:
+            results = checks(Arrived(sidecar.google), account, tmp_path / "demo")
+            return [check.text for check in results if not check.holds]
+
+        poll(lambda: sidecar.google.otlp_spans and sidecar.series)
+        poll(lambda: not wrong(), lacking=wrong, pause=0.2)
+
+
+def test_prometheus_has_it(tmp_path: Path) -> None:
+    with (
+        Collector(tmp_path / "collector", CONFIGS / "local.yaml", ports=[SCRAPED]) as collector,
+        Prometheus(tmp_path / "prometheus", collector.addresses[SCRAPED], NATIVE) as prometheus,
+    ):
+        account = trained(tmp_path / "demo", collector, "file,otlp")
+        seconds = {name: value for name, value in account["seconds"].items() if not isinstance(value, dict)}
+        last = 'instance=~".*/1/0@.*"'  # of the attempt that came to the end
+
+        def found() -> dict[str, float]:
+            answer = prometheus.ask(f"sum by (goodput_category) (goodput_time_seconds{{{last}}})")
+            return {one.labels["goodput_category"]: one.value for one in answer}
+
+        prometheus.until(lambda: found() == pytest.approx(seconds, abs=1e-9), found)
+        assert prometheus.one(f'goodput_ratio{{{last}, goodput_window="run"}}') == pytest.approx(
+            seconds["productive"] / account["elapsed_s"], abs=1e-9
+        )
+        assert prometheus.one(f'goodput_step_count{{{last}, goodput_step_state="kept"}}') == account["steps"]["kept"]
+        assert prometheus.one(f"sum(goodput_disruptions_total{{{last}}})") == 1
