@@ -30,6 +30,8 @@ class Phase:
     ELASTIC_REINIT: Final = "elastic_reinit"
     # A window that the user cuts out of the account (rule R7): no badput, not even elapsed time.
     EXCLUSION: Final = "exclusion"
+    # A part of a step, such as the forward pass: it owns no time, the time stays the step's.
+    PART: Final = "part"
 
 
 # The order is the wire format of the journal: append, never reorder.
@@ -46,6 +48,7 @@ PHASES: Final[tuple[str, ...]] = (
     Phase.ELASTIC_WAIT,
     Phase.ELASTIC_REINIT,
     Phase.EXCLUSION,
+    Phase.PART,
 )
 
 # One `steps` span stands for a stretch of thinned steps; it is a summary, not a phase.
@@ -118,6 +121,20 @@ REASONS: Final[tuple[str, ...]] = (
     Reason.RESTART,
     Reason.ROLLBACK,
 )
+
+
+class ClockState:
+    """By which clock the end of a step is known."""
+
+    DEVICE: Final = "device"  # observed, or by a marker dispatched right behind it
+    HOST: Final = "host"  # nothing asynchronous is known
+    UNKNOWN: Final = "unknown"  # an asynchronous runtime, and nothing tells when it is done
+
+
+CLOCK_STATES: Final[tuple[str, ...]] = (ClockState.DEVICE, ClockState.HOST, ClockState.UNKNOWN)
+
+# What a step is whose end on the device is not told. The order is the wire format of the journal.
+FALLBACK_CLOCKS: Final[tuple[str, ...]] = (ClockState.HOST, ClockState.UNKNOWN)
 
 
 # --- span attributes --------------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ OBSERVED: Final = 7  # the device end of the step `key` will be told
 DEVICE_END: Final = 8  # the step `key` left the device at `time`
 UNOBSERVED: Final = 9  # the device end of the step `key` will never be known: fall back to the host clock
 DURABLE: Final = 10  # the checkpoint saved in phase `key` is durable
+CLOCK: Final = 11  # `phase` indexes semconv.FALLBACK_CLOCKS: what a step is whose end on the device is never told
+MARK: Final = 12  # what the open phase `step` (a key, signed) dispatched since `time` is on the device until `key` ends
 
 
 # Flags of START and END.
@@ -27,6 +29,8 @@ NONBLOCKING: Final = 1  # START: the phase holds up nothing
 FAILED: Final = 2  # END: left early, by an exception or a break
 PENDING: Final = 4  # END of a save: its checkpoint is not durable yet, DURABLE will tell
 ON_DEVICE: Final = 16  # END of a step: as OBSERVED, for a step of which nobody has said so while it was open
+
+LEFT: Final = 32  # END of a step, beside FAILED: its loop was left by a break, not by an exception
 
 WITHDRAWN: Final = 8  # NOTICE: what was announced will not happen
 

@@ -32,6 +32,7 @@ COMMON = {
     "signal",
 }
 COMMON |= {"stepping", "available", "maintenance", "preemption", "rollback", "in_flight", "otel_goodput", "gcp"}
+COMMON |= {"device", "host", "unknown", "part"}
 
 
 def _strings(value: object) -> Iterator[str]:
