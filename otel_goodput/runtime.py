@@ -269,7 +269,7 @@ class Recorder(Phases[Any]):
 
     def report(self) -> Report:
         """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
-        return Report(self.totals(), about(self.run_id, self.config.job_name))
+        return Report(self.totals(), about(self.run_id, self.config.job_name), self._account.notes.all())
 
     def on_preemption(self, callback: C) -> C:
         """Call `callback` (no arguments) when the platform announces the end: a preemption, maintenance, SIGTERM.

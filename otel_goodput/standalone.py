@@ -109,7 +109,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
 
     def report(self) -> Report:
         """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
-        return Report(self.totals(), about(self.run_id, self._name))
+        return Report(self.totals(), about(self.run_id, self._name), self._account.notes.all())
 
     def shutdown(self) -> None:
         """End what is open and mark it, write the journal."""

@@ -14,6 +14,7 @@ from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
 from otel_goodput.journal.journal import DRAINED, Journal
+from otel_goodput.journal.notes import Notes
 from otel_goodput.journal.records import TRACE, signed
 
 ROUNDS: Final = 1000  # a journal that grows faster than the ledger must not hold whoever asks for ever
@@ -42,6 +43,9 @@ class Account:
         journal: where events go.
         ledger: the run so far.
         clock: ns since the epoch.
+
+    Attributes:
+        notes: what a person must know beside the figures.
     """
 
     def __init__(self, journal: Journal, ledger: Ledger, clock: Clock) -> None:
@@ -49,6 +53,7 @@ class Account:
         self.ledger = ledger
         self.clock = clock
         self.append: Callable[..., None] = journal.append
+        self.notes = Notes()
         self.phases: deque[EndedPhase] = deque()
         self.on_steps: Callable[[list[int]], None] | None = None
         self.on_phases: Callable[[list[EndedPhase]], None] | None = None

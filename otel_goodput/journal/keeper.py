@@ -71,6 +71,8 @@ class Keeper:
         self._prepare = prepare
         self._wake = threading.Event()
         account.journal.rolled = self._wake.set
+        if run is not None:
+            account.notes.load(run, account.journal.process)
 
     def start(self) -> None:
         self._thread.start()
@@ -84,7 +86,7 @@ class Keeper:
     def tick(self) -> None:
         """One round; errors are contained."""
         with self._pass:
-            for job in (self._beat, self._lay_ready, self._follow_up, self.work, self._seal, self._sync):
+            for job in (self._beat, self._lay_ready, self._follow_up, self.work, self._seal, self._note, self._sync):
                 try:
                     job()
                 except Exception as error:
@@ -245,6 +247,10 @@ class Keeper:
         except OSError as error:
             self._trouble(error)
         segment.release()
+
+    def _note(self) -> None:
+        if self.run is not None and self._disk:
+            self.account.notes.keep(self.run, self.account.journal.process)
 
     def _sync(self) -> None:
         if self.run is not None and time.monotonic() - self._synced >= SYNC_S:

@@ -8,6 +8,7 @@
     DIR/<run id>/journal/p0000.snapshot              the account up to a segment (``keeper``)
     DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
     DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
+    DIR/<run id>/journal/p0000.notes                 what a person must know beside the figures (``notes``)
     DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` outlet writes
 """
 
@@ -117,6 +118,10 @@ class RunDirectory:
 
     def pace_paths(self) -> list[Path]:
         return sorted(path for path in self._files() if path.suffix == ".pace")
+
+    def notes_path(self, process: int) -> Path:
+        """What a person must know beside the figures of a process."""
+        return self.journal / f"p{process:04d}.notes"
 
     def recovered_path(self, attempt: int, process: int) -> Path:
         """A mark that what an attempt owed has been exported by the command."""

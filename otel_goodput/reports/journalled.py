@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from otel_goodput.errors import JournalError
+from otel_goodput.journal.notes import read_notes
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.recovery import all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
@@ -61,4 +62,4 @@ def of_run(
     if paces:
         count = int(identity.get("process_count") or len(paces))
         totals = replace(totals, paces=paces, processes=max(count, len(paces)))
-    return Report(totals, whose)
+    return Report(totals, whose, read_notes(run, process))

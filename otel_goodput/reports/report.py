@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.journal.notes import Note
 from otel_goodput.reports import text
 
 
 @dataclass(frozen=True)
 class Report:
-    """An account and whose it is; ``str()`` is for a person, :meth:`to_json` for a program."""
+    """An account, whose it is, and what must be known beside it; ``str()`` is for a person, :meth:`to_json` for a
+    program.
+    """
 
     totals: Totals
     about: dict[str, Any]
+    notes: Sequence[Note] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The JSON answer of ACCOUNTING, and the run's identity."""
@@ -23,6 +28,7 @@ class Report:
             **self.about,
             "started_at": None if self.totals.started_at is None else self.totals.started_at / NS,
             "ended": self.totals.ended,
+            "warnings": [note.to_json() for note in self.notes],
         }
 
     def __str__(self) -> str:

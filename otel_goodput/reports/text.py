@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -69,6 +70,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  ML productivity goodput {report['productivity_goodput'] * 100:.1f} %"
     if report["excluded_s"]:
         yield f"  {duration(report['excluded_s'])} excluded"
+    yield from _warnings(report)
     yield ""
     yield from _table(report["seconds"], elapsed)
     if report["overlapped_data_loading_s"]:
@@ -103,6 +105,20 @@ def sources(seconds: Mapping[str, Any]) -> list[tuple[str, str, float]]:
     flat = [(name, "", held) for name, held in seconds.items() if name != Category.CUSTOM]
     flat += [(Category.CUSTOM, name, held) for name, held in seconds.get(Category.CUSTOM, {}).items()]
     return sorted(flat, key=lambda source: -source[2])
+
+
+def _warnings(report: Mapping[str, Any]) -> Iterator[str]:
+    for warning in report.get("warnings", ()):
+        yield ""
+        yield from textwrap.wrap(
+            printable(warning["text"]), 100, initial_indent="  note: ", subsequent_indent="        ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+
+
+def _doubts(report: Mapping[str, Any]) -> set[str]:
+    """Categories from whose figures no advice is given."""
+    return {category for warning in report.get("warnings", ()) for category in warning["doubts"]}
 
 
 def _table(seconds: Mapping[str, Any], elapsed: float) -> Iterator[str]:
@@ -220,4 +236,6 @@ def _sentence(report: Mapping[str, Any]) -> str:
     if name:
         doing = f"in {name!r}"
     share = _percent(held, report["elapsed_s"])
+    if category in _doubts(report):
+        return f"The largest loss: {duration(held)} ({share}) went by {doing} ({category}); first see the note above."
     return f"The largest loss: {duration(held)} ({share}) went by {doing} ({category}); {advice}."

@@ -1,0 +1,78 @@
+"""What a person must know beside a run's figures, such as a run that was continued or a phase used wrongly.
+
+Notes are kept in a small file beside the journal, so that a restart and a report from the disk have them too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.guard import report_once
+from otel_goodput.journal.rundir import RunDirectory, write_privately
+
+BOUND: Final = 32  # kinds of notes; further ones are on stderr only
+
+
+class Note(NamedTuple):
+    """One thing to know.
+
+    Attributes:
+        kind: what it is about, in a few words; of one kind the latest note stands.
+        text: sentences for a person, with the line to write where there is one.
+        doubts: categories whose figures rest on it: no advice is given from them.
+    """
+
+    kind: str
+    text: str
+    doubts: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "text": self.text, "doubts": list(self.doubts)}
+
+
+class Notes:
+    """The notes of one process's run. Any thread may add one, at the cost of a dictionary's entry."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, Note] = {}
+        self._said: set[str] = set()
+        self._kept: tuple[Note, ...] = ()
+
+    def add(self, kind: str, text: str, doubts: Collection[str] = ()) -> bool:
+        """Note it; returns whether it is the first of its kind in this process, and so to be said aloud too."""
+        first = kind not in self._said
+        if kind in self._notes or len(self._notes) < BOUND:
+            self._notes[kind] = Note(kind, text, tuple(doubts))
+        self._said.add(kind)
+        return first
+
+    def all(self) -> tuple[Note, ...]:
+        """The notes so far, those of earlier attempts first."""
+        return tuple(self._notes.values())
+
+    def load(self, run: RunDirectory, process: int) -> None:
+        """Take over what earlier attempts left; what this one has noted itself stands."""
+        mine, self._kept = self._notes, read_notes(run, process)
+        self._notes = {note.kind: note for note in self._kept} | mine
+
+    def keep(self, run: RunDirectory, process: int) -> None:
+        """Write down what is new. Trouble is reported once, and it is tried again the next time."""
+        notes = self.all()
+        if notes == self._kept:
+            return
+        try:
+            write_privately(run.notes_path(process), json.dumps([note.to_json() for note in notes]).encode())
+            self._kept = notes
+        except OSError as error:
+            report_once("notes", "the notes on the run cannot be kept yet: %s", error)
+
+
+def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:
+    """What was kept of a run; empty where nothing was, or nothing that can be read."""
+    try:
+        found = json.loads(run.notes_path(process).read_bytes())
+        return tuple(Note(str(one["kind"]), str(one["text"]), tuple(map(str, one["doubts"]))) for one in found)
+    except (OSError, ValueError, TypeError, KeyError):
+        return ()

@@ -1,0 +1,65 @@
+"""What a person must know beside the figures: with the report, live and from the disk, over restarts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import otel_goodput as goodput
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.journalled import of_run
+from otel_goodput.semconv import Category
+
+ADVICE = "save checkpoints more often"
+
+
+def wait_for(there: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not there():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def recorder(directory: Path) -> goodput.Recorder:
+    return goodput.Recorder("noted", run_id="noted", directory=directory, exporters="none", integrations="none")
+
+
+def test_a_note_stands_beside_the_figures_and_withholds_its_advice(tmp_path: Path) -> None:
+    text = "steps went back without a restore; write: for step, batch in goodput.steps(loader):"
+    with recorder(tmp_path) as made:
+        with made.job():
+            for number in (0, 1, 2, 0):
+                with made.step(number):
+                    end = time.perf_counter() + 0.002
+                    while time.perf_counter() < end:
+                        pass
+        assert ADVICE in str(made.report())
+        assert made.report().to_json()["warnings"] == []
+        notes = made._account.notes
+        assert notes.add("steps went back", "to be replaced", [Category.WASTED_PROGRESS])
+        assert not notes.add("steps went back", text, [Category.WASTED_PROGRESS]), "said aloud once"
+        report = made.report()
+        assert report.to_json()["warnings"] == [
+            {"kind": "steps went back", "text": text, "doubts": [Category.WASTED_PROGRESS]}
+        ]
+        assert text in " ".join(str(report).split())
+        assert ADVICE not in str(report)
+    run = RunDirectory(tmp_path / "noted")
+    assert of_run(run).to_json()["warnings"] == report.to_json()["warnings"]
+    with recorder(tmp_path) as again:
+        again._account.notes.add("continued", "this run goes on")
+        assert [note.kind for note in again.report().notes] == ["steps went back", "continued"]
+        wait_for(lambda: len(of_run(run).notes) == 2)
+    assert [note.kind for note in of_run(run).notes] == ["steps went back", "continued"]
+
+
+def test_a_damaged_file_of_notes_is_none(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "noted")
+    for spoilt in (b"", b"[", b"[1]", b'{"kind": 1}', b'[{"kind": "x"}]', b"\xff"):
+        with recorder(tmp_path):
+            pass
+        run.notes_path(0).write_bytes(spoilt)
+        assert of_run(run).notes == ()
+        with recorder(tmp_path) as made:
+            assert made.report().notes == ()
