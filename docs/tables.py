@@ -27,6 +27,7 @@ CALLS = {
     Phase.CHECKPOINT_RESTORE: "checkpoint_restore(n)",
     Phase.CUSTOM: 'custom("eval")',
     Phase.ELASTIC_WAIT: 'elastic_wait("slice_down")',
+    Phase.PART: 'part("forward")',
 }
 # What its time counts as, where the rules do not say it in one word.
 COUNTS = {
@@ -34,8 +35,13 @@ COUNTS = {
     Phase.STEP: "`productive`, `wasted_progress` or `in_flight`",
     Phase.ELASTIC_WAIT: "`elastic_slice_down` or `elastic_scale_up`",
     Phase.EXCLUSION: "nothing",
+    Phase.PART: "nothing: the time stays the step's",
 }
-COMPILE = "A compilation: those of jax are seen by themselves"
+# What they are that nobody opens.
+UNOPENED = {
+    Phase.COMPILE: "A compilation: those of jax are seen by themselves",
+    Phase.PART: "A part of a step, such as the forward pass",
+}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -53,7 +59,7 @@ def _plain(text: str) -> str:
 def phases() -> str:
     def row(phase: str) -> Sequence[str]:
         method = getattr(Phases, phase, None)
-        text = _plain(method.__doc__ or "") if method else COMPILE
+        text = _plain(method.__doc__ or "") if method else UNOPENED[phase]
         call = f"`{CALLS.get(phase, f'{phase}()')}`" if method else ""
         owner = rules.OWNERS.get(rules.PHASE_INDEX[phase])
         return f"`{phase}`", call, COUNTS.get(phase) or f"`{CATEGORIES[owner or 0]}`", text

@@ -33,7 +33,7 @@ OTEL_GOODPUT_EXPORTERS: Final = EnvVar(
     "OTEL_GOODPUT_EXPORTERS",
     "list",
     "auto",
-    "comma list of gcp, gcp-otlp, workload, otlp, console, file, tensorboard, none; or auto",
+    "comma list of gcp, gcp-otlp, workload, otlp, console, file, none; or auto",
 )
 OTEL_GOODPUT_PROCESSES: Final = EnvVar(
     "OTEL_GOODPUT_PROCESSES", "leader | all | list", "all", "which processes export their spans"

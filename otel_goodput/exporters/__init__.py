@@ -34,9 +34,6 @@ OUTLETS: Final[dict[str, str]] = {
 # The extra of this distribution that an outlet needs; the others need none.
 EXTRAS: Final[dict[str, str]] = {"gcp": "gcp", "gcp-otlp": "gcp-otlp", "otlp": "otlp", "workload": "gcp"}
 
-# Names that OTEL_GOODPUT_EXPORTERS knows and this version cannot open yet.
-ANNOUNCED: Final[tuple[str, ...]] = ("tensorboard",)
-
 AUTO: Final = "auto"
 NONE: Final = "none"
 
@@ -91,8 +88,6 @@ def open_outlet(name: str, surroundings: Surroundings) -> Outlet:
     Raises ConfigurationError (a ValueError) for a name nobody knows, and OutletUnavailable for one that cannot be
     opened here and now.
     """
-    if name in ANNOUNCED:
-        raise OutletUnavailable(name, "it is not part of this version")
     if name not in OUTLETS:
         raise ConfigurationError(_unknown(name))
     module, _, function = OUTLETS[name].partition(":")
@@ -138,7 +133,7 @@ def resolve(
     """
     wanted = [name.strip().lower() for name in names if name.strip()]
     for name in wanted:
-        if name not in (*OUTLETS, *ANNOUNCED, AUTO, NONE):
+        if name not in (*OUTLETS, AUTO, NONE):
             raise ConfigurationError(_unknown(name))
     if NONE in wanted:
         if set(wanted) != {NONE}:
@@ -190,4 +185,4 @@ def importable(module: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    return f"unknown outlet {name!r}; known are {', '.join((AUTO, NONE, *OUTLETS, *ANNOUNCED))}"
+    return f"unknown outlet {name!r}; known are {', '.join((AUTO, NONE, *OUTLETS))}"

@@ -191,9 +191,6 @@ def test_behind_a_proxy_there_is_nothing_to_connect_to(place: Path) -> None:
 
 
 def test_outlets_that_are_not_there(place: Path) -> None:
-    done = doctor(place, OTEL_GOODPUT_EXPORTERS="tensorboard,file")
-    assert "not part of this version" in findings(done, "outlet tensorboard", "problem")
-    assert findings(done, "outlet file", "ok")
     unknown = doctor(place, OTEL_GOODPUT_EXPORTERS="file,floppy")
     assert "unknown outlet 'floppy'" in findings(unknown, "settings", "problem")
     nothing = doctor(place, OTEL_GOODPUT_EXPORTERS="none")
