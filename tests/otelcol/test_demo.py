@@ -26,8 +26,10 @@ def trained(directory: Path, collector: Collector, exporters: str, **environ: st
     pytest.importorskip("optax")
     command = [sys.executable, str(EXAMPLE), "--directory", str(directory), "--steps", "60", "--exporters", exporters]
     variables = {
-        **surroundings(), "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}", "OTEL_METRIC_EXPORT_INTERVAL": "2000",
-    }  # fmt: skip
+        **surroundings(),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}",
+        "OTEL_METRIC_EXPORT_INTERVAL": "2000",
+    }
     done = subprocess.run(
         command, env={**variables, **environ}, capture_output=True, text=True, timeout=240, check=False
     )
