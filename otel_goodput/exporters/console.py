@@ -1,7 +1,8 @@
 """The `console` outlet: one line about the run, for people.
 
 On a terminal a progress line rewritten in place every second; elsewhere a line every metric interval. What the metrics
-do not hold is left out of the line, and with neither goodput nor time known there is no line.
+do not hold is left out of the line, and with neither goodput nor time known there is no line. Time without goodput
+means that nobody knows when the device is done with the steps: no share of it is worth a figure.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from opentelemetry.sdk.metrics.export import (
 from otel_goodput.printable import printable
 from otel_goodput.semconv import (
     AT_RISK,
+    CLOCK,
     DISRUPTIONS,
     GOODPUT_CATEGORY,
+    GOODPUT_CLOCK_STATE,
     GOODPUT_CUSTOM_NAME,
     GOODPUT_WINDOW,
     RATIO,
@@ -36,6 +39,7 @@ from otel_goodput.semconv import (
     TIME,
     WINDOW_RUN,
     Category,
+    ClockState,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +54,8 @@ STEP_TIME_WINDOW_NS: Final = 60 * 10**9
 SOURCES_SHOWN: Final = 3
 # What would print as "0.0 %".
 NEGLIGIBLE: Final = 0.0005
+
+NOT_KNOWN: Final = "not known"
 
 SEPARATOR: Final = " · "
 
@@ -72,7 +78,7 @@ def open_console(surroundings: Surroundings) -> Outlet:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one line says. Seconds and shares (1 = all); None where it is not known."""
+    """What one line says. Seconds and shares (1 = all); None where it is not known, which for goodput is said."""
 
     goodput: float | None = None
     step: int | None = None
@@ -177,28 +183,27 @@ def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
             if isinstance(point, NumberDataPoint):
                 yield dict(point.attributes or {}), point.value
 
-    productive = 0.0
+    elapsed = 0.0
     lost: list[tuple[str, float]] = []
     for attributes, value in numbers(TIME.name):
+        elapsed += value
         category = attributes.get(GOODPUT_CATEGORY)
-        if category == Category.PRODUCTIVE:
-            productive += value
-        else:
+        if category != Category.PRODUCTIVE:
             lost.append((str(attributes.get(GOODPUT_CUSTOM_NAME) or category), value))
-    elapsed = productive + sum(value for _, value in lost)
 
     ratios = [value for attributes, value in numbers(RATIO.name) if attributes.get(GOODPUT_WINDOW) == WINDOW_RUN]
-    goodput = ratios[0] if ratios else productive / elapsed if elapsed > 0 else None
-    if goodput is None:
+    if not ratios and elapsed <= 0:
         return None
 
-    shares = ((source, value / elapsed) for source, value in lost if value >= NEGLIGIBLE * elapsed > 0)
+    shares = ((source, value / elapsed) for source, value in lost if ratios and value >= NEGLIGIBLE * elapsed > 0)
+    states = {attributes.get(GOODPUT_CLOCK_STATE) for attributes, _ in numbers(CLOCK.name)}
+    timed = ClockState.UNKNOWN not in states  # else the histogram has but the steps from before it was so
     histograms = (point for point in points.get(STEP_DURATION.name, ()) if not isinstance(point, NumberDataPoint))
     histogram = next(histograms, None)
     return Summary(
-        goodput=goodput,
+        goodput=ratios[0] if ratios else None,
         step=next((int(value) for _, value in numbers(STEP_MAX.name)), None),
-        step_time=steps.mean(histogram) if histogram is not None else None,
+        step_time=steps.mean(histogram) if histogram is not None and timed else None,
         badput=tuple(sorted(shares, key=lambda share: -share[1])),
         at_risk=next((value for _, value in numbers(AT_RISK.name)), None),
         disruptions=int(sum(value for _, value in numbers(DISRUPTIONS.name))),
@@ -218,7 +223,7 @@ def _points(data: MetricsData) -> Iterator[tuple[str, _Point]]:
 
 def render(summary: Summary, columns: int | None = None) -> str:
     """The line, at most `columns` cells wide: it gives up sources of badput first, then parts from the end."""
-    head = [f"goodput {_percent(summary.goodput)}"] if summary.goodput is not None else []
+    head = [f"goodput {_percent(summary.goodput) if summary.goodput is not None else NOT_KNOWN}"]
     if summary.step is not None:
         head.append(f"step {summary.step}")
     if summary.step_time is not None:

@@ -77,13 +77,26 @@ def test_without_any_of_our_metrics_there_is_no_line() -> None:
 
 def test_what_is_missing_is_left_out() -> None:
     assert lines(collect(observed("gauge", "goodput.ratio", (0.5, {"goodput.window": "run"})))) == ["goodput 50.0 %"]
-    # Other windows alone say nothing of the run; its time does.
-    seconds = (category("productive", 1.0), category("custom", 3.0, custom="eval"))
-    time = observed("up_down_counter", "goodput.time", *seconds)
-    other = observed("gauge", "goodput.ratio", (0.9, {"goodput.window": "1h"}))
-    assert lines(collect(time, other)) == ["goodput 25.0 % · badput: eval 75.0 %"]
     # Nothing has happened yet.
     assert lines(collect(observed("up_down_counter", "goodput.time", category("productive", 0.0)))) == []
+
+
+def test_what_is_not_known_is_said_and_no_share_is_made_up() -> None:
+    """The run's time is exact where nobody knows when the device was done, what it was spent for is not."""
+    seconds = (category("productive", 1.0), category("custom", 3.0, custom="eval"))
+    time = observed("up_down_counter", "goodput.time", *seconds)
+    step = observed("gauge", "goodput.step.max_productive", (7, {}))
+    other = observed("gauge", "goodput.ratio", (0.9, {"goodput.window": "1h"}))
+    assert lines(collect(time, step, other)) == ["goodput not known · step 7"]
+
+
+def test_no_step_time_from_before_the_clock_was_unknown() -> None:
+    unknown = observed("gauge", "goodput.clock", (1, {"goodput.clock.state": "unknown"}))
+    time = observed("up_down_counter", "goodput.time", category("productive", 1.0))
+    step_time = recorded("goodput.step.duration", 3.1)
+    assert lines(collect(time, step_time, unknown)) == ["goodput not known"]
+    known = observed("gauge", "goodput.clock", (1, {"goodput.clock.state": "device"}))
+    assert lines(collect(time, step_time, known)) == ["goodput not known · 3.1 s/step"]
 
 
 def test_disruptions_are_summed_over_their_reasons() -> None:
