@@ -222,6 +222,7 @@ GOODPUT_STEP_STATE: Final = "goodput.step.state"
 GOODPUT_DISRUPTION_REASON: Final = "goodput.disruption.reason"
 GOODPUT_SLICE_STATE: Final = "goodput.slice.state"
 GOODPUT_SIGNAL: Final = "goodput.signal"
+GOODPUT_CLOCK_STATE: Final = "goodput.clock.state"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
@@ -306,6 +307,13 @@ SLICE_WINDOW_EFFICIENCY: Final = Metric(
     "1",
     (GOODPUT_WINDOW, GOODPUT_SLICE_STATE),
     "Time-weighted share of slices stepping or available, of rolling windows.",
+)
+CLOCK: Final = Metric(
+    "goodput.clock",
+    GAUGE,
+    "1",
+    (GOODPUT_CLOCK_STATE,),
+    "1 for the clock by which the ends of steps are known: the device's, the host's, or unknown.",
 )
 STRAGGLER: Final = Metric(
     "goodput.straggler.ratio", GAUGE, "1", (), "Median step time of the slowest process over the median of all."
