@@ -63,6 +63,26 @@ def requests(client: MetricServiceClient) -> Callable[[Sequence[Series]], Callab
     return request
 
 
+def test_what_is_told_no_more_is_not_told_of_later() -> None:
+    """A ratio that was held, and is not known any more when the process ends."""
+    with GoogleEmulator() as google, grpc.insecure_channel(google.endpoint.removeprefix("http://")) as channel:
+        client = MetricServiceClient(transport=MetricServiceGrpcTransport(channel=channel))
+        environ = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "OTEL_GOODPUT_GCP_PROJECT": "test-project"}
+        writer = SeriesWriter(Delivery(MONITORING, Connection(environ), Ending(), 5.0), requests(client))
+        start = time.time_ns() - 30 * NS
+
+        def write(second: int, *names: str) -> None:
+            writer.write([Series(name, name, None, start + second * NS, float(second)) for name in names], 5.0)
+
+        write(0, "time", "ratio", "rare")
+        write(2, "time", "ratio")
+        write(6, "rare")
+        write(8, "time")
+        assert writer.finish(5.0)
+        stored = {key.type.rpartition("/")[2]: [one.value for one in points] for key, points in google.series.items()}
+        assert stored == {"time": [0.0, 8.0], "ratio": [0.0], "rare": [0.0, 6.0]}
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ticks=TICKS, series=st.integers(1, 3), totals=st.booleans(), healed=st.booleans())
 def test_the_last_value_of_every_series_arrives(ticks: list[Tick], series: int, totals: bool, healed: bool) -> None:

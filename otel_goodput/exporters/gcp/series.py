@@ -67,6 +67,7 @@ class SeriesWriter:
         self._request = request
         self._lock = threading.Lock()
         self._held: dict[Hashable, Series] = {}
+        self._told: set[Hashable] = set()  # the series that were exported last
         self._written: dict[Hashable, int] = {}  # when the newest point ends that the service has, or may have, unix ns
         self._early: dict[Hashable, int] = {}  # how often in a row it was refused for somebody else's point
         self._starts: dict[Hashable, int] = {}  # where a cumulative series had to begin anew, unix ns
@@ -78,7 +79,9 @@ class SeriesWriter:
         """Write what may be written now, hold the rest. False where the service took less than it should have."""
         with self._lock:
             now = time.monotonic()
+            self._told = set()
             for one in series:
+                self._told.add(one.key)
                 if self._avoided.get(one.key, now) <= now:
                     self._held[one.key] = one
                 else:
@@ -86,8 +89,13 @@ class SeriesWriter:
             return self._send(self._due(), now + budget_s)
 
     def finish(self, budget_s: float) -> bool:
-        """Write all that is held, each point as soon after the one before as it may be; False where some is left."""
+        """Write all that is held, each point as soon after the one before as it may be; False where some is left.
+
+        What has no point any more (a ratio that is not known any more) is not told of a later time than its own.
+        """
         with self._lock:
+            due = {one.key for one in self._due()}
+            self._held = {key: one for key, one in self._held.items() if key in self._told or key in due}
             until = time.monotonic() + budget_s
             for _ in range(LAST_TRIES):
                 if not self._held:
