@@ -8,7 +8,7 @@ from otel_goodput.accounting import stats
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.lenses import EXCLUDED, Lens, leading
-from otel_goodput.accounting.rolling import NO_SLICES
+from otel_goodput.accounting.overlay import NOTHING
 from otel_goodput.accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE, IN_FLIGHT, PRODUCTIVE, PROGRAM_STARTUP
 from otel_goodput.accounting.rules import WASTED_PROGRESS as WASTED
 from otel_goodput.accounting.stretches import Stretch
@@ -40,7 +40,9 @@ def draw(
         overlapped_data_loading=cursor.overlapped,
         last_step=cursor.course.last_step,
         in_flight_step=running[-1].number if running and cursor.alive else None,
+        clock=cursor.clock or cursor.fallback,
         executed=cursor.course.executed,
+        pending=len(running) if cursor.alive else 0,
         kept=kept,
         lost=cursor.course.lost + (0 if cursor.alive else len(running)),
         attempts=cursor.course.attempts,
@@ -85,7 +87,7 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
         times[IN_FLIGHT if cursor.alive else WASTED] += execution.visible
     for stretch, excess in startups:
         _transfer(times, stretch, excess - leading(stretch.pieces, excess, EXCLUDED))
-    return partition(times, cursor.names, _top(cursor), cursor.visible_slices())
+    return partition(times, cursor.names, _top(cursor), cursor.visible_beside())
 
 
 def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
@@ -98,12 +100,12 @@ def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
     for stretch, excess in startups:
         _transfer(times, stretch, leading(stretch.pieces, excess, lens.bit))
     top = cursor.course.progress.number_at(max(lens.kept)) if lens.kept else None
-    return partition(times, cursor.names, top, lens.slices)
+    return partition(times, cursor.names, top, lens.beside)
 
 
 def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partition:
     if cursor.rolling is None:
-        return partition({}, (), None, NO_SLICES)
+        return partition({}, (), None, NOTHING)
     # What was in flight when the last life ended is lost, but only the next life will say so.
     times = cursor.rolling.window(which, now, cursor.visible_totals(), cursor.course.running.values())
     if not cursor.alive and IN_FLIGHT in times:
@@ -114,7 +116,7 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
         source = WASTED if stretch.first_index is None else PRODUCTIVE
         hidden = leading(stretch.pieces, excess, EXCLUDED)
         _transfer(times, stretch, max(0, min(inside, excess - hidden, times.get(source, 0))))
-    return partition(times, cursor.names, _top(cursor), cursor.rolling.slices(which, now, cursor.visible_slices()))
+    return partition(times, cursor.names, _top(cursor), cursor.rolling.beside(which, now, cursor.visible_beside()))
 
 
 def _transfer(times: dict[int, int], stretch: Stretch, excess: int) -> None:

@@ -17,10 +17,10 @@ from otel_goodput.accounting.course import Course
 from otel_goodput.accounting.events import ATTEMPT, END, FAILED, START, Event
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import Edge, Lens, Shutter
+from otel_goodput.accounting.overlay import Overlay, Weighted, shares_of
 from otel_goodput.accounting.rolling import Rolling
-from otel_goodput.accounting.rules import COMPILE, SIMPLE, STEP
-from otel_goodput.accounting.slices import Slices, shares_of
-from otel_goodput.semconv import ELASTIC_SLICE_DOWN, REASONS, Reason
+from otel_goodput.accounting.rules import COMPILE, PART, SIMPLE, STEP
+from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
 NEVER: Final = 1 << 62
 NOBODY: Final = -1
@@ -41,6 +41,8 @@ class Cursor:
         totals: ns by category number, steps apart.
         names: custom names; the first has the category ``rules.FIXED``.
         course: fates of the steps.
+        fallback: what a step is whose end on the device is not told, one of ``semconv.FALLBACK_CLOCKS``.
+        clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
     """
 
     def __init__(self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), lenses: int = 1) -> None:
@@ -60,7 +62,9 @@ class Cursor:
         self.skewed = False
         self.recompilations = 0
         self.overlapped = 0  # ns of non-blocking data loading
-        self.slices = Slices()
+        self.fallback = ClockState.HOST
+        self.clock: str | None = None
+        self.overlay = Overlay()
         # What is open, by key; in dictionaries the latest started is the last.
         self.job: int | None = None
         self.blockers: dict[int, int] = {}  # -> category
@@ -85,7 +89,7 @@ class Cursor:
         twin.__dict__.update(self.__dict__)
         twin.lenses = [lens.clone() for lens in self.lenses]
         twin.course = self.course.clone(twin.lenses, self.rolling.clone() if self.rolling else None)
-        twin.shutter, twin.slices = self.shutter.clone(), self.slices.clone()
+        twin.shutter, twin.overlay = self.shutter.clone(), self.overlay.clone()
         for name in ("totals", "names", "name_index", "blockers", "elastic", "loads"):
             setattr(twin, name, getattr(self, name).copy())
         running = twin.course.running
@@ -115,14 +119,14 @@ class Cursor:
             self._spend_beside(spent)
 
     def _spend_beside(self, spent: int) -> None:
-        """What moves with time beside the owner's account: lenses, slices, overlapped loading, pieces."""
+        """What moves with time beside the owner's account: lenses, the overlay, overlapped loading, pieces."""
         owner = self._owner
         self.overlapped += len(self.loads) * spent
         mask = self.shutter.mask
         execution = owner if isinstance(owner, Execution) else None
         if execution is not None and execution.pieces is not None:
             execution.pieces.append((spent, mask))
-        self.slices.weigh(self.slices.time, spent)
+        self.overlay.weigh(self.overlay.time, spent)
         for lens in self.lenses if mask else ():
             if not lens.bit & mask:
                 continue
@@ -131,7 +135,7 @@ class Cursor:
                 execution.share(lens.bit, spent)
             elif isinstance(owner, int):
                 lens.totals[owner] = lens.totals.get(owner, 0) + spent
-            self.slices.weigh(lens.slices, spent)
+            self.overlay.weigh(lens.beside, spent)
 
     def _fire(self, time: int) -> None:
         """Stop at everything that is due up to `time` by itself: device ends, edges of lenses and of buckets."""
@@ -153,13 +157,13 @@ class Cursor:
         if rolling is None:
             return
         running = self.course.running.values()
-        rolling.close(self.visible_totals(), running, len(self.course.progress), self.visible_slices())
+        rolling.close(self.visible_totals(), running, len(self.course.progress), self.visible_beside())
         boundary = min(rolling.last_boundary_before(time), self._next_due())
         if boundary > rolling.boundary:
             boundary -= (boundary - rolling.boundary) % rolling.resolution
             self.choose()
             self._spend(boundary)
-            rolling.jump(boundary, self.visible_totals(), running, len(self.course.progress), self.visible_slices())
+            rolling.jump(boundary, self.visible_totals(), running, len(self.course.progress), self.visible_beside())
 
     def _next_due(self) -> int:
         """When something other than a bucket's edge is due."""
@@ -179,7 +183,7 @@ class Cursor:
             rolling = self.course.rolling = Rolling(spans, self.begin)
             boundary = rolling.last_boundary_before(self.now) or self.begin
             running, length = self.course.running.values(), len(self.course.progress)
-            rolling.jump(boundary, self.visible_totals(), running, length, self.visible_slices())
+            rolling.jump(boundary, self.visible_totals(), running, length, self.visible_beside())
 
     def visible_totals(self) -> list[int]:
         """Time by category outside of exclusions, steps apart, ns."""
@@ -188,13 +192,13 @@ class Cursor:
             return self.totals
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
 
-    def visible_slices(self) -> list[float]:
-        """[time known, stepping, available] of slices outside of exclusions, ns."""
-        return [whole - hidden for whole, hidden in zip(self.slices.time, self.lenses[0].slices, strict=True)]
+    def visible_beside(self) -> Weighted:
+        """What lies over the time line outside of exclusions, ns weighted."""
+        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.lenses[0].beside, strict=True)]
 
     def choose(self) -> None:
         """Who owns time from now on (rule R3), when to stop next, and what else moves with time."""
-        self._calm = not (self.loads or self.shutter.mask or self.slices.shares is not None)
+        self._calm = self._nothing_beside()
         self._direct = self.alive and not self.elastic and not self.device
         if self._direct:
             self._choose_directly()
@@ -212,6 +216,9 @@ class Cursor:
         if rolling is not None and self.alive and rolling.boundary < due:
             due = rolling.boundary
         self._timer = due
+
+    def _nothing_beside(self) -> bool:
+        return not (self.loads or self.shutter.mask or self.overlay.weights is not None)
 
     def _choose_directly(self) -> None:
         """The owner where nothing is above the ordinary phases and the open step."""
@@ -259,6 +266,8 @@ class Cursor:
                         self._owner = SIMPLE[phase]
                         self._plain = self._calm
                 return
+            elif phase == PART:
+                return
             else:
                 self._start_phase(time, phase, key, step, flags, name)
         elif kind == END:
@@ -275,13 +284,15 @@ class Cursor:
         elif kind == ev.SLICES:
             shares = shares_of(step, key, arg)
             if self.alive or self.begin is None:
-                self.slices.shares = shares
+                self.overlay.share(shares)
             else:
-                self.slices.between.append((time, shares))
+                self.overlay.between.append((time, shares))
         elif kind == ev.NOTICE:
             self.notice = None if flags & ev.WITHDRAWN else _weightier(self.notice, REASONS[phase])
         elif kind == ev.DURABLE:
             self.course.end_save(key, True)
+        elif kind == ev.CLOCK:
+            self.fallback = FALLBACK_CLOCKS[phase]
         else:
             return
         self.choose()
@@ -293,6 +304,8 @@ class Cursor:
         while self.device and (self.device[0].device_end or NEVER) < NEVER:
             self.advance(max(self.now, self.device[0].device_end or 0))
         self.alive = False
+        self.fallback = ClockState.HOST
+        self.overlay.blur(False)
         self.course.begin_attempt(number)
         self.job = None
         for opened in (self.blockers, self.elastic, self.loads, self.hosts, self.device):
@@ -327,10 +340,10 @@ class Cursor:
         self.elastic, self.loads = {0: (rules.REINITIALIZING, rules.RECOVERY)}, set()
         self.alive = True
         self.choose()
-        between, self.slices.between = self.slices.between, []
+        between, self.overlay.between = self.overlay.between, []
         for told, shares in between:
             self.advance(min(told, time))
-            self.slices.shares = shares
+            self.overlay.share(shares)
             self.choose()
         self.advance(time)
         self.elastic, self.loads = held
@@ -385,6 +398,7 @@ class Cursor:
         elif key == self.job and self.alive:
             self.job = None
             self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
+            self.overlay.blur(False)
             self.choose()
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -411,13 +425,22 @@ class Cursor:
         else:
             self.hosts.remove(execution)
         if not execution.on_device:
-            self.course.settle(execution)
+            self._finish(execution)
 
     def _leave_device(self) -> None:
         execution = self.device.popleft()
         execution.on_device = False
         if not execution.on_host:
-            self.course.settle(execution)
+            self._finish(execution)
+
+    def _finish(self, execution: Execution) -> None:
+        """The execution is over, on the host and on the device."""
+        self.clock = self.fallback if execution.device_end is None else ClockState.DEVICE
+        unknown = self.alive and self.clock == ClockState.UNKNOWN
+        if unknown is not self.overlay.unknown:
+            self.overlay.blur(unknown)
+            self._calm = self._nothing_beside()
+        self.course.settle(execution)
 
 
 def _weightier(stands: str | None, comes: str) -> str:

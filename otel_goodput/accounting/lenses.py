@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from otel_goodput.accounting.overlay import NOTHING, widened
+
 EXCLUDED: Final = 1  # bit of the lens through which exclusions are seen; while it is open no other is
 
 Edge = tuple[int, int, bool]
@@ -24,10 +26,10 @@ class Lens:
         kept: ns by index in the kept stack, for the entries with own time in the lens.
         kept_total: sum of `kept`.
         wasted: ns of lost executions.
-        slices: [time known, stepping, available], ns weighted by the share of slices.
+        beside: what lay over that time, ns weighted as in ``Overlay.time``.
     """
 
-    __slots__ = ("bit", "elapsed", "kept", "kept_total", "slices", "totals", "wasted")
+    __slots__ = ("beside", "bit", "elapsed", "kept", "kept_total", "totals", "wasted")
 
     def __init__(self, bit: int) -> None:
         self.bit = bit
@@ -36,14 +38,14 @@ class Lens:
         self.kept: dict[int, int] = {}
         self.kept_total = 0
         self.wasted = 0
-        self.slices = [0.0, 0.0, 0.0]
+        self.beside: list[float] = list(NOTHING)
 
     def clone(self) -> Lens:
         twin = Lens(self.bit)
         twin.elapsed, twin.kept_total, twin.wasted = self.elapsed, self.kept_total, self.wasted
         twin.totals = self.totals.copy()
         twin.kept = self.kept.copy()
-        twin.slices = self.slices.copy()
+        twin.beside = self.beside.copy()
         return twin
 
     def keep(self, index: int, duration: int) -> None:
@@ -73,13 +75,14 @@ class Lens:
             list(self.kept.items()),
             self.kept_total,
             self.wasted,
-            self.slices,
+            self.beside,
         ]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Lens:
         lens = cls(state[0])
-        lens.elapsed, totals, kept, lens.kept_total, lens.wasted, lens.slices = state[1:]
+        lens.elapsed, totals, kept, lens.kept_total, lens.wasted, beside = state[1:]
+        lens.beside = widened(beside)
         lens.totals, lens.kept = dict(totals), dict(kept)
         return lens
 

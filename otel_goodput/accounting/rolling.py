@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from otel_goodput.accounting.execution import Execution
+from otel_goodput.accounting.overlay import NOTHING, Weighted, widened
 from otel_goodput.accounting.rules import IN_FLIGHT, PRODUCTIVE, WASTED_PROGRESS
 
 BUCKETS: Final = 240
-NO_SLICES: Final = (0.0, 0.0, 0.0)
 
 Bucket = dict[int, int]
 
@@ -30,13 +30,13 @@ class Rolling:
     __slots__ = (
         "_base",
         "_begin",
+        "_beside",
         "_buckets",
         "_firsts",
         "_kept",
         "_lows",
         "_offset",
         "_parts",
-        "_slices",
         "_sums",
         "_wasted",
         "resolution",
@@ -50,7 +50,7 @@ class Rolling:
         self._offset = 0  # id of the first bucket held
         self._buckets: list[Bucket] = []  # closed; never written again, only replaced (clones share them)
         self._lows: list[int] = [0]  # length of the kept stack when each bucket opened, the open one's last
-        self._slices: list[Sequence[float]] = [NO_SLICES]  # their times when each bucket opened, the open one's last
+        self._beside: list[Weighted] = [NOTHING]  # what lay over the time until each bucket opened, the open one's last
         self._parts: dict[
             int, Sequence[tuple[int, int]]
         ] = {}  # kept index -> (bucket, ns) of steps over several buckets
@@ -64,7 +64,7 @@ class Rolling:
         twin = Rolling.__new__(Rolling)
         for name in ("spans", "resolution", "_begin", "_offset", "_base", "_kept", "_wasted"):
             setattr(twin, name, getattr(self, name))
-        for name in ("_buckets", "_lows", "_slices", "_parts", "_firsts"):
+        for name in ("_buckets", "_lows", "_beside", "_parts", "_firsts"):
             setattr(twin, name, getattr(self, name).copy())
         twin._sums = [total.copy() for total in self._sums]
         return twin
@@ -125,8 +125,8 @@ class Rolling:
         self._parts = {at + (at >= index): parts for at, parts in self._parts.items()}
         self._lows = [low + (low > index) for low in self._lows]
 
-    def close(self, totals: Sequence[int], running: Iterable[Execution], length: int, slices: Sequence[float]) -> None:
-        """The open bucket ends; `totals` and `slices` are the ledger's so far, `running` the open executions, `length`
+    def close(self, totals: Sequence[int], running: Iterable[Execution], length: int, beside: Weighted) -> None:
+        """The open bucket ends; `totals` and `beside` are the ledger's so far, `running` the open executions, `length`
         the stack's.
         """
         bucket = self._since(totals, running)
@@ -137,7 +137,7 @@ class Rolling:
                 execution.marked = execution.visible
         self._buckets.append(bucket)
         self._lows.append(length)
-        self._slices.append(tuple(slices))
+        self._beside.append(tuple(beside))
         for total in self._sums:
             for category, duration in bucket.items():
                 _add(total, category, duration)
@@ -150,11 +150,11 @@ class Rolling:
         totals: Sequence[int],
         running: Iterable[Execution],
         length: int,
-        slices: Sequence[float],
+        beside: Weighted,
     ) -> None:
         """So much time passed at once that nothing held is in any window: start again at `boundary`."""
         self._offset = (boundary - self._begin) // self.resolution
-        self._buckets, self._lows, self._slices, self._parts = [], [length], [tuple(slices)], {}
+        self._buckets, self._lows, self._beside, self._parts = [], [length], [tuple(beside)], {}
         self._sums = [{} for _ in self.spans]
         self._firsts = [self._offset for _ in self.spans]
         for execution in running:
@@ -202,7 +202,7 @@ class Rolling:
             self._advance(which, (now - span - self._begin) // self.resolution)
         spare = min(self._firsts) - 1 - self._offset
         if spare > BUCKETS:
-            del self._buckets[:spare], self._lows[:spare], self._slices[:spare]
+            del self._buckets[:spare], self._lows[:spare], self._beside[:spare]
             self._offset += spare
             if self._parts:
                 self._parts = {i: parts for i, parts in self._parts.items() if parts[-1][0] >= self._offset}
@@ -224,7 +224,7 @@ class Rolling:
             "offset": self._offset,
             "buckets": [list(bucket.items()) for bucket in self._buckets],
             "lows": self._lows,
-            "slices": self._slices,
+            "slices": self._beside,
             "parts": list(self._parts.items()),
             "base": self._base,
             "kept": self._kept,
@@ -236,7 +236,7 @@ class Rolling:
         rolling = cls(state["spans"], state["begin"])
         rolling._offset, rolling._lows, rolling._base = state["offset"], state["lows"], state["base"]
         rolling._kept, rolling._wasted = state["kept"], state["wasted"]
-        rolling._slices = [tuple(times) for times in state.get("slices", [NO_SLICES] * len(rolling._lows))]
+        rolling._beside = [tuple(widened(sums)) for sums in state.get("slices", [NOTHING] * len(rolling._lows))]
         rolling._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
         rolling._parts = {index: [(bucket, ns) for bucket, ns in parts] for index, parts in state["parts"]}
         rolling._firsts = [rolling._offset for _ in rolling.spans]
@@ -266,18 +266,21 @@ class Rolling:
             _add(found, category, duration)
         return {category: duration for category, duration in found.items() if duration}
 
-    def slices(self, which: int, now: int, times: Sequence[float]) -> Sequence[float]:
-        """Of the slices' `times` (ns as in :class:`Slices`), those of the last ``spans[which]`` ns before `now`."""
+    def beside(self, which: int, now: int, sums: Weighted) -> Weighted:
+        """Of the overlay's `sums` (ns weighted), those of the last ``spans[which]`` ns before `now`."""
         left = now - self.spans[which] - self._begin
         at = left // self.resolution - self._offset
+        part = 1.0
         if at >= len(self._buckets):
-            before = self._slices[-1]  # what is left of the open bucket has the same shares as all of it
+            before = self._beside[-1]  # what is left of the open bucket has the same shares as all of it
+            opened = self.boundary - self.resolution
+            part = self.spans[which] / max(self.spans[which], now - opened)
         elif at < 0:
-            before = self._slices[0]
+            before = self._beside[0]
         else:
             passed = left % self.resolution / self.resolution
-            before = [low + (high - low) * passed for low, high in zip(*self._slices[at : at + 2], strict=True)]
-        return [time - earlier for time, earlier in zip(times, before, strict=True)]
+            before = [low + (high - low) * passed for low, high in zip(*self._beside[at : at + 2], strict=True)]
+        return [(whole - earlier) * part for whole, earlier in zip(sums, before, strict=True)]
 
 
 def _share(bucket: Bucket, part: int, whole: int) -> Bucket:

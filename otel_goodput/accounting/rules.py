@@ -27,6 +27,7 @@ COMPILE: Final = PHASE_INDEX[Phase.COMPILE]
 ELASTIC_WAIT: Final = PHASE_INDEX[Phase.ELASTIC_WAIT]
 ELASTIC_REINIT: Final = PHASE_INDEX[Phase.ELASTIC_REINIT]
 EXCLUSION: Final = PHASE_INDEX[Phase.EXCLUSION]
+PART: Final = PHASE_INDEX[Phase.PART]
 
 # R3.1 and R3.3: phases that own time by being open, and the category they own it for. `custom` is numbered by its name.
 OWNERS: Final[dict[int, int]] = {

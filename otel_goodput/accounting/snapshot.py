@@ -15,12 +15,13 @@ from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import Lens, Shutter
+from otel_goodput.accounting.overlay import Overlay
 from otel_goodput.accounting.progress import Blob, Progress
 from otel_goodput.accounting.rolling import Rolling
-from otel_goodput.accounting.slices import Slices
 from otel_goodput.accounting.stretches import Life, Stretch
 
-FORMAT: Final = 3
+FORMAT: Final = 4
+OLDER: Final = (3,)  # formats that are read as well
 _CHECK: Final = 32  # bytes
 
 # Attributes that are plain data.
@@ -39,6 +40,7 @@ _CURSOR: Final = (
     "overlapped",
     "job",
 )
+_SINCE_4: Final = ("fallback", "clock")  # an older snapshot knows of none: what a new cursor has
 _COURSE: Final = (
     "executed",
     "lost",
@@ -65,7 +67,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
     progress, blobs = course.progress.dump()
     head: dict[str, Any] = {
         "format": FORMAT,
-        "cursor": {name: getattr(cursor, name) for name in _CURSOR},
+        "cursor": {name: getattr(cursor, name) for name in _CURSOR + _SINCE_4},
         "course": {name: getattr(course, name) for name in _COURSE},
         "progress": progress,
         "lives": [life.to_state() for life in lives],
@@ -78,7 +80,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "elastic": list(cursor.elastic.items()),
         "loads": list(cursor.loads),
         "shutter": cursor.shutter.to_state(),
-        "slices": cursor.slices.to_state(),
+        "slices": cursor.overlay.to_state(),
         "running": [[stretch_at[id(execution.stretch)], execution.to_state()] for execution in course.running.values()],
         "hosts": [execution.key for execution in cursor.hosts],
         "device": [execution.key for execution in cursor.device],
@@ -96,16 +98,18 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     Raises:
         ValueError: the snapshot is of another format.
     """
-    if head.get("format") != FORMAT:
+    if head.get("format") not in (FORMAT, *OLDER):
         raise ValueError(f"snapshot format {head.get('format')}, expected {FORMAT}")
     cursor = Cursor()
     course = cursor.course
     for name in _CURSOR:
         setattr(cursor, name, head["cursor"][name])
+    for name in _SINCE_4 if head["format"] >= FORMAT else ():
+        setattr(cursor, name, head["cursor"][name])
     for name in _COURSE:
         setattr(course, name, head["course"][name])
     cursor.spans = tuple(cursor.spans)
-    cursor.slices = Slices.from_state(head["slices"])
+    cursor.overlay = Overlay.from_state(head["slices"])
     cursor.shutter = Shutter.from_state(head["shutter"])
     cursor.name_index = {name: at for at, name in enumerate(cursor.names, rules.FIXED)}
     cursor.lenses = course.lenses = [Lens.from_state(state) for state in head["lenses"]]

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from otel_goodput.accounting import paces, rules
 from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.overlay import Weighted
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, Category
 
 NS = 1_000_000_000
+
+NOT_KNOWN: Final = "not known: dispatch only"
+_BLURRED: Final = 100  # where one part in so many of the time lies under steps of unknown clock, nothing is known
+
+
+# Figures that rest on the fate of steps: null where it is not known.
+_OF_FATE: Final = {
+    "program_goodput",
+    "productivity_goodput",
+    "at_risk_s",
+    "step_time",
+    "ideal_step_time_s",
+    "step_time_deviation_s",
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +39,7 @@ class Partition:
         custom: ns by custom name.
         max_productive_step: highest kept step with time in it, None where there is none.
         slice_efficiency: time-weighted share of slices by state; empty where no slice counts are known.
+        unknown: ns of it under steps of which nobody knows when they end on the device.
     """
 
     elapsed: int
@@ -31,6 +47,12 @@ class Partition:
     custom: Mapping[str, int]
     max_productive_step: int | None = None
     slice_efficiency: Mapping[str, float] = field(default_factory=dict)
+    unknown: int = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether the fate of its steps is known well enough for figures that rest on it: for 99 % of the time."""
+        return self.unknown * _BLURRED <= self.elapsed
 
     @property
     def productive(self) -> int:
@@ -39,8 +61,8 @@ class Partition:
 
     @property
     def goodput(self) -> float | None:
-        """Productive share of the elapsed time; None where no time has passed."""
-        return self.productive / self.elapsed if self.elapsed else None
+        """Productive share of the elapsed time; None where no time has passed, or the fate of steps is not known."""
+        return self.productive / self.elapsed if self.elapsed and self.known else None
 
     def rows(self) -> list[tuple[str, str, int]]:
         """(category, custom name or '', ns) of every category and custom name that holds time."""
@@ -56,6 +78,7 @@ class Partition:
         return {
             "elapsed_s": self.elapsed / NS,
             "goodput": self.goodput,
+            "reason": None if self.known else NOT_KNOWN,
             "seconds": seconds,
             "max_productive_step": self.max_productive_step,
             "slice_efficiency": dict(self.slice_efficiency) or None,
@@ -76,7 +99,13 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Totals:
-    """The account of a run at one moment; times in ns unless said otherwise."""
+    """The account of a run at one moment; times in ns unless said otherwise.
+
+    Attributes:
+        clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; before the first, the fallback.
+        executed: completed executions of steps.
+        kept, lost, pending: executions by their fate; the fate of pending ones is open.
+    """
 
     at: int
     started_at: int | None
@@ -86,9 +115,11 @@ class Totals:
     overlapped_data_loading: int
     last_step: int | None
     in_flight_step: int | None
+    clock: str
     executed: int
     kept: int
     lost: int
+    pending: int
     attempts: int
     disruptions: Mapping[str, int]
     history: Sequence[Disruption]
@@ -108,6 +139,11 @@ class Totals:
     processes: int = 1
 
     @property
+    def started(self) -> int:
+        """Executions of steps, whatever became of them."""
+        return self.kept + self.lost + self.pending
+
+    @property
     def productivity(self) -> float | None:
         """ML productivity goodput: scheduling x runtime x program goodput; None where one of them is not known."""
         if self.scheduling is None or self.program is None or self.run.goodput is None:
@@ -120,6 +156,7 @@ class Totals:
         answer: dict[str, Any] = {
             "elapsed_s": whole["elapsed_s"],
             "goodput": whole["goodput"],
+            "reason": whole["reason"],
             "seconds": whole["seconds"],
             "excluded_s": self.excluded / NS,
             "max_productive_step": self.run.max_productive_step,
@@ -139,7 +176,10 @@ class Totals:
                 for entry in self.history
             ],
             "attempts": self.attempts,
+            "clock": self.clock,
             "steps": {"executed": self.executed, "kept": self.kept, "lost": self.lost},
+            "pending_steps": self.pending,
+            "started_steps": self.started,
             "ideal_step_time_s": _seconds(self.ideal_step_time),
             "step_time_deviation_s": _seconds(self.step_time_deviation),
             "at_risk_s": self.at_risk / NS,
@@ -170,6 +210,8 @@ class Totals:
                 "p90_s": self.step_time.p90 / NS,
                 "max_s": self.step_time.max / NS,
             }
+        if not self.run.known:
+            answer.update(dict.fromkeys(_OF_FATE & answer.keys()))
         return answer
 
 
@@ -177,13 +219,14 @@ def _seconds(duration: float | None) -> float | None:
     return None if duration is None else duration / NS
 
 
-def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, slices: Sequence[float]) -> Partition:
-    """A :class:`Partition` of `times`, ns by category number; `slices` are [known, stepping, available] ns."""
-    known, stepping, available = slices
+def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, beside: Weighted) -> Partition:
+    """A :class:`Partition` of `times`, ns by category number, with what lies over them."""
+    known, stepping, available, unknown = beside
     return Partition(
         elapsed=sum(times.values()),
         categories={name: times.get(index, 0) for index, name in enumerate(CATEGORIES) if index != rules.CUSTOM},
         custom={name: times[index] for index, name in enumerate(names, rules.FIXED) if times.get(index)},
         max_productive_step=top,
         slice_efficiency={SLICE_STEPPING: stepping / known, SLICE_AVAILABLE: available / known} if known else {},
+        unknown=round(unknown),
     )

@@ -566,6 +566,7 @@ def account(
         return {
             "elapsed_s": elapsed, "seconds": seconds,
             "goodput": seconds.get("productive", 0.0) / elapsed if elapsed else None,
+            "reason": None,
             "slice_efficiency": slice_efficiency(lives, spans),
         }
 
@@ -607,6 +608,8 @@ def account(
             "executed": sum(e.completed for e in executions), "kept": len(kept),
             "lost": sum(e.fate == "wasted_progress" for e in executions),
         },
+        pending_steps=sum(e.fate == "in_flight" for e in executions),
+        started_steps=len(executions),
         ideal_step_time_s=ideal_step(nets) if ideal_step_time is None else ideal_step_time,
         step_time_deviation_s=deviation(nets),
         at_risk_s=total_seconds(at_risk, counted).get("productive", 0.0),
