@@ -52,10 +52,6 @@ JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
 OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
 
 
-def _nothing(*_: Any) -> None:
-    """What a forked child records."""
-
-
 class Recorder(Phases[Any]):
     """One job being recorded: its phases, its figures, its end.
 
@@ -363,7 +359,11 @@ class Recorder(Phases[Any]):
         """A forked child must not write into its parent's journal, nor export its parent's figures."""
         tracer, self._tracer = self._tracer, None
         self._closed = True
-        self._account.append = _nothing
+        self._closing = threading.Lock()
+        self._account.orphan(self._opened.recall)
+        if self._opened.lock is not None:
+            # The parent's stays: but it is not to outlive the parent in a child.
+            self._opened.lock.release()
         if tracer is not None:
             tracer.close()
 

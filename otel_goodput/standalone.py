@@ -91,7 +91,10 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
     def _silence(self) -> None:
         """A forked child must not write into its parent's journal."""
         self._live = False
-        self._account.append = _nothing
+        opened = self._opened
+        self._account.orphan(Ledger if opened is None else opened.recall)
+        if opened is not None and opened.lock is not None:
+            opened.lock.release()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         begin = perf_counter_ns()
@@ -117,7 +120,3 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._keeper.stop()
         if self._opened is not None and self._opened.lock is not None:
             self._opened.lock.release()
-
-
-def _nothing(*_: object) -> None:
-    """What a forked child records."""

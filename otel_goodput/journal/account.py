@@ -58,6 +58,8 @@ class Account:
         self.on_steps: Callable[[list[int]], None] | None = None
         self.on_phases: Callable[[list[EndedPhase]], None] | None = None
         self.lock = threading.RLock()  # over the ledger
+        self._recall: Callable[[], Ledger] | None = None
+        self._recalled = False
 
     def begin_attempt(self, flags: int = 0) -> None:
         """The first record of this process; `flags` are ``OWN_TRACES`` or 0."""
@@ -89,10 +91,27 @@ class Account:
         """The checkpoint of the save phase `key` is durable."""
         self.append(ev.DURABLE, 0, 0, 0, key, ev.NO_STEP, fitting(moment))
 
+    def orphan(self, recall: Callable[[], Ledger]) -> None:
+        """We are in a forked child now: record nothing, tell nobody, and wait for no lock of a thread that is not here.
+
+        Where one of the parent's threads was changing the ledger at the fork, ours is torn: at the first question
+        `recall` gives another one.
+        """
+        self.append = _nothing
+        self.on_steps = self.on_phases = None
+        if not self.lock.acquire(blocking=False):
+            self._recall = recall
+        self.lock = threading.RLock()
+
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Bring the ledger up to the journal's end. Not for the training thread's hot path."""
+        if self._recall is not None:
+            recall, self._recall, self._recalled = self._recall, None, True
+            self.ledger = recall()
+        if self._recalled:
+            return  # the journal's places do not fit this ledger
         for _ in range(ROUNDS):
             if not self.take_some():
                 break
@@ -118,3 +137,7 @@ class Account:
         self.refresh()
         with self.lock:
             return self.ledger.totals(self.clock() if at is None else at)
+
+
+def _nothing(*_: object) -> None:
+    """What a forked child records."""

@@ -117,9 +117,8 @@ class Keeper:
         journal = self.account.journal
         while self.run is not None and len(journal.spares) < SPARES:
             try:
-                if self._prepare is not None:
-                    self._prepare()
-                    self._prepare = None
+                if self._prepare is not None and not self._prepared():
+                    return
                 spare = Segment(self.run.segment_path(journal.attempt, journal.process, self.serial))
             except FileExistsError:
                 self.serial += 1
@@ -134,6 +133,17 @@ class Keeper:
                 logger.warning("the journal's disk is writable again; what waited in memory is written now")
             if journal.current.path is None:
                 journal.leave()
+
+    def _prepared(self) -> bool:
+        """Try again to make the folder; a file that stands in its place is an error like any other."""
+        try:
+            if self._prepare is not None:
+                self._prepare()
+        except OSError as error:
+            self._trouble(error)
+            return False
+        self._prepare = None
+        return True
 
     def _follow_up(self) -> None:
         """Bring the ledger up; meanwhile the journal that outruns it is kept as well."""

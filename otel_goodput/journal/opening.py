@@ -47,6 +47,12 @@ class Opened:
     mirror: Mirror | None
     prepare: Callable[[], None] | None = None
 
+    def recall(self) -> Ledger:
+        """The account as the disk has it now; an empty one where there is no disk."""
+        if self.run is None:
+            return Ledger()
+        return restore(self.run, self.journal.process, self.restored.ledger.settled.spans).ledger
+
 
 def open_journal(config: Config, clock: Clock) -> Opened:
     """Open the journal of this process's attempt; whatever is in the way is said, and training goes on."""

@@ -246,3 +246,36 @@ def test_the_folder_is_deleted_while_it_is_written(
         check(recording.report(), 100 + 2 * MANY)
     goodput.shutdown()
     check(recording.report(), 100 + 2 * MANY)
+
+
+FILED = """
+import json, os, sys, time
+from pathlib import Path
+import otel_goodput as goodput
+directory = Path(sys.argv[1])
+place = directory if sys.argv[2] == "the directory" else directory / "run"
+place.parent.mkdir(parents=True, exist_ok=True)
+place.write_text("not a folder")
+goodput.configure("filed", run_id="run", directory=directory, exporters="none")
+with goodput.job():
+    for number in range(50):
+        with goodput.step(number):
+            pass
+began, worked = time.perf_counter(), time.process_time()
+goodput.flush()
+goodput.shutdown()
+print(json.dumps([time.perf_counter() - began, time.process_time() - worked, goodput.report().to_json()]))
+"""
+
+
+@pytest.mark.parametrize("place", ["the run's folder", "the directory"])
+def test_a_file_where_a_folder_should_be(place: str, tmp_path: Path) -> None:
+    """It is said once; nothing spins, and the end does not wait for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", FILED, str(tmp_path / "runs"), place], capture_output=True, text=True, timeout=60
+    )
+    waited, worked, report = json.loads(done.stdout)
+    check(report, 50)
+    assert waited < 3.0 and worked < 1.0, "of ten seconds"
+    assert done.stderr.count("cannot be written to") == 1 == len(done.stderr.splitlines()), done.stderr
+    assert "OTEL_GOODPUT_DIR" in done.stderr

@@ -1,0 +1,97 @@
+"""A forked child asks its parent's account: it is answered at once, whatever the parent's threads were doing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_goodput.journal.rundir import RunDirectory
+
+# One thread asks for totals all the time, which holds the account's lock; the main thread trains and forks.
+ASKED = """
+import json, os, select, signal, sys, threading
+import otel_goodput as goodput
+goodput.configure("forks", run_id="run", directory=sys.argv[1] or os.devnull, exporters="none", integrations="none")
+stop = threading.Event()
+
+def ask():
+    while not stop.is_set():
+        goodput.totals()
+
+asking = threading.Thread(target=ask)
+answers = []
+with goodput.job():
+    for number in range(200):
+        with goodput.step(number):
+            pass
+    goodput.totals()
+    asking.start()
+    for number in range(200, 600):
+        with goodput.step(number):
+            pass
+        if number % 20 == 0:
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)  # whoever hangs dies of it
+                report = goodput.report().to_json()
+                os.write(write, json.dumps([goodput.totals().kept, report["elapsed_s"], report["goodput"]]).encode())
+                goodput.flush()
+                goodput.shutdown()
+                os._exit(0)
+            os.close(write)
+            with open(read, "rb") as told:
+                answer = json.loads(told.read() or "[0]")
+            answers.append([number, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), answer])
+    stop.set()
+    asking.join()
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.parametrize("disk", ["a disk", "no disk"])
+def test_a_child_is_answered_whoever_held_the_account(disk: str, tmp_path: Path) -> None:
+    directory = str(tmp_path) if disk == "a disk" else ""
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED, directory], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    assert len(answers) == 20
+    for number, status, answer in answers:
+        assert status == 0, "it hung"
+        if directory:
+            kept, elapsed, _ = answer
+            assert 200 <= kept <= number + 1 and elapsed > 0
+
+
+ORPHANED = """
+import os, sys, time
+import otel_goodput as goodput
+goodput.configure("forks", run_id="run", directory=sys.argv[1], exporters="none")
+with goodput.job(), goodput.step(0):
+    if os.fork() == 0:
+        print("forked", flush=True)
+        sys.stdin.read()  # a loader's worker that does not notice that its parent is gone
+        os._exit(0)
+    time.sleep(60)
+"""
+
+
+def test_a_child_does_not_keep_a_dead_parent_alive(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHANED, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None and parent.stdin is not None
+        assert parent.stdout.readline() == "forked\n"
+        run = RunDirectory(tmp_path / "run")
+        assert run.alive(0, 0)
+        parent.send_signal(signal.SIGKILL)
+        parent.wait(60)
+        assert not run.alive(0, 0), "the child holds its parent's lock"
+        parent.stdin.close()
