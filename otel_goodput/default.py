@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,10 +27,20 @@ logger = logging.getLogger("otel_goodput")
 C = TypeVar("C", bound=Callable[[], object])
 
 _recorder: Recorder | None = None
+_rehearsing = False  # configure() was called while a child process imported its parent's main module
 
 
 def _find() -> PhaseTracer | None:
     return None if _recorder is None else _recorder.tracer
+
+
+def imported_again() -> bool:
+    """Whether a spawned child is importing its parent's main module, or what it unpickles its work from.
+
+    What that module does without ``if __name__ == "__main__"`` is the parent's, not the child's.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and bool(getattr(process.current_process(), "_inheriting", False))
 
 
 def configure(
@@ -61,12 +72,17 @@ def configure(
     """Start recording; call it once, before training.
 
     See :class:`~otel_goodput.runtime.Recorder` for the arguments. With `set_global` our providers become
-    OpenTelemetry's global ones. With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned.
+    OpenTelemetry's global ones. With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned. So it is
+    while a spawned child (of multiprocessing, a loader's worker) imports the main module of its parent again; what the
+    child calls in its own target is recorded.
 
     Raises:
         ConfigurationError: an argument is wrong. (A wrong environment variable only warns.)
     """
-    global _recorder
+    global _recorder, _rehearsing
+    if imported_again():
+        _rehearsing = True
+        return None
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
         return None
     if _recorder is not None:
@@ -131,6 +147,8 @@ def shutdown(timeout: float | None = None) -> None:
 def on_preemption(callback: C) -> C:
     """As :meth:`~otel_goodput.runtime.Recorder.on_preemption`; before ``configure()`` it only warns."""
     if _recorder is None:
+        if _rehearsing:
+            return callback
         logger.warning("on_preemption() before configure() has no effect")
         return callback
     return _recorder.on_preemption(callback)

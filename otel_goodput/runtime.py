@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +50,16 @@ logger = logging.getLogger("otel_goodput")
 C = TypeVar("C", bound=Callable[[], object])
 
 JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
+AFTER_CHILDREN: Final = -1  # of multiprocessing's priorities: when it has waited for the process's own children
 OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
+
+
+def _call_at_exit(finish: Callable[[], object]) -> None:
+    """Also in a process of multiprocessing, which may leave without what ``atexit`` knows of."""
+    atexit.register(finish)
+    process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, finish, exitpriority=AFTER_CHILDREN)
 
 
 class Recorder(Phases[Any]):
@@ -214,7 +224,7 @@ class Recorder(Phases[Any]):
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
         deadline.reserve(len(pipelines.closers()) + 2)  # the journal and its upload
-        atexit.register(self.shutdown)
+        _call_at_exit(self.shutdown)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._silence)
 

@@ -21,6 +21,7 @@ import json
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -246,7 +247,8 @@ def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    # Of each thread its own: the keeper and the end of the process may write the same file.
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(file, "wb") as stream:
