@@ -83,7 +83,7 @@ def _ratio(totals: Totals) -> Rows:
 def _badput(totals: Totals) -> Rows:
     for window, partition in _partitions(totals):
         elapsed = partition.elapsed
-        if elapsed:
+        if elapsed and partition.known:
             share = _share_of(elapsed)
             yield from _by_category(partition, share, {semconv.GOODPUT_WINDOW: window}, productive=False)
 
@@ -147,29 +147,43 @@ def _productivity(totals: Totals) -> Rows:
         yield float(totals.productivity), {}
 
 
+def _clock(totals: Totals) -> Rows:
+    """Only the one in force: what has passed is no longer told."""
+    if totals.started_at is not None:
+        yield 1, {semconv.GOODPUT_CLOCK_STATE: totals.clock}
+
+
 def _straggler(totals: Totals) -> Rows:
     slowest = straggler(totals.paces)
     if slowest is not None:
         yield slowest.ratio, {}
 
 
-# Which rows each metric has; what rests on figures that nobody gave has none.
+def _of_fates(rows: Callable[[Totals], Rows]) -> Callable[[Totals], Rows]:
+    """Those rows while it is known what became of the run's steps; the windows of ratios are judged one by one."""
+    return lambda totals: rows(totals) if totals.run.known else ()
+
+
+# Which rows each metric has; what rests on figures that nobody gave, or on steps of which nobody knows when the device
+# was done with them, has none. The time by category is exact all the same, and so are counts: a step that was handed to
+# the device counts as kept, and the highest of them is the highest, until the run goes back.
 ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.TIME, _time),
     (semconv.RATIO, _ratio),
     (semconv.BADPUT_RATIO, _badput),
     (semconv.STEP_COUNT, _steps),
     (semconv.STEP_MAX, _max_step),
-    (semconv.STEP_IDEAL, _ideal),
-    (semconv.STEP_DEVIATION, _deviation),
-    (semconv.AT_RISK, _at_risk),
+    (semconv.STEP_IDEAL, _of_fates(_ideal)),
+    (semconv.STEP_DEVIATION, _of_fates(_deviation)),
+    (semconv.AT_RISK, _of_fates(_at_risk)),
     (semconv.DISRUPTIONS, _disruptions),
     (semconv.SCHEDULING_RATIO, _scheduling),
-    (semconv.PROGRAM_RATIO, _program),
-    (semconv.PRODUCTIVITY, _productivity),
+    (semconv.PROGRAM_RATIO, _of_fates(_program)),
+    (semconv.PRODUCTIVITY, _of_fates(_productivity)),
     (semconv.SLICE_EFFICIENCY, _slices),
     (semconv.SLICE_WINDOW_EFFICIENCY, _window_slices),
-    (semconv.STRAGGLER, _straggler),
+    (semconv.CLOCK, _clock),
+    (semconv.STRAGGLER, _of_fates(_straggler)),
 )
 
 

@@ -344,6 +344,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     PRODUCTIVITY,
     SLICE_EFFICIENCY,
     SLICE_WINDOW_EFFICIENCY,
+    CLOCK,
     STRAGGLER,
     OVERHEAD,
     DROPPED,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from otel_goodput import semconv
-from otel_goodput.semconv import Category, Phase, Reason
+from otel_goodput.semconv import Category, ClockState, Phase, Reason
 from views.promql import Dialect
 from views.thresholds import Thresholds, window_seconds
 
@@ -79,6 +79,15 @@ def _at_risk(limits: Thresholds, words: Dialect) -> str:
 def _exposed_loading(window: str, limits: Thresholds, words: Dialect) -> str:
     loading = {semconv.GOODPUT_WINDOW: window, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
     return f"{words.of_run('max', words.select(semconv.BADPUT_RATIO, loading))} > {limits.data_loading:g}"
+
+
+def _clock_unknown(words: Dialect) -> str:
+    unknown, *others = (
+        words.of_run("max", words.select(semconv.CLOCK, {semconv.GOODPUT_CLOCK_STATE: state}))
+        for state in (ClockState.UNKNOWN, ClockState.DEVICE, ClockState.HOST)
+    )
+    # A state that has passed is still there for some minutes, so another one tells that it has passed.
+    return f"{unknown} > 0\nunless\n({' or '.join(others)})"
 
 
 def rules(window: str, limits: Thresholds) -> list[Rule]:
@@ -161,6 +170,22 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
                 "Since when? If step times changed at the same moment, look at the hosts: CPU, memory, page cache.",
                 "The storage that the data comes from: throughput, throttling, another region.",
                 "Prefetch more batches, or give the input pipeline more workers.",
+            ),
+        ),
+        Rule(
+            name="ClockUnknown",
+            title="Clock unknown",
+            severity=WARNING,
+            hold_min=15,
+            expression=_clock_unknown,
+            value="nothing tells when the device is done with a step",
+            means="The job hands its steps' work to a device, and nothing tells when that is done. Goodput, shares, "
+            "step times and what is at risk are not known and have no points, so the alerts that go by them are "
+            f"silent, and a hang is noticed after {limits.hang_unknown:g} s only. The times by category are exact.",
+            look=(
+                "`otel-goodput doctor`, with the job's environment: it says what is known, and what to do.",
+                "Hand an output of each step over, one that is not donated: `step.observe(loss)`.",
+                "Or wait for it inside of the step (`jax.block_until_ready(loss)`, `loss.item()`).",
             ),
         ),
     ]

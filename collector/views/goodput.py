@@ -278,7 +278,6 @@ def _telemetry() -> list[Panel]:
             View.LINES,
             Unit.SHARE,
             [Query(semconv.OVERHEAD, "overhead", read=Read.RATE)],
-            width=6,
         ),
         Panel(
             "Dropped items per second",
@@ -286,6 +285,12 @@ def _telemetry() -> list[Panel]:
             View.LINES,
             Unit.COUNT,
             [Query(semconv.DROPPED, by=(semconv.GOODPUT_SIGNAL,), read=Read.RATE)],
-            width=6,
+        ),
+        Panel(
+            "Clock of the steps",
+            "By which clock the ends of steps are known. While it is unknown there is neither goodput nor a step time.",
+            View.STACK,
+            Unit.COUNT,
+            [Query(semconv.CLOCK, by=(semconv.GOODPUT_CLOCK_STATE,))],
         ),
     ]

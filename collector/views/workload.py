@@ -49,7 +49,8 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
     return [
         Panel(
             "Goodput, whole run",
-            "Productive time over elapsed time, of the jobs that are chosen.",
+            "Productive time over elapsed time, of the jobs that are chosen. A quotient of two series, so it "
+            "is there even while rolling windows have none because the steps' clock is unknown: do not trust it then.",
             View.FIGURE,
             Unit.SHARE,
             [Query(workload_series.GOODPUT_TIME, only=_TOTAL, share_of=elapsed)],

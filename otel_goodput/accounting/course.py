@@ -28,7 +28,7 @@ class Course:
         saves: the highest step that a checkpoint not durable yet will cover, by the key of its phase.
         attempts: lives so far.
         disruptions, disrupted: how many there were, by reason and in all; history: the latest of them.
-        finished: net times of completed steps for whoever takes them, None where nobody does.
+        finished: net times of completed steps whose ends are known, for whoever takes them, None where nobody does.
         lenses, rolling: what sees the same time; told of every fate.
     """
 
@@ -138,14 +138,14 @@ class Course:
         self.last_step = number
         return execution
 
-    def settle(self, execution: Execution) -> None:
-        """The execution is over, on the host and on the device."""
+    def settle(self, execution: Execution, *, timed: bool = True) -> None:
+        """The execution is over, on the host and on the device; `timed`: somebody knows when."""
         stretch = execution.stretch
         if execution.failed:
             self._lose(execution)
         else:
             self.executed += 1
-            if self.finished is not None:
+            if timed and self.finished is not None:
                 self.finished.append(execution.net)
             first = stretch.first_net is None
             if first:

@@ -440,7 +440,7 @@ class Cursor:
         if unknown is not self.overlay.unknown:
             self.overlay.blur(unknown)
             self._calm = self._nothing_beside()
-        self.course.settle(execution)
+        self.course.settle(execution, timed=self.clock != ClockState.UNKNOWN)
 
 
 def _weightier(stands: str | None, comes: str) -> str:

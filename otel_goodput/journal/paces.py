@@ -18,9 +18,9 @@ STALE_NS: Final = 600_000_000_000  # a process that has said nothing for so long
 
 
 def pace_of(totals: Totals, process: int) -> Pace | None:
-    """The pace that follows from a process's own account; None before its first step."""
+    """The pace that follows from a process's own account; None before its first step, or where no end is known."""
     times = totals.step_time
-    if times is None:
+    if times is None or not totals.run.known:
         return None
     outside = 0.0
     if totals.step_cadence is not None:

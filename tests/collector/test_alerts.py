@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_goodput import semconv
-from otel_goodput.semconv import Category, Reason
+from otel_goodput.semconv import Category, ClockState, Reason
 
 from .stories import MINUTES, PLACES, Figure, Story, Told, ask, judge, promtool
 from .written import COLLECTOR, load
@@ -16,6 +16,7 @@ from .written import COLLECTOR, load
 HOUR = {semconv.GOODPUT_WINDOW: "1h"}
 IN_FLIGHT = {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}
 LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
+TOLD_CLOCKS = (ClockState.DEVICE, ClockState.UNKNOWN)
 
 
 def flat(value: float) -> Figure:
@@ -38,7 +39,7 @@ def sawtooth(minutes: int) -> Figure:
 
 HEALTHY: dict[str, Figure] = {
     "elapsed": growing(0), "ratio": flat(0.95), "in_flight": flat(7), "ideal": flat(20), "at_risk": sawtooth(20),
-    "loading": flat(0.01), "crashes": flat(0),
+    "loading": flat(0.01), "crashes": flat(0), "device": flat(1), "unknown": lambda minute: None,
 }  # fmt: skip
 
 
@@ -58,6 +59,7 @@ def run(name: str = "run-7", **figures: Figure) -> list[Told]:
         Told(name, semconv.BADPUT_RATIO, flat(0.5), {**LOADING, semconv.GOODPUT_CATEGORY: Category.OTHER}),
         Told(name, semconv.DISRUPTIONS, figure["crashes"], crash),
         Told(name, semconv.DISRUPTIONS, flat(1), rollback),
+        *(Told(name, semconv.CLOCK, figure[state], {semconv.GOODPUT_CLOCK_STATE: state}) for state in TOLD_CLOCKS),
     ]
 
 
@@ -70,7 +72,16 @@ def fires(alert: str, begin: int, end: int | None = None) -> dict[int, set[str]]
     return {begin - 1: set(), begin: {alert}, (end or MINUTES) - 1: {alert}, **({end: set()} if end else {})}
 
 
+def between(begin: int, end: int) -> dict[str, Figure]:
+    """The clock is unknown from one minute until another; before and after it is the device's."""
+    return {
+        "unknown": lambda minute: 1.0 if begin <= minute < end else None,
+        "device": lambda minute: None if begin <= minute < end else 1.0,
+    }
+
+
 GOODPUT, HANG, LOOP = "GoodputBelowTarget of run-7", "TrainingHang of run-7", "RestartLoop of run-7"
+CLOCK = "ClockUnknown of run-7"
 STORIES = {
     "healthy": Story(run(), never()),
     # Goodput must be below the target for a quarter of an hour, of a run that is older than the window.
@@ -95,6 +106,11 @@ STORIES = {
     ),
     "no durable checkpoint": Story(run(at_risk=growing(0)), fires("ProgressAtRisk of run-7", 71)),
     "slow loader": Story(run(loading=flat(0.11)), fires("ExposedDataLoading of run-7", 15)),
+    "no clock": Story(run(**between(0, MINUTES)), fires(CLOCK, 15)),
+    # What the device's clock last told is there for five minutes more.
+    "a clock that is lost and found": Story(run(**between(60, 90)), fires(CLOCK, 80, 90)),
+    "a clock that is lost for a while": Story(run(**between(60, 78)), never(*range(60, 100))),
+    "no clock over restarts": Story(run(**between(0, MINUTES)), {179: {CLOCK}}, range(0, MINUTES, 6)),
     "one of two": Story([*run(), *run("run-8", in_flight=growing(10))], {60: {"TrainingHang of run-8"}}),
 }  # fmt: skip
 
@@ -116,7 +132,7 @@ def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> 
     done = subprocess.run(
         [promtool(), "check", "rules", str(path)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0 and "5 rules found" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "6 rules found" in done.stdout, done.stdout + done.stderr
     rules = load("alerts/prometheus.yaml")
     (rule,) = [rule for rule in rules["groups"][0]["rules"] if rule["alert"] == "TrainingHang"]
     labels = 'job="llama", instance="run-7/3/0@host"'

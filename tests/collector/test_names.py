@@ -33,6 +33,7 @@ IN_PROMETHEUS = {
     "goodput.productivity": "goodput_productivity_ratio",
     "goodput.slice.efficiency": "goodput_slice_efficiency_ratio",
     "goodput.slice.window_efficiency": "goodput_slice_window_efficiency_ratio",
+    "goodput.clock": "goodput_clock_ratio",
     "goodput.straggler.ratio": "goodput_straggler_ratio",
     "goodput.telemetry.overhead": "goodput_telemetry_overhead_seconds_total",
     "goodput.telemetry.dropped": "goodput_telemetry_dropped_total",
@@ -47,6 +48,7 @@ LABELS = {
     "goodput.step.state": "goodput_step_state",
     "goodput.disruption.reason": "goodput_disruption_reason",
     "goodput.slice.state": "goodput_slice_state",
+    "goodput.clock.state": "goodput_clock_state",
     "goodput.signal": "goodput_signal",
 }
 
@@ -57,6 +59,7 @@ VALUES = {
     "goodput_step_state": {semconv.STEP_KEPT, semconv.STEP_LOST},
     "goodput_slice_state": {semconv.SLICE_STEPPING, semconv.SLICE_AVAILABLE},
     "goodput_disruption_reason": {*semconv.REASONS},
+    "goodput_clock_state": {*semconv.CLOCK_STATES},
     "goodput_phase": {*semconv.PHASES},
     "goodput_source": {"TOTAL"},
     "window_type": {"cumulative"},

@@ -51,6 +51,7 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.productivity": ("gauge", "1", set(), float),
     "goodput.slice.efficiency": ("gauge", "1", {"goodput.slice.state"}, float),
     "goodput.slice.window_efficiency": ("gauge", "1", {"goodput.window", "goodput.slice.state"}, float),
+    "goodput.clock": ("gauge", "1", {"goodput.clock.state"}, int),
     "goodput.straggler.ratio": ("gauge", "1", set(), float),
     "goodput.telemetry.overhead": ("counter", "s", set(), float),
     "goodput.telemetry.dropped": ("counter", "{item}", {"goodput.signal"}, int),
