@@ -174,6 +174,7 @@ training_prep = _phases.training_prep
 data_loading = _phases.data_loading
 step = _phases.step
 steps = _phases.steps
+loading = _phases.loading
 traced_step = _phases.traced_step
 checkpoint_save = _phases.checkpoint_save
 checkpoint_restore = _phases.checkpoint_restore

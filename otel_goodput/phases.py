@@ -10,10 +10,12 @@ from typing import Generic, ParamSpec, SupportsIndex, TypeVar
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
 from otel_goodput.semconv import Phase
-from otel_goodput.spans.contexts import FastContext, Find, JobContext, PhaseContext, checked_step
+from otel_goodput.spans.contexts import FastContext, JobContext, PhaseContext, RestoreContext, checked_step
 from otel_goodput.spans.fast import FastSpan
 from otel_goodput.spans.saves import SaveContext
+from otel_goodput.spans.loading import Loading, QueueDepth
 from otel_goodput.spans.step_loop import Steps
+from otel_goodput.spans.tracer import Find
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,25 +75,39 @@ class Phases(Generic[T]):
             )
         return tracer.step(step, None, None, blocking)
 
-    def steps(self, batches: Iterable[T], *, start: int = 0) -> Steps[T]:
-        """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each."""
-        number = 0
+    def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
+        """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
+
+        Without `start` it goes on where the loop before it in this process was, or behind the checkpoint restored
+        since; the first one begins at 0.
+        """
+        number = None
         try:
-            number = checked_step(start, "steps")
+            number = None if start is None else checked_step(start, "steps")
         except PhaseError as error:
             refuse(error)
         return Steps(self._find(), batches, number)
 
-    def traced_step(self, function: Callable[P, R], *, start: int = 0) -> Callable[P, R]:
-        """`function` with a step around each call, numbered from `start`, and its smallest output observed.
+    def loading(self, batches: Iterable[T], *, queue_depth: QueueDepth | None = None) -> Loading[T]:
+        """Iterate over `batches` alone, with a data load around each ``next()``; for loops that number their steps.
+
+        `queue_depth` says how many batches lie ready, as the gauge ``goodput.loading.queue_depth``: a function, or the
+        queue that they wait in.
+        """
+        return Loading(self._find, batches, queue_depth)
+
+    def traced_step(self, function: Callable[P, R], *, start: int | None = None) -> Callable[P, R]:
+        """`function` with a step around each call, numbered as those of :meth:`steps`, its smallest output observed.
 
         Of an output that is partly donated to the next call (state), what is not is found after a few steps.
         """
-        numbers = count(start)
+        numbers = None if start is None else count(start)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self.step(next(numbers)) as span:
+            tracer = self._find()
+            number = next(numbers) if numbers is not None else 0 if tracer is None else tracer.next_number()
+            with self.step(number) as span:
                 output = function(*args, **kwargs)
                 if isinstance(span, FastSpan):
                     span.observe(output)
@@ -128,7 +144,7 @@ class Phases(Generic[T]):
         blocking: bool | None = None,
     ) -> PhaseContext:
         """A checkpoint, that of `step`, is restored."""
-        return PhaseContext(
+        return RestoreContext(
             self._find, Phase.CHECKPOINT_RESTORE, step=step, start_time=start_time, end_time=end_time, blocking=blocking
         )
 

@@ -17,7 +17,7 @@ from opentelemetry import trace as trace_api
 from otel_goodput.guard import contain, guarded
 from otel_goodput.integrations.commits import Commit, promise_of, step_number
 from otel_goodput.semconv import Phase
-from otel_goodput.spans.contexts import PhaseContext, enclosing
+from otel_goodput.spans.contexts import RestoreContext, enclosing
 from otel_goodput.spans.saves import SaveContext
 from otel_goodput.spans.tracer import PhaseTracer
 
@@ -64,7 +64,7 @@ class CheckpointLogger:
         step = step_number(entry.get("step"))
         if told.phase == Phase.CHECKPOINT_RESTORE:
             if enclosing(told.phase) is None:
-                with PhaseContext(lambda: tracer, told.phase, step=step, start_time=start, end_time=end):
+                with RestoreContext(lambda: tracer, told.phase, step=step, start_time=start, end_time=end):
                     pass
             return
         directory = str(entry.get("directory"))

@@ -30,7 +30,7 @@ from otel_goodput.guard import contain
 from otel_goodput.integrations.checkpoint_logger import CheckpointLogger
 from otel_goodput.integrations.commits import Commit, Promise, promise_of, step_number
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE, Phase
-from otel_goodput.spans.contexts import PhaseContext, enclosing
+from otel_goodput.spans.contexts import RestoreContext, enclosing
 from otel_goodput.spans.saves import SaveContext
 from otel_goodput.spans.tracer import PhaseTracer
 
@@ -243,15 +243,18 @@ class Hook:
         return done
 
     def _restore(self, manager: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
-        if enclosing(Phase.CHECKPOINT_RESTORE) is not None:
-            return None
         step = args[0] if args else kwargs.get("step")
         if step is None and len(args) < 4 and kwargs.get("directory") is None:
             step = manager.latest_step()
-        tracer = self._tracer
-        context = PhaseContext(
-            lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_RESTORE, step=step_number(step)
-        )
+        tracer, number = self._tracer, step_number(step)
+        if enclosing(Phase.CHECKPOINT_RESTORE) is not None:
+
+            def told(_: Any, error: BaseException | None) -> None:
+                if error is None and number is not None:
+                    tracer.restored(number)
+
+            return told
+        context = RestoreContext(lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_RESTORE, step=number)
         context.__enter__()
 
         def done(_: Any, error: BaseException | None) -> None:

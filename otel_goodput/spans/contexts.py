@@ -5,7 +5,6 @@ every call.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, SupportsIndex
@@ -30,10 +29,8 @@ from otel_goodput.semconv import (
     Reason,
 )
 from otel_goodput.spans.decorators import F, decorate
-from otel_goodput.spans.fast import FastSpan, error_name
-from otel_goodput.spans.tracer import PhaseTracer
-
-Find = Callable[[], "PhaseTracer | None"]
+from otel_goodput.spans.fast import FastSpan, clean_exit, error_name
+from otel_goodput.spans.tracer import Find, PhaseTracer
 
 # Where a context keeps the open phase of these kinds, however many spans lie between.
 _ENCLOSING = {
@@ -187,9 +184,14 @@ class PhaseContext:
         return decorate(lambda: type(self)(self._find, self._phase, **self._arguments), function)
 
 
-def clean_exit(error: BaseException) -> bool:
-    """Leaving by ``sys.exit(0)``, or because a generator was closed, is no failure."""
-    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
+class RestoreContext(PhaseContext):
+    """A checkpoint being restored: training goes on behind it."""
+
+    __slots__ = ()
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        if error is None and self._arguments.get("step") is not None and self._arguments.get("blocking") is not False:
+            tracer.restored(operator.index(self._arguments["step"]))
 
 
 class JobContext(PhaseContext):
@@ -201,6 +203,7 @@ class JobContext(PhaseContext):
         return tracer.start_job({GOODPUT_PHASE: Phase.JOB}, self._arguments.get("start_time"))
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        tracer.end_inner(left=error is None or clean_exit(error))
         if isinstance(error, KeyboardInterrupt):
             tracer.account.notice(REASONS.index(Reason.SIGNAL), tracer.clock())
 

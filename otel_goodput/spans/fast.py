@@ -67,6 +67,11 @@ def error_name(error: type[BaseException] | BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+def clean_exit(error: BaseException) -> bool:
+    """Leaving by ``sys.exit(0)``, or because a generator was closed, is no failure."""
+    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
+
+
 class FastSpan(trace_api.Span):
     """One step or data load; enter it as a context manager, use it as a span.
 
@@ -91,6 +96,9 @@ class FastSpan(trace_api.Span):
     _token: Any = None
     _annotation: Any = None
     observation: Observation | None = None
+    in_loop = False  # a step of `steps()`
+    saved = False  # a checkpoint was saved in it
+    undone = False  # it ended without having been done: its number may be used again
 
     def __init__(
         self, tracer: PhaseTracer, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
@@ -109,8 +117,12 @@ class FastSpan(trace_api.Span):
     def __enter__(self) -> FastSpan:
         try:
             self.open(self._tracer.clock() if self._start_at is None else self._start_at)
+            return self
         except Exception as error:
             contain("phase start", error)
+        except BaseException:
+            self.abandon(self._tracer.clock())
+            raise
         return self
 
     def open(self, start: int) -> None:
@@ -118,18 +130,23 @@ class FastSpan(trace_api.Span):
         tracer = self._tracer
         if self._key:
             # Used again: what the first use has left behind is not the second's.
-            self._keep, self._status, self._context = False, _UNSET, None
+            self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
             self._attributes = self._events = self._links = self.observation = None
+        flags = 0
+        if not tracer.blocks(self._blocking):
+            flags = ev.NONBLOCKING
+            self._blocking = False
+        elif self._phase == STEP and tracer.open_spans:
+            tracer.sweep(start)
         self._start = start
         self._key = key = tracer.new_key()
         self._sampled = sampled = tracer.takes(self)
-        flags = EXPORT if sampled else 0
-        if not tracer.blocks(self._blocking):
-            flags |= ev.NONBLOCKING
-            self._blocking = False
-        tracer.append(ev.START, self._phase, flags, 0, key, self.step, start)
+        if sampled:
+            flags |= EXPORT
+        # Known as open before anybody is told: whatever interrupts us from here on, it will be ended.
         self._ended = False
         tracer.open_spans[key] = self
+        tracer.append(ev.START, self._phase, flags, 0, key, self.step, start)
         self._within = within = _current()
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
         if sampled:
@@ -151,8 +168,12 @@ class FastSpan(trace_api.Span):
             self.close(self._tracer.clock() if end is None else end, failed)
         except Exception as trouble:
             contain("phase end", trouble)
+        except BaseException:
+            self.abandon(self._tracer.clock(), failed=kind is not None)
+            raise
 
     def _fail(self, kind: type[BaseException], error: BaseException) -> None:
+        self.undone = not self.saved
         if isinstance(error, Exception):
             self.record_exception(error)
             self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {error}")
@@ -162,15 +183,10 @@ class FastSpan(trace_api.Span):
         """End at `end` (ns) and give the context back; `failed`: left early."""
         if self._ended:
             return
-        self._ended = True
         tracer = self._tracer
         if end < self._start:
             end = tracer.check_end(self._start, end)
         key = self._key
-        if self._annotation is not None:
-            self._annotation.__exit__(None, None, None)
-            self._annotation = None
-        tracer.open_spans.pop(key, None)
         exported, outlier = tracer.exports(self, end - self._start, failed)
         if failed:
             flags |= ev.FAILED
@@ -180,10 +196,19 @@ class FastSpan(trace_api.Span):
             self.observation.told = True
             flags |= ev.ON_DEVICE
         tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
+        # Only now: who is interrupted before ends it once more, which says nothing new.
+        self._ended = True
         token, self._token = self._token, None
         if token is not None:
             _detach(token)
-        if self._phase != STEP and tracer.account.on_phases is not None:
+        tracer.open_spans.pop(key, None)
+        if self._phase == STEP:
+            if self._annotation is not None:
+                self._annotation.__exit__(None, None, None)
+                self._annotation = None
+            if not exported:
+                tracer.thinner.add(self.step, self._start, end)
+        elif tracer.account.on_phases is not None:
             error = str(self._attributes.get(ERROR_TYPE, "")) if failed and self._attributes else ""
             tracer.account.phases.append(
                 _ended_phase(EndedPhase, (self._phase, "", self._blocking is not False, error, end - self._start))
@@ -199,17 +224,38 @@ class FastSpan(trace_api.Span):
                     lambda device: tracer.emit(self.readable(end, failed, outlier, interrupted, device))
                 )
 
-    def abandon(self, end: int, flags: int = 0) -> None:
-        """End without its owner, from wherever we are: a loop was left by a break, or everything is shut down."""
-        if self._ended:
+    def abandon(self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False) -> None:
+        """End it at `end` (ns) without its owner, from wherever we are, and however far its begin or its end has got.
+
+        Args:
+            flags: ``INTERRUPTED``, or 0.
+            failed: it has not been done.
+            left: its loop was left by a break; the account decides whether it was done.
+        """
+        if self._ended and self._token is None:
             return
-        if trace_api.get_current_span() is self:
+        tracer = self._tracer
+        if current_span() is self:
             # The token may belong to a context that is gone; going back to what was current before needs none.
             _attach(self._within)
         self._token = None
         if flags & INTERRUPTED:
             self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
-        self.close(end, True, flags)
+        if left:
+            # Of one that was observed its user has said that it was done.
+            failed = self.observation is None
+            flags |= ev.LEFT if failed else 0
+            self.undone = failed and tracer.sampler.fleeting(end - self._start)
+        else:
+            self.undone = failed and not self.saved
+        if not self._ended:
+            self.close(end, failed, flags)
+        if self._annotation is not None:
+            self._annotation.__exit__(None, None, None)
+            self._annotation = None
+        if tracer.open_step is self:
+            tracer.open_step = None
+        tracer.open_spans.pop(self._key, None)
 
     def __call__(self, function: F) -> F:
         """As a decorator: a new span of the same kind at every call."""
@@ -241,6 +287,21 @@ class FastSpan(trace_api.Span):
     def sampled(self) -> bool:
         """Whether it goes to the exporters whatever happens in it."""
         return self._sampled or self._keep
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended; or has not begun."""
+        return self._ended
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it holds up training, once it has begun."""
+        return self._blocking is not False
+
+    @property
+    def around(self) -> trace_api.Span:
+        """The span that it was opened in."""
+        return trace_api.get_current_span(self._within)
 
     def keep(self) -> None:
         """Export it and its parents among the fast spans: something worth seeing happens in it."""
@@ -347,7 +408,7 @@ class FastSpan(trace_api.Span):
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
         if self.step >= 0:
             attributes[GOODPUT_STEP] = self.step
-        if self._phase == STEP and failed:
+        if failed and self._phase == STEP:
             attributes[GOODPUT_STEP_COMPLETED] = False
         if outlier:
             attributes[GOODPUT_STEP_OUTLIER] = True
@@ -378,3 +439,9 @@ class FastSpan(trace_api.Span):
             end_time=end,
             instrumentation_scope=tracer.scope,
         )
+
+
+class LoopStep(FastSpan):
+    """A step of ``steps()``."""
+
+    in_loop = True

@@ -23,6 +23,7 @@ REVIEW: Final = 64  # steps from one look at them to the next
 # An outlier is both far out of the recent spread and noticeably slower than the recent median.
 OUTLIER_SPREADS: Final = 6.0
 OUTLIER_RATIO: Final = 1.25
+FLEETING: Final = 8  # a step that is left at its loop's head takes less than this part of any other
 
 
 class StepSampler:
@@ -59,6 +60,11 @@ class StepSampler:
         if seen % REVIEW == 0:
             self._review()
         return slow
+
+    def fleeting(self, duration: int) -> bool:
+        """Whether a step of `duration` ns can only have been begun: far shorter than the shortest of the recent ones."""
+        recent = self._recent[: self._seen]
+        return bool(recent) and duration * FLEETING < min(recent)
 
     def _review(self) -> None:
         recent = sorted(self._recent[: self._seen])

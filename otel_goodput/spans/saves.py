@@ -10,7 +10,8 @@ from opentelemetry.util import types
 
 from otel_goodput.guard import contain
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE
-from otel_goodput.spans.contexts import PhaseContext, clean_exit
+from otel_goodput.spans.contexts import PhaseContext
+from otel_goodput.spans.fast import clean_exit
 from otel_goodput.spans.tracer import PhaseTracer
 
 
@@ -23,6 +24,9 @@ class SaveContext(PhaseContext):
         tracer.thinner.cut()
         span = super()._begin(tracer)
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
+        step = tracer.hold()
+        if step is not None:
+            step.saved = True
         return span
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Generic, TypeVar
 
 from opentelemetry.trace import INVALID_SPAN, Span
 from opentelemetry.util import types
 
 from otel_goodput.guard import contain
-from otel_goodput.spans.fast import FastSpan
+from otel_goodput.spans import departure
+from otel_goodput.spans.fast import FastSpan, clean_exit
 from otel_goodput.spans.tracer import PhaseTracer
 
 T = TypeVar("T")
@@ -47,66 +49,106 @@ class Steps(Generic[T]):
     """Iterator of (step, batch).
 
     A class and not a generator: a generator never sees the exception of the loop's body and would close the fatal step
-    as a healthy one. Here a step has completed when the next item is asked for; a step left by ``break`` or by an
-    exception has not.
+    as a healthy one. Here a step has completed when the next item is asked for. A step left by an exception has not; of
+    one left by ``break`` the account decides by what it took.
+
+    Args:
+        tracer: what records; None: nothing does.
+        batches: the items.
+        start: number of the first step; None: the loop before, or a restored checkpoint, tells.
     """
 
-    def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int) -> None:
+    _step: FastSpan | None = None
+    _code: CodeType | None = None  # what iterates
+
+    def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int | None) -> None:
         self._tracer = tracer
         self._number = start
-        self._step: FastSpan | None = None
+        self._source = batches
         self._batches: Iterator[T] = iter(batches)
+        if tracer is not None:
+            leave_loop(tracer)
+            tracer.handled = id(sys.exc_info()[1])
 
     def __iter__(self) -> Steps[T]:
+        self._code = sys._getframe(1).f_code
         return self
+
+    def __len__(self) -> int:
+        """That of what is iterated over, where it has one."""
+        return len(self._source)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return True
 
     def __next__(self) -> tuple[Step, T]:
         tracer = self._tracer
-        number = self._number
-        step = Step(number)
         if tracer is None or tracer.closed:
-            batch = next(self._batches)
-            self._number = number + 1
-            return step, batch
+            return self._unrecorded()
+        before = self._step
         load = None
         try:
-            now = tracer.clock()
-            if self._step is not None:
-                self._step.close(now)
-                self._step = None
-            load = tracer.load(step=number)
-            load.open(now)
-        except Exception as error:
-            contain("steps", error)
-        try:
+            try:
+                now = tracer.clock()
+                if before is not None:
+                    before.close(now)
+                    self._step = None
+                number = self._number
+                if number is None:
+                    number = self._number = tracer.next_number()
+                step = Step(number)
+                load = tracer.load(step=number)
+                load.open(now)
+            except Exception as error:
+                contain("steps", error)
             batch = next(self._batches)
+            try:
+                now = tracer.clock()
+                if load is not None:
+                    load.close(now)
+                self._step = step.span = span = tracer.loop_step(number)
+                span.open(now)
+            except Exception as error:
+                contain("steps", error)
+            self._number = number + 1
+            return step, batch
         except BaseException as error:
-            self._end_load(load, failed=not isinstance(error, StopIteration))
+            self._give_up(before, load, error)
             raise
+
+    def _unrecorded(self) -> tuple[Step, T]:
+        batch = next(self._batches)
+        number = self._number or 0
+        self._number = number + 1
+        return Step(number), batch
+
+    def _give_up(self, before: FastSpan | None, load: FastSpan | None, error: BaseException) -> None:
+        """There is no next item, or we were interrupted on the way to it: nothing of it stays open."""
+        tracer = self._tracer
+        if tracer is None:
+            return
         try:
             now = tracer.clock()
+            begun, self._step = self._step, None
+            if begun is not None and begun is not before:
+                begun.abandon(now)
             if load is not None:
-                load.close(now)
-            self._step = step.span = span = tracer.step(number)
-            span.open(now)
-        except Exception as error:
-            contain("steps", error)
-        self._number = number + 1
-        return step, batch
-
-    def _end_load(self, load: FastSpan | None, failed: bool) -> None:
-        try:
-            if load is not None and self._tracer is not None:
-                load.close(self._tracer.clock(), failed)
-        except Exception as error:
-            contain("steps", error)
+                load.abandon(now, failed=not isinstance(error, StopIteration))
+            if before is not None:
+                before.abandon(now, failed=False)  # it had completed: the next one was asked for
+        except Exception as trouble:
+            contain("steps", trouble)
 
     def close(self) -> None:
-        """Leave the loop: the step in progress, if any, has not completed."""
+        """Leave the loop: the step in progress, if any, ends here."""
+        self._leave(self._tracer is not None and raising(self._tracer))
+
+    def _leave(self, failed: bool) -> None:
         try:
-            step, self._step = self._step, None
-            if step is not None and self._tracer is not None:
-                step.abandon(self._tracer.clock())
+            step, tracer = self._step, self._tracer
+            if step is not None and tracer is not None:
+                step.abandon(tracer.clock(), left=not failed)
+                self._step = None
         except Exception as error:
             contain("steps", error)
 
@@ -116,8 +158,25 @@ class Steps(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._leave(error is not None and not clean_exit(error))
 
     def __del__(self) -> None:
         # A loop that is left by `break` or by an exception drops its iterator at once.
-        self.close()
+        if self._step is not None:
+            self._leave(departure.by_exception(self._code))
+
+
+def leave_loop(tracer: PhaseTracer) -> None:
+    """Another loop begins on this thread, or the job ends: one that somebody still holds is over."""
+    try:
+        step = tracer.open_step
+        if step is not None and step.in_loop and tracer.blocks(None):
+            step.abandon(tracer.clock(), left=not raising(tracer))
+    except Exception as error:
+        contain("steps", error)
+
+
+def raising(tracer: PhaseTracer) -> bool:
+    """Whether an exception is being handled here that was not when the loop began; ``sys.exit(0)`` is no failure."""
+    error = sys.exc_info()[1]
+    return error is not None and id(error) != tracer.handled and not clean_exit(error)

@@ -35,13 +35,14 @@ from otel_goodput.semconv import (
     STEPS_SUMMARY_SPAN,
 )
 from otel_goodput.spans import ids
-from otel_goodput.spans.fast import TIMED, FastSpan
+from otel_goodput.spans.fast import TIMED, FastSpan, LoopStep, current_span
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.job_thread import JobThread
 from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.version import __version__
 
 Append = Callable[..., None]
+Find = Callable[[], "PhaseTracer | None"]
 
 SAMPLED_ONE_IN: Final = TIMED + 1
 LONGEST_TICK_S: Final = 1.0
@@ -99,7 +100,9 @@ class PhaseTracer:
         self.job_span: trace_api.Span | None = None  # the latest job's
         self.open_spans: dict[int, FastSpan] = {}
         self.open_step: FastSpan | None = None  # the latest, whatever the thread
-        self.find: Callable[[], PhaseTracer | None] = lambda: None if self.closed else self
+        self.latest: FastSpan = FastSpan(self, rules.STEP, -1, None, None, None)  # the step begun, or restored, last
+        self.handled = 0  # id of the exception that was being handled when the latest loop began
+        self.find: Find = lambda: None if self.closed else self
         self.closed = False
         self.thinner = Thinner()
         self.observe: Callable[[FastSpan, Any], None] | None = None  # the device clock's
@@ -107,11 +110,11 @@ class PhaseTracer:
         self.settle: Callable[[], None] | None = None  # end what nobody will say of that it is over
         self.look_around: Callable[[], None] | None = None  # for libraries that were imported meanwhile
         self.background: list[Callable[[], None]] = []  # further work at every tick
+        self.queue_depth: Callable[[], int] | None = None  # batches that lie ready
         self.overhead = 0  # ns, estimated
         self._keys = generator or ids.PrivateIdGenerator()
         self.new_key = self._keys.new_span_id
         self._ticking = threading.Lock()
-        self._last_step = -1
         self._jobs = 0
         self._first_job = self.job_context.span_id
 
@@ -123,6 +126,37 @@ class PhaseTracer:
         """The span of a step, not begun yet; times in ns."""
         return FastSpan(self, rules.STEP, number, blocking, start, end)
 
+    def loop_step(self, number: int) -> FastSpan:
+        """As :meth:`step`, of a loop that may be left."""
+        return LoopStep(self, rules.STEP, number, None, None, None)
+
+    def next_number(self) -> int:
+        """The number of the next step where nobody says it: behind the one begun last, or restored since."""
+        latest = self.latest
+        return latest.step if latest.undone else latest.step + 1
+
+    def restored(self, step: int) -> None:
+        """The checkpoint of `step` was restored: training goes on behind it."""
+        if self.blocks(None):
+            self.latest = self.step(step)
+
+    def sweep(self, now: int) -> None:
+        """End at `now` (ns) the steps, loads and parts that we are in, here and now.
+
+        A step begins on this thread or has ended on it: they were interrupted on their way in or out.
+        """
+        span = current_span()
+        while isinstance(span, FastSpan) and not span.closed:
+            span.abandon(now, left=span.in_loop)
+            span = span.around
+
+    def end_inner(self, *, left: bool) -> None:
+        """The job ends: so do the steps, loads and parts that are still open in it; `left`: by no exception."""
+        now = self.clock()
+        for span in reversed(list(self.open_spans.values())):
+            if span.blocks:
+                span.abandon(now, left=left and span.in_loop)
+
     def load(
         self,
         start: int | None = None,
@@ -132,7 +166,7 @@ class PhaseTracer:
     ) -> FastSpan:
         """The span of a data load, not begun yet: for `step`, else for the one that is open, else for the next one."""
         if step is None:
-            step = self._last_step + 1 if self.open_step is None else self.open_step.step
+            step = self.next_number() if self.open_step is None else self.open_step.step
         return FastSpan(self, rules.DATA_LOADING, step, blocking, start, end)
 
     def again(self, span: FastSpan) -> AbstractContextManager[trace_api.Span]:
@@ -155,8 +189,7 @@ class PhaseTracer:
     def takes(self, span: FastSpan) -> bool:
         """A fast span begins: is it exported whatever happens in it? A load is along with its step."""
         if span.phase == rules.STEP:
-            self._last_step = span.step
-            self.open_step = span
+            self.latest = self.open_step = span
             return self.sampler.take(span.step)
         around = self.open_step
         return self.sampler.would_take(span.step) if around is None else around.sampled
@@ -169,12 +202,10 @@ class PhaseTracer:
             return span.sampled or failed, False
         if self.open_step is span:
             self.open_step = None
+        if failed:
+            return True, False
         slow = self.sampler.slow(duration)
-        if span.sampled or failed:
-            return True, slow and not failed
-        if not slow:
-            self.thinner.add(span.step, span.start_time, span.start_time + duration)
-        return slow, slow
+        return slow or span.sampled, slow
 
     def announce(self, span: FastSpan, within: Context) -> None:
         """A fast span begins that will be exported: tell the journal its parent, and processors that want to know."""

@@ -1,0 +1,438 @@
+"""A loop that is left: by a break or a return, or by an exception, whatever stands between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import otel_goodput as goodput
+from otel_goodput.accounting import events as ev
+
+from .recording import Recording, attributes
+
+Loop = Callable[[], Any]
+FATAL = 3
+
+
+def steps() -> Iterator[tuple[int, int]]:
+    return goodput.steps(range(10), start=0)
+
+
+def stop(step: int) -> bool:
+    return step == FATAL
+
+
+def fail(step: int) -> None:
+    if step == FATAL:
+        raise KeyError(step)
+
+
+def by_break() -> None:
+    for step, _ in steps():
+        if stop(step):
+            break
+
+
+def by_return_of_a_value() -> int | None:
+    for step, _ in steps():
+        if stop(step):
+            return step
+    return None
+
+
+def by_return_of_a_call() -> str | None:
+    for step, _ in steps():
+        if stop(step):
+            return str(step)
+    return None
+
+
+def by_break_within_finally() -> None:
+    for step, _ in steps():
+        try:
+            if stop(step):
+                break
+        finally:
+            str(step)
+
+
+def by_break_within_with() -> None:
+    for step, _ in steps():
+        with contextlib.nullcontext():
+            if stop(step):
+                break
+
+
+def by_break_in_a_handler() -> None:
+    for step, _ in steps():
+        try:
+            fail(step)
+        except KeyError:
+            break
+
+
+def by_return_from_inner_loops() -> str | None:
+    for _ in range(3):
+        for step, _ in steps():
+            for _ in range(3):
+                if stop(step):
+                    return "enough"
+    return None
+
+
+def of_a_generator() -> None:
+    def numbered() -> Iterator[int]:
+        for step, _ in steps():
+            yield step
+
+    for step in numbered():
+        if stop(step):
+            break
+
+
+def of_generators_in_generators() -> None:
+    def inner() -> Iterator[int]:
+        for step, _ in steps():
+            yield step
+
+    def outer() -> Iterator[int]:
+        yield from inner()
+
+    for step in outer():
+        if stop(step):
+            break
+
+
+class Bar:
+    """As tqdm wraps an iterable."""
+
+    def __init__(self, iterable: Any) -> None:
+        self.iterable = iterable
+
+    def __iter__(self) -> Iterator[Any]:
+        iterable = self.iterable
+        try:
+            yield from map(lambda item: item, iterable)
+        finally:
+            self.done = True
+
+
+def under_a_progress_bar() -> None:
+    for step, _ in Bar(steps()):
+        if stop(step):
+            break
+
+
+def of_enumerate() -> None:
+    for _, (step, _) in enumerate(steps()):
+        if stop(step):
+            break
+
+
+def of_zip() -> None:
+    for _, (step, _) in zip(range(9), steps(), strict=False):
+        if stop(step):
+            break
+
+
+def in_a_coroutine() -> None:
+    async def train() -> None:
+        for step, _ in steps():
+            await asyncio.sleep(0)
+            if stop(step):
+                break
+
+    asyncio.run(train())
+
+
+def as_a_context_manager() -> None:
+    with goodput.steps(range(10), start=0) as loop:
+        for step, _ in loop:
+            if stop(step):
+                break
+
+
+def held_and_closed() -> None:
+    loop = goodput.steps(range(10), start=0)
+    for step, _ in loop:
+        if stop(step):
+            break
+    loop.close()
+
+
+def held_by_a_function_that_returns() -> None:
+    loop = steps()
+    for step, _ in loop:
+        if stop(step):
+            break
+
+
+def held_and_rebound() -> None:
+    loop: Any = steps()
+    for step, _ in loop:
+        if stop(step):
+            break
+    loop = None
+
+
+def asked_by_hand() -> None:
+    loop = goodput.steps(range(10), start=0)
+    while not stop(next(loop)[0]):
+        pass
+    loop.close()
+
+
+def by_an_exception() -> None:
+    for step, _ in steps():
+        fail(step)
+
+
+def by_an_exception_of_an_operation() -> None:
+    for step, _ in steps():
+        1 / (FATAL - step)
+
+
+def by_an_exception_handled_around() -> None:
+    with contextlib.suppress(KeyError):
+        for step, _ in steps():
+            fail(step)
+
+
+def by_an_exception_handled_in_the_function() -> None:
+    try:
+        for step, _ in steps():
+            fail(step)
+    except KeyError as error:
+        str(error)
+
+
+def by_an_exception_through_finally() -> None:
+    for step, _ in steps():
+        try:
+            fail(step)
+        finally:
+            str(step)
+
+
+def by_an_exception_in_a_generators_user() -> None:
+    def numbered() -> Iterator[int]:
+        for step, _ in steps():
+            yield step
+
+    for step in numbered():
+        fail(step)
+
+
+def by_an_exception_under_a_progress_bar() -> None:
+    for step, _ in Bar(steps()):
+        fail(step)
+
+
+def by_an_exception_of_enumerate() -> None:
+    for _, (step, _) in enumerate(steps()):
+        fail(step)
+
+
+def by_an_exception_in_a_coroutine() -> None:
+    async def train() -> None:
+        for step, _ in steps():
+            await asyncio.sleep(0)
+            fail(step)
+
+    asyncio.run(train())
+
+
+def by_the_cancelling_of_a_coroutine() -> None:
+    async def train() -> None:
+        for step, _ in steps():
+            if stop(step):
+                await asyncio.Event().wait()
+
+    async def main() -> None:
+        task = asyncio.create_task(train())
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    asyncio.run(main())
+
+
+def by_an_exception_as_a_context_manager() -> None:
+    with goodput.steps(range(10), start=0) as loop:
+        for step, _ in loop:
+            fail(step)
+
+
+def by_an_exception_closed_in_finally() -> None:
+    loop = goodput.steps(range(10), start=0)
+    try:
+        for step, _ in loop:
+            fail(step)
+    finally:
+        loop.close()
+
+
+def by_an_exception_of_a_held_one() -> None:
+    held = steps()
+    for step, _ in held:
+        fail(step)
+
+
+def by_an_interrupt() -> None:
+    for step, _ in steps():
+        if stop(step):
+            raise KeyboardInterrupt
+
+
+LEFT: list[Loop] = [
+    by_break,
+    by_return_of_a_value,
+    by_return_of_a_call,
+    by_break_within_finally,
+    by_break_within_with,
+    by_break_in_a_handler,
+    by_return_from_inner_loops,
+    of_a_generator,
+    of_generators_in_generators,
+    under_a_progress_bar,
+    of_enumerate,
+    of_zip,
+    in_a_coroutine,
+    as_a_context_manager,
+    held_and_closed,
+    held_by_a_function_that_returns,
+    held_and_rebound,
+    asked_by_hand,
+]
+FAILED: list[Loop] = [
+    by_an_exception,
+    by_an_exception_of_an_operation,
+    by_an_exception_handled_around,
+    by_an_exception_handled_in_the_function,
+    by_an_exception_through_finally,
+    by_an_exception_in_a_generators_user,
+    by_an_exception_under_a_progress_bar,
+    by_an_exception_of_enumerate,
+    by_an_exception_in_a_coroutine,
+    by_the_cancelling_of_a_coroutine,
+    by_an_exception_as_a_context_manager,
+    by_an_exception_closed_in_finally,
+    by_an_exception_of_a_held_one,
+    by_an_interrupt,
+]
+
+
+def last_end(recording: Recording) -> tuple[int, int]:
+    """Number and flags of the step that ended last."""
+    *_, last = (event for event in recording.events() if event.kind == ev.END and event.phase == 4)
+    return last.step, last.flags & (ev.FAILED | ev.LEFT)
+
+
+@pytest.mark.parametrize("loop", LEFT, ids=lambda loop: loop.__name__)
+def test_left(loop: Loop, recording: Recording) -> None:
+    with goodput.job():
+        loop()
+        open_then = recording.report()["in_flight_step"]
+    assert open_then is None, "it ends where it is left"
+    assert last_end(recording) == (FATAL, ev.FAILED | ev.LEFT)
+
+
+@pytest.mark.parametrize("loop", FAILED, ids=lambda loop: loop.__name__)
+def test_failed(loop: Loop, recording: Recording) -> None:
+    with contextlib.suppress(KeyError, ZeroDivisionError, KeyboardInterrupt, asyncio.CancelledError), goodput.job():
+        loop()
+    assert last_end(recording) == (FATAL, ev.FAILED)
+
+
+@pytest.mark.parametrize("loop", [of_enumerate, by_an_exception_of_enumerate], ids=lambda loop: loop.__name__)
+def test_what_traces_the_code_makes_no_difference(loop: Loop, recording: Recording) -> None:
+    """Coverage and debuggers look on at every line."""
+
+    def look(frame: Any, event: str, argument: Any) -> Any:
+        return look
+
+    before = sys.gettrace()
+    with contextlib.suppress(KeyError), goodput.job():
+        sys.settrace(look)
+        try:
+            loop()
+        finally:
+            sys.settrace(before)
+    assert last_end(recording) == (FATAL, ev.FAILED | (0 if "exception" in loop.__name__ else ev.LEFT))
+
+
+def test_a_step_left_that_was_observed_has_completed(recording: Recording) -> None:
+    import jax.numpy as jnp
+
+    with goodput.job():
+        for step, _ in goodput.steps(range(10)):
+            step.observe(jnp.ones(3))
+            if stop(step):
+                break
+    assert last_end(recording) == (FATAL, 0)
+    goodput.shutdown()
+    assert recording.report_on_disk()["steps"]["kept"] == FATAL + 1
+
+
+def test_a_loop_that_is_held_is_left_when_the_next_one_begins(recording: Recording) -> None:
+    with goodput.job():
+        held = goodput.steps(range(10), start=0)
+        for step, _ in held:
+            if stop(step):
+                break
+        goodput.steps(range(3))
+        assert recording.report()["in_flight_step"] is None
+        assert last_end(recording) == (FATAL, ev.FAILED | ev.LEFT)
+
+
+def test_a_loop_that_is_held_while_its_exception_is_handled_has_failed(recording: Recording) -> None:
+    with goodput.job():
+        held = goodput.steps(range(10), start=0)
+        try:
+            for step, _ in held:
+                fail(step)
+        except KeyError:
+            for _ in goodput.steps(range(2), start=20):
+                pass
+        ends = {event.step: event.flags for event in recording.events() if event.kind == ev.END and event.phase == 4}
+    assert ends[FATAL] & (ev.FAILED | ev.LEFT) == ev.FAILED and not ends[20] & ev.FAILED
+
+
+def test_a_loop_in_a_handler_is_left_by_its_own_break(recording: Recording) -> None:
+    """The exception that is being handled is not the loop's."""
+    with goodput.job():
+        try:
+            raise MemoryError
+        except MemoryError:
+            held = goodput.steps(range(10), start=0)
+            for step, _ in held:
+                if stop(step):
+                    break
+            held.close()
+    assert last_end(recording) == (FATAL, ev.FAILED | ev.LEFT)
+
+
+@pytest.mark.parametrize(
+    ("error", "flags"),
+    [(None, ev.FAILED | ev.LEFT), (SystemExit(0), ev.FAILED | ev.LEFT), (SystemExit(1), ev.FAILED), (KeyError(), 2)],
+    ids=repr,
+)
+def test_a_job_that_ends_with_a_held_loop(error: BaseException | None, flags: int, recording: Recording) -> None:
+    held = goodput.steps(range(10), start=0)
+    with contextlib.suppress(SystemExit, KeyError), goodput.job():
+        for step, _ in held:
+            if stop(step):
+                break
+        if error is not None:
+            raise error
+    assert last_end(recording) == (FATAL, flags)
+    report = recording.report()
+    assert report["in_flight_step"] is None and report["ended"]
+    job, step_span = recording.span("job"), recording.spans("step")[-1]
+    assert job.end_time and step_span.end_time and step_span.end_time <= job.end_time
+    assert "goodput.interrupted" not in attributes(step_span)
