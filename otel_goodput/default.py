@@ -175,6 +175,7 @@ data_loading = _phases.data_loading
 step = _phases.step
 steps = _phases.steps
 loading = _phases.loading
+part = _phases.part
 traced_step = _phases.traced_step
 checkpoint_save = _phases.checkpoint_save
 checkpoint_restore = _phases.checkpoint_restore

@@ -11,6 +11,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from otel_goodput import semconv
 from otel_goodput.accounting import Partition, Totals
 from otel_goodput.accounting.paces import straggler
+from otel_goodput.accounting.rules import PART
 from otel_goodput.accounting.totals import NS
 from otel_goodput.guard import contain
 from otel_goodput.journal.account import EndedPhase
@@ -192,6 +193,7 @@ def register(
     totals: Callable[[], Totals],
     overhead: Callable[[], int],
     dropped: Callable[[], dict[str, int]],
+    queue_depth: Callable[[], int | None] = lambda: None,
 ) -> Durations:
     """Create the instruments on `meter`.
 
@@ -199,6 +201,7 @@ def register(
         totals: the account now.
         overhead: ns that this package took on the training thread.
         dropped: items lost by signal.
+        queue_depth: batches that lie ready; None: nobody says.
 
     Returns:
         what records durations as they become known.
@@ -219,18 +222,31 @@ def register(
         for signal, count in dropped().items():
             yield Observation(count, {semconv.GOODPUT_SIGNAL: signal})
 
+    def queue_rows(_: CallbackOptions) -> Iterable[Observation]:
+        try:
+            depth = queue_depth()
+        except Exception as error:
+            contain("queue_depth", error)
+            return
+        if depth is not None:
+            yield Observation(depth)
+
+    create[semconv.QUEUE_DEPTH.kind](
+        semconv.QUEUE_DEPTH.name, [queue_rows], semconv.QUEUE_DEPTH.unit, semconv.QUEUE_DEPTH.brief
+    )
     create[semconv.OVERHEAD.kind](semconv.OVERHEAD.name, [overhead_rows], semconv.OVERHEAD.unit, semconv.OVERHEAD.brief)
     create[semconv.DROPPED.kind](semconv.DROPPED.name, [dropped_rows], semconv.DROPPED.unit, semconv.DROPPED.brief)
     return Durations(meter)
 
 
 class Durations:
-    """The two histograms, fed from the keeper's thread."""
+    """The histograms, fed from the keeper's thread."""
 
     def __init__(self, meter: Meter) -> None:
-        step, phase = semconv.STEP_DURATION, semconv.PHASE_DURATION
+        step, phase, part = semconv.STEP_DURATION, semconv.PHASE_DURATION, semconv.PART_DURATION
         self._step = meter.create_histogram(step.name, step.unit, step.brief)
         self._phase = meter.create_histogram(phase.name, phase.unit, phase.brief)
+        self._part = meter.create_histogram(part.name, part.unit, part.brief)
         self._names: set[str] = set()
 
     def steps(self, nets: list[int]) -> None:
@@ -248,6 +264,9 @@ class Durations:
                     self._names.add(name)
                 else:
                     name = OVERFLOW
+            if phase == PART:
+                self._part.record(duration / NS, {semconv.GOODPUT_PART_NAME: name})
+                continue
             record(
                 duration / NS,
                 {

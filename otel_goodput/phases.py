@@ -12,8 +12,8 @@ from otel_goodput.guard import contain, refuse
 from otel_goodput.semconv import Phase
 from otel_goodput.spans.contexts import FastContext, JobContext, PhaseContext, RestoreContext, checked_step
 from otel_goodput.spans.fast import FastSpan
-from otel_goodput.spans.saves import SaveContext
 from otel_goodput.spans.loading import Loading, QueueDepth
+from otel_goodput.spans.saves import SaveContext
 from otel_goodput.spans.step_loop import Steps
 from otel_goodput.spans.tracer import Find
 
@@ -114,6 +114,13 @@ class Phases(Generic[T]):
             return output
 
         return call
+
+    def part(self, name: str) -> FastSpan | PhaseContext:
+        """A part of the open step, such as ``"forward"``: its time stays the step's; few different names."""
+        tracer = self._find()
+        if tracer is None or name.__class__ is not str or not name or name[0] <= " ":
+            return FastContext(self._find, Phase.PART, name=name)
+        return tracer.part(name)
 
     def checkpoint_save(
         self,

@@ -216,7 +216,9 @@ class Recorder(Phases[Any]):
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
         if config.leads:  # last: a reader may ask for everything at once
             meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
-            record = instruments.register(meter, self.totals, lambda: tracer.overhead, self._dropped)
+            record = instruments.register(
+                meter, self.totals, lambda: tracer.overhead, self._dropped, tracer.loaded
+            )
             if meter_provider is not None or pipelines.measured:
                 account.on_steps, account.on_phases = record.steps, record.phases
         self._keeper.start()

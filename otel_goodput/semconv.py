@@ -152,6 +152,7 @@ class Attribute(NamedTuple):
 GOODPUT_PHASE: Final = "goodput.phase"
 GOODPUT_STEP: Final = "goodput.step"
 GOODPUT_CUSTOM_NAME: Final = "goodput.custom.name"
+GOODPUT_PART_NAME: Final = "goodput.part.name"
 GOODPUT_BLOCKING: Final = "goodput.blocking"
 GOODPUT_STEP_COMPLETED: Final = "goodput.step.completed"
 GOODPUT_STEP_DEVICE_DURATION: Final = "goodput.step.device_duration"
@@ -186,6 +187,7 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
         GOODPUT_STEP, "int", "step; data_loading, checkpoint_*, compile inside or for a step", "the step's number"
     ),
     Attribute(GOODPUT_CUSTOM_NAME, "string", "custom", "the user's name of the phase, of low cardinality"),
+    Attribute(GOODPUT_PART_NAME, "string", "part", "the user's name of the part of a step, of low cardinality"),
     Attribute(GOODPUT_BLOCKING, "bool", "where it differs from the default", "whether the phase holds up training"),
     Attribute(GOODPUT_STEP_COMPLETED, "bool", "step", "false: left early (break, exception, death)"),
     Attribute(GOODPUT_STEP_DEVICE_DURATION, "int (ns)", "observed steps", "time on the device"),
@@ -275,6 +277,12 @@ PHASE_DURATION: Final = Metric(
     (GOODPUT_PHASE, GOODPUT_CUSTOM_NAME, GOODPUT_BLOCKING, ERROR_TYPE),
     "Duration of phases other than steps.",
 )
+PART_DURATION: Final = Metric(
+    "goodput.part.duration", HISTOGRAM, "s", (GOODPUT_PART_NAME,), "Duration of the parts of steps."
+)
+QUEUE_DEPTH: Final = Metric(
+    "goodput.loading.queue_depth", GAUGE, "{batch}", (), "Batches that lie ready, where a loader says how many."
+)
 STEP_COUNT: Final = Metric(
     "goodput.step.count", UP_DOWN, "{step}", (GOODPUT_STEP_STATE,), "Executions of steps, by fate."
 )
@@ -333,6 +341,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     BADPUT_RATIO,
     STEP_DURATION,
     PHASE_DURATION,
+    PART_DURATION,
+    QUEUE_DEPTH,
     STEP_COUNT,
     STEP_MAX,
     STEP_IDEAL,

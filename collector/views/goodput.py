@@ -203,6 +203,22 @@ def _steps() -> list[Panel]:
             [Query(semconv.PHASE_DURATION, by=(semconv.GOODPUT_PHASE, semconv.GOODPUT_CUSTOM_NAME), read=Read.P99)],
             width=6,
         ),
+        Panel(
+            "Parts of steps, p50",
+            "What a step is made of, where its parts are told.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.PART_DURATION, by=(semconv.GOODPUT_PART_NAME,), read=Read.P50)],
+            width=6,
+        ),
+        Panel(
+            "Batches that lie ready",
+            "Of loaders that say so. At 0 the step waits for data.",
+            View.LINES,
+            Unit.COUNT,
+            [Query(semconv.QUEUE_DEPTH, "batches", across=Across.MIN)],
+            width=6,
+        ),
     ]
 
 

@@ -65,6 +65,16 @@ def checked_step(step: SupportsIndex | None, phase: str) -> int:
     return number
 
 
+def checked_name(name: object, phase: str) -> str:
+    """Raises:
+    PhaseError: it is blank.
+    """
+    text = str(name).strip()
+    if not text:
+        raise PhaseError(phase, f"{phase}(name) needs a name")
+    return text
+
+
 def checked_times(phase: str, *times: object) -> None:
     """Raises:
     PhaseError: one of `times` is neither None nor an integer of ns.
@@ -148,10 +158,7 @@ class PhaseContext:
         phase = name = self._phase
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
         if phase == Phase.CUSTOM:
-            name = str(arguments["name"]).strip()
-            if not name:
-                raise PhaseError(phase, "custom(name) needs a name")
-            attributes[GOODPUT_CUSTOM_NAME] = name
+            attributes[GOODPUT_CUSTOM_NAME] = name = checked_name(arguments["name"], phase)
         elif phase == Phase.ELASTIC_WAIT:
             if arguments["name"] not in ELASTIC_WAITS:
                 raise PhaseError(
@@ -209,7 +216,7 @@ class JobContext(PhaseContext):
 
 
 class FastContext(PhaseContext):
-    """A step or a data load asked for before ``configure()``, or used wrongly."""
+    """A step, a part of one or a data load asked for before ``configure()``, or used wrongly."""
 
     __slots__ = ()
 
@@ -223,6 +230,8 @@ class FastContext(PhaseContext):
             checked_times(self._phase, *times[:2])
             if self._phase == Phase.STEP:
                 span = tracer.step(checked_step(arguments["step"], self._phase), *times)
+            elif self._phase == Phase.PART:
+                span = tracer.part(checked_name(arguments["name"], self._phase))
             else:
                 span = tracer.load(*times)
         except PhaseError as error:

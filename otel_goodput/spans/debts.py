@@ -22,6 +22,7 @@ from otel_goodput.semconv import (
     GOODPUT_CUSTOM_NAME,
     GOODPUT_ELASTIC_KIND,
     GOODPUT_INTERRUPTED,
+    GOODPUT_PART_NAME,
     GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEP_COMPLETED,
@@ -38,6 +39,7 @@ from otel_goodput.version import __version__
 
 _NAME_ATTRIBUTE = {
     Phase.CUSTOM: GOODPUT_CUSTOM_NAME,
+    Phase.PART: GOODPUT_PART_NAME,
     Phase.ELASTIC_WAIT: GOODPUT_ELASTIC_KIND,
     Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
 }
@@ -92,7 +94,7 @@ class _Builder:
         links = (Link(self._job),) if own else self._links(entry)
         context = SpanContext(trace, entry.key, False, ids.SAMPLED)
         return PhaseReadableSpan(
-            entry.name if phase == Phase.CUSTOM and entry.name else phase,
+            entry.name if phase in (Phase.CUSTOM, Phase.PART) and entry.name else phase,
             context,
             None if own else self._parent(entry, trace),
             self._resource,

@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.rules import STEP
+from otel_goodput.accounting.rules import PART, STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED
@@ -27,6 +27,7 @@ from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
     GOODPUT_INTERRUPTED,
+    GOODPUT_PART_NAME,
     GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEP_COMPLETED,
@@ -87,6 +88,8 @@ class FastSpan(trace_api.Span):
     _keep = False
     _key = 0
     _name: str | None = None
+    _title = 0  # the journal's number of its user's name
+    title = ""  # its user's name, of a part
     _attributes: BoundedAttributes | None = None
     _events: list[SpanEvent] | None = None
     _links: list[Link] | None = None
@@ -146,7 +149,7 @@ class FastSpan(trace_api.Span):
         # Known as open before anybody is told: whatever interrupts us from here on, it will be ended.
         self._ended = False
         tracer.open_spans[key] = self
-        tracer.append(ev.START, self._phase, flags, 0, key, self.step, start)
+        tracer.append(ev.START, self._phase, flags, self._title, key, self.step, start)
         self._within = within = _current()
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
         if sampled:
@@ -210,8 +213,9 @@ class FastSpan(trace_api.Span):
                 tracer.thinner.add(self.step, self._start, end)
         elif tracer.account.on_phases is not None:
             error = str(self._attributes.get(ERROR_TYPE, "")) if failed and self._attributes else ""
+            blocking = self._blocking is not False
             tracer.account.phases.append(
-                _ended_phase(EndedPhase, (self._phase, "", self._blocking is not False, error, end - self._start))
+                _ended_phase(EndedPhase, (self._phase, self.title, blocking, error, end - self._start))
             )
         if not key & TIMED and self._end_at is None:
             tracer.sample_overhead(tracer.clock() - end)
@@ -408,6 +412,8 @@ class FastSpan(trace_api.Span):
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
         if self.step >= 0:
             attributes[GOODPUT_STEP] = self.step
+        if self.title:
+            attributes[GOODPUT_PART_NAME] = self.title
         if failed and self._phase == STEP:
             attributes[GOODPUT_STEP_COMPLETED] = False
         if outlier:
@@ -427,7 +433,7 @@ class FastSpan(trace_api.Span):
         if parent is None:
             links = (Link(tracer.job_context), *links)
         return PhaseReadableSpan(
-            self._name or phase,
+            self._name or self.title or phase,
             self.get_span_context(),
             parent,
             tracer.resource,
@@ -445,3 +451,16 @@ class LoopStep(FastSpan):
     """A step of ``steps()``."""
 
     in_loop = True
+
+
+class Part(FastSpan):
+    """A part of the open step: it owns no time, and is exported along with its step."""
+
+    def __init__(self, tracer: PhaseTracer, title: str) -> None:
+        self._tracer = tracer
+        self._phase = PART
+        self._blocking = None
+        self.title = title
+        self._title = tracer.account.journal.name(title)
+        step = tracer.open_step
+        self.step = ev.NO_STEP if step is None else step.step

@@ -23,6 +23,7 @@ from otel_goodput.semconv import (
     GOODPUT_CUSTOM_NAME,
     GOODPUT_ELASTIC_KIND,
     GOODPUT_INTERRUPTED,
+    GOODPUT_PART_NAME,
     GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEP_COMPLETED,
@@ -34,6 +35,7 @@ from otel_goodput.spans.job_thread import JobThread
 # Which attribute names a phase, beside the phase itself.
 _NAME_ATTRIBUTES: Final = {
     Phase.CUSTOM: GOODPUT_CUSTOM_NAME,
+    Phase.PART: GOODPUT_PART_NAME,
     Phase.ELASTIC_WAIT: GOODPUT_ELASTIC_KIND,
     Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
 }
@@ -116,7 +118,7 @@ class PhaseSpanProcessor(SpanProcessor):
         function = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
         self._account.end(phase, context.span_id, flags, end, function)
         if phase != rules.STEP:
-            name = str(attributes.get(GOODPUT_CUSTOM_NAME) or "")
+            name = str(attributes.get(GOODPUT_PART_NAME if phase == rules.PART else GOODPUT_CUSTOM_NAME) or "")
             error = str(attributes.get(ERROR_TYPE) or "")
             self._account.phases.append(
                 EndedPhase(

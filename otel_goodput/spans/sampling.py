@@ -62,7 +62,7 @@ class StepSampler:
         return slow
 
     def fleeting(self, duration: int) -> bool:
-        """Whether a step of `duration` ns can only have been begun: far shorter than the shortest of the recent ones."""
+        """Whether a step of `duration` ns was only begun: it is far shorter than the shortest of the recent ones."""
         recent = self._recent[: self._seen]
         return bool(recent) and duration * FLEETING < min(recent)
 

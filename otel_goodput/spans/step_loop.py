@@ -85,6 +85,8 @@ class Steps(Generic[T]):
         tracer = self._tracer
         if tracer is None or tracer.closed:
             return self._unrecorded()
+        number = tracer.next_number() if self._number is None else self._number
+        step = Step(number)
         before = self._step
         load = None
         try:
@@ -93,10 +95,6 @@ class Steps(Generic[T]):
                 if before is not None:
                     before.close(now)
                     self._step = None
-                number = self._number
-                if number is None:
-                    number = self._number = tracer.next_number()
-                step = Step(number)
                 load = tracer.load(step=number)
                 load.open(now)
             except Exception as error:

@@ -35,7 +35,7 @@ from otel_goodput.semconv import (
     STEPS_SUMMARY_SPAN,
 )
 from otel_goodput.spans import ids
-from otel_goodput.spans.fast import TIMED, FastSpan, LoopStep, current_span
+from otel_goodput.spans.fast import TIMED, FastSpan, LoopStep, Part, current_span
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.job_thread import JobThread
 from otel_goodput.spans.sampling import StepSampler
@@ -175,15 +175,25 @@ class PhaseTracer:
         if tracer is None:
             return nullcontext(trace_api.INVALID_SPAN)
         blocking, start, end = span.said
+        if isinstance(span, Part):
+            return tracer.part(span.title)
         if span.phase == rules.STEP:
             return tracer.step(span.step, start, end, blocking)
         return tracer.load(start, end, blocking)
+
+    def part(self, name: str) -> FastSpan:
+        """The span of a part of the open step, not begun yet."""
+        return Part(self, name)
+
+    def loaded(self) -> int | None:
+        """Batches that lie ready; None: nobody says."""
+        return None if self.queue_depth is None else self.queue_depth()
 
     def close(self) -> None:
         """Record no more; whoever still holds this tracer calls into nothing."""
         self.closed = True
         self.append = _nothing
-        self.observe = None
+        self.observe = self.queue_depth = None
         self.sinks = ()
 
     def takes(self, span: FastSpan) -> bool:

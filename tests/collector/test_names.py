@@ -22,6 +22,8 @@ IN_PROMETHEUS = {
     "badput.ratio": "badput_ratio",
     "goodput.step.duration": "goodput_step_duration_seconds",
     "goodput.phase.duration": "goodput_phase_duration_seconds",
+    "goodput.part.duration": "goodput_part_duration_seconds",
+    "goodput.loading.queue_depth": "goodput_loading_queue_depth",
     "goodput.step.count": "goodput_step_count",
     "goodput.step.max_productive": "goodput_step_max_productive",
     "goodput.step.ideal_time": "goodput_step_ideal_time_seconds",
@@ -41,6 +43,7 @@ IN_PROMETHEUS = {
 LABELS = {
     "goodput.category": "goodput_category",
     "goodput.custom.name": "goodput_custom_name",
+    "goodput.part.name": "goodput_part_name",
     "goodput.window": "goodput_window",
     "goodput.phase": "goodput_phase",
     "goodput.blocking": "goodput_blocking",

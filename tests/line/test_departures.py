@@ -117,7 +117,8 @@ class Bar:
     def __iter__(self) -> Iterator[Any]:
         iterable = self.iterable
         try:
-            yield from map(lambda item: item, iterable)
+            for item in iterable:  # noqa: UP028 - what is tested
+                yield item
         finally:
             self.done = True
 
