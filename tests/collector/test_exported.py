@@ -42,8 +42,8 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
     pace.write_text(json.dumps({"attempt": 0, **other._asdict()}))
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
-        for number in range(12):
-            with recorder.step(number):
+        for number in recorder.loading(range(12), queue_depth=lambda: 3):
+            with recorder.step(number), recorder.part("forward"):
                 pass
         with recorder.custom("eval"):
             pass

@@ -40,6 +40,8 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
         {"goodput.phase", "goodput.custom.name", "goodput.blocking", "error.type"},
         float,
     ),
+    "goodput.part.duration": ("histogram", "s", {"goodput.part.name"}, float),
+    "goodput.loading.queue_depth": ("gauge", "{batch}", set(), int),
     "goodput.step.count": ("updown", "{step}", {"goodput.step.state"}, int),
     "goodput.step.max_productive": ("gauge", "{step}", set(), int),
     "goodput.step.ideal_time": ("gauge", "s", set(), float),
@@ -103,6 +105,9 @@ def tell_everything(base: int) -> None:
             start = base + (2 + number * 2) * NS
             with goodput.step(number % 15, start_time=start, end_time=start + NS):
                 pass
+        with goodput.part("forward"):
+            pass
+        iter(goodput.loading((), queue_depth=lambda: 7))
         with goodput.custom("eval", start_time=base + 50 * NS, end_time=base + 51 * NS):
             pass
         with goodput.checkpoint_save(4, start_time=base + 51 * NS, end_time=base + 52 * NS):
