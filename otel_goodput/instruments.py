@@ -225,6 +225,7 @@ def register(
     def queue_rows(_: CallbackOptions) -> Iterable[Observation]:
         try:
             depth = queue_depth()
+            depth = None if depth is None else int(depth)  # the user's function may give anything
         except Exception as error:
             contain("queue_depth", error)
             return

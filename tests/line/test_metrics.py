@@ -374,6 +374,22 @@ def test_a_failing_callback_is_contained(recording: Recording, monkeypatch: pyte
     assert values(metrics["goodput.step.count"]) == {("kept",): 1, ("lost",): 0}
 
 
+@pytest.mark.parametrize(("told", "seen"), [(3.0, {(): 3}), (True, {(): 1}), (None, None), ("three", None), (1j, None)])
+def test_whatever_says_how_many_batches_lie_ready(
+    told: Any, seen: Any, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A figure of another type would spoil the whole export, or the series' type for good."""
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT", raising=False)
+    with goodput.job():
+        for number in goodput.loading(range(2), queue_depth=lambda: told):
+            with goodput.step(number):
+                pass
+        metrics = recording.metrics()
+    depth = metrics.get("goodput.loading.queue_depth")
+    assert (depth and values(depth)) == seen
+    check_table(metrics)
+
+
 def test_explicit_histograms_where_the_standard_variable_asks_for_them(
     record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:

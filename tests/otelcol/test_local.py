@@ -33,7 +33,7 @@ STEPS = 60  # of an attempt, twice 30
 FIRST, SECOND = (f'job="llama", instance=~"{RUN}/{attempt}/0@.*"' for attempt in (0, 1))
 # What such a job has no figures of.
 SILENT = {semconv.SCHEDULING_RATIO, semconv.PROGRAM_RATIO, semconv.PRODUCTIVITY, semconv.STRAGGLER}
-SILENT |= {semconv.SLICE_EFFICIENCY, semconv.SLICE_WINDOW_EFFICIENCY}
+SILENT |= {semconv.SLICE_EFFICIENCY, semconv.SLICE_WINDOW_EFFICIENCY, semconv.PART_DURATION, semconv.QUEUE_DEPTH}
 
 
 class Seen(NamedTuple):
