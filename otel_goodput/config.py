@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput import envvars
-from otel_goodput.accounting.totals import NS
 from otel_goodput.envvars import EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, report_once
+from otel_goodput.times import NS, duration, moment
 
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 # Where the identity of a run is found when nobody gives it: the scheduler's id of the job, stable over its restarts.
 RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
@@ -78,34 +74,6 @@ class Config:
         if self.processes == "all":
             return True
         return str(self.process_index) in self.processes.split(",")
-
-
-def duration(text: str) -> int:
-    """A duration such as ``90s``, ``1.5h``, ``24h`` or plain seconds, in ns.
-
-    Raises:
-        ValueError: it is none, or not above 0.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else float(text)
-    if not 0 < seconds < 1e9:
-        raise ValueError(f"not a duration: {text!r} (expected 90s, 10m, 1h, 24h)")
-    return round(seconds * NS)
-
-
-def moment(text: str) -> int:
-    """Unix seconds or an RFC 3339 time, in ns since the epoch.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    try:
-        return round(float(text) * NS)
-    except ValueError:
-        parsed = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-        if parsed.tzinfo is None:
-            raise ValueError(f"{text!r} needs a time zone, such as Z") from None
-        return round(parsed.timestamp() * NS)
 
 
 def boolean(text: str) -> bool:

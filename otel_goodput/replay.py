@@ -51,13 +51,30 @@ def timeline_totals(
     ideal_step_time: float | None = None,
 ) -> Totals:
     """As :func:`replay`, as integers of ns."""
-    timeline = Timeline(rows)
-    return account(
-        timeline.events(None if at is None else _ns(at)),
-        at=timeline.latest if at is None else _ns(at),
+    return account_timeline(
+        Timeline(rows),
+        at=None if at is None else _ns(at),
         windows=[(_ns(a), _ns(b)) for a, b in windows],
-        exclusions=[*((_ns(a), _ns(b)) for a, b in exclusions), *timeline.exclusions],
+        exclusions=[(_ns(a), _ns(b)) for a, b in exclusions],
         ideal_step_time=None if ideal_step_time is None else ideal_step_time * NS,
+    )
+
+
+def account_timeline(
+    timeline: Timeline,
+    *,
+    at: int | None,
+    windows: Sequence[tuple[int, int]] = (),
+    exclusions: Sequence[tuple[int, int]] = (),
+    ideal_step_time: float | None = None,
+) -> Totals:
+    """As :func:`replay`, all times in ns."""
+    return account(
+        timeline.events(at),
+        at=timeline.latest if at is None else at,
+        windows=windows,
+        exclusions=[*exclusions, *timeline.exclusions],
+        ideal_step_time=ideal_step_time,
     )
 
 

@@ -158,6 +158,11 @@ class Timeline:
         unsaid = blocking is None and phase == _LOAD
         return _make(_Entry, (attempt, start, factor * end + offset, number, end, unsaid, event))
 
+    @property
+    def earliest(self) -> int | None:
+        """Earliest start of the leader's rows, ns; None where there is none."""
+        return min((entry.start for entry in self._entries), default=None)
+
     def events(self, at: int | None = None) -> Iterator[Event]:
         """The rows as events in the order of attempt and time, as they were known at `at` (ns)."""
         entries = self._entries

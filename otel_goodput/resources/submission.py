@@ -20,8 +20,8 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from otel_goodput.config import moment
 from otel_goodput.guard import contain
+from otel_goodput.times import moment
 
 logger = logging.getLogger(__name__)
 

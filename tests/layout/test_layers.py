@@ -16,7 +16,12 @@ PACKAGE = Path(otel_goodput.__file__).parent
 
 # Every module's layer; a package stands for all that is in it.
 LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("words", frozenset({"semconv", "workload_series", "errors", "envvars", "clock", "version", "printable", "veil"})),
+    (
+        "words",
+        frozenset(
+            {"semconv", "workload_series", "errors", "envvars", "clock", "version", "printable", "times", "veil"}
+        ),
+    ),
     ("pure core", frozenset({"accounting"})),
     ("edge of the process", frozenset({"guard", "config", "deadline"})),
     ("memory", frozenset({"journal"})),

@@ -15,7 +15,6 @@ from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv, workload_series
 from otel_goodput.accounting.totals import NS
-from otel_goodput.config import duration
 from otel_goodput.exporters.gcp.connection import Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery
 from otel_goodput.exporters.gcp.fitting import VALUE_LENGTH
@@ -23,6 +22,7 @@ from otel_goodput.exporters.gcp.location import location
 from otel_goodput.exporters.gcp.metrics import TimeSeriesRequests
 from otel_goodput.exporters.gcp.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.semconv import Category
+from otel_goodput.times import duration
 
 PERCENT: Final = 100.0
 WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run

@@ -1,0 +1,93 @@
+"""Lengths and moments of time as people write them, in ns: ``90s``, ``1h30m``, ``2026-11-22T11:25:00Z``, ``1h ago``."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+NS: Final = 1_000_000_000
+
+_UNITS: Final = {
+    "ms": 10**6, "s": NS, "m": 60 * NS, "min": 60 * NS, "h": 3600 * NS, "d": 86_400 * NS, "w": 604_800 * NS
+}  # fmt: skip
+_PART: Final = r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])\s*"
+_LENGTH: Final = re.compile(f"(?:{_PART})+")
+_RFC_3339: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:\.(\d+))?)?\s*(Z|z|[+-]\d\d:\d\d)?", re.ASCII
+)
+_BOUND: Final = 9_200_000_000 * NS  # what fits into 64 bits; beyond it nothing is a time
+_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def _length(text: str) -> int | None:
+    """The length that `text` spells with units, ns; None where it spells none."""
+    if not _LENGTH.fullmatch(text):
+        return None
+    return round(sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text)))
+
+
+def duration(text: str) -> int:
+    """A duration such as ``90s``, ``1.5h``, ``1h30m``, ``350ms``, ``2d`` or plain seconds, in ns.
+
+    Raises:
+        ValueError: it is none, or not above 0.
+    """
+    length = _length(text.strip())
+    seconds = float(text) if length is None else length / NS
+    if not 0 < seconds < 1e9:
+        raise ValueError(f"not a duration: {text!r} (expected 90s, 10m, 1h, 24h)")
+    return round(seconds * NS) if length is None else length
+
+
+def moment(text: str) -> int:
+    """Unix seconds or an RFC 3339 time, in ns since the epoch.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    found = _RFC_3339.fullmatch(text.strip())
+    if not found:
+        seconds = float(text)
+        if abs(seconds) < _BOUND / NS:
+            return round(seconds * NS)
+    else:
+        day, minute, second, fraction, zone = found.groups()
+        if zone is None:
+            raise ValueError(f"{text!r} needs a time zone, such as Z")
+        zone = "+00:00" if zone in "Zz" else zone
+        since = datetime.fromisoformat(f"{day}T{minute}:{second or '00'}{zone}") - _EPOCH
+        found_ns = since // timedelta(seconds=1) * NS + int((fraction or "0")[:9].ljust(9, "0"))
+        if abs(found_ns) < _BOUND:
+            return found_ns
+    raise ValueError(f"not a time: {text!r}")
+
+
+class Moment(NamedTuple):
+    """A moment: `ns` since the epoch, or since a run's start where it is `relative` to that."""
+
+    ns: int
+    relative: bool = False
+
+    def since(self, start: int | None) -> int:
+        """In ns since the epoch, of a run that began at `start` (None: it has not begun)."""
+        return self.ns + (start or 0) if self.relative else self.ns
+
+
+def asked_moment(text: str) -> Moment:
+    """A moment as somebody asks for it: unix seconds, RFC 3339, ``now``, ``1h ago``, or ``1h`` after the start.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    plain = text.strip().lower()
+    if plain == "now":
+        return Moment(time.time_ns())
+    before = plain.removesuffix("ago")
+    length = _length(before.strip())
+    if length is None:
+        return Moment(moment(text))
+    if length >= _BOUND:
+        raise ValueError(f"not a time: {text!r}")
+    return Moment(time.time_ns() - length) if before != plain else Moment(length, relative=True)
