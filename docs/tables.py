@@ -14,7 +14,7 @@ from pathlib import Path
 from otel_goodput.accounting import rules
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.phases import Phases
-from otel_goodput.reports.text import EXPLAINED
+from otel_goodput.reports.advice import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
 
 README = Path(__file__).parents[1] / "README.md"

@@ -8,28 +8,35 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from otel_goodput.accounting.totals import NS
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import GoodputError
 from otel_goodput.printable import printable, without_credentials
+from otel_goodput.times import NS, Moment, asked_moment, duration
 from otel_goodput.version import __version__
+
+T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status: 0 done, 1 something is wrong with what was looked at, 2 wrong use."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    if sys.stdout is None:  # closed by whoever started us
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            return main(arguments)
     logging.basicConfig(level=logging.WARNING, format="otel-goodput: %(message)s", stream=sys.stderr)
     gc.disable()  # one short run over many small tuples that form no cycles
     try:
-        status: int = options.run(options)
-        sys.stdout.flush()
+        try:
+            options = _parser().parse_args(arguments)
+            status: int = options.run(options)
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough.
+        # Whoever read our output has seen enough. What is left in the stream must go somewhere at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (GoodputError, OSError, ValueError) as error:
@@ -49,14 +56,14 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="print the report of a run from its journal")
     _add_run(report)
-    _add_questions(report, "unix seconds")
+    _add_questions(report)
     report.set_defaults(run=_report)
 
     replay = commands.add_parser("replay", help="account for a timeline: JSON lines, or a run's journal")
     replay.add_argument(
         "file", type=Path, help="a JSON-lines file (- for standard input), or a run's directory (unix seconds)"
     )
-    _add_questions(replay, "the timeline's seconds")
+    _add_questions(replay)
     replay.set_defaults(run=_replay)
 
     recover = commands.add_parser(
@@ -96,9 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser(
         "doctor", help="say what would be exported where, what is unreachable or misconfigured"
     )
-    doctor.add_argument(
-        "--timeout", type=_positive, default=3.0, metavar="S", help="seconds for each connection (default 3)"
-    )
+    doctor.add_argument("--timeout", type=_length, default=3 * NS, metavar="T", help="for each connection (default 3s)")
     doctor.add_argument(
         "--gcp", action="store_true", help="ask Google Cloud too: credentials, project, APIs, roles, clock"
     )
@@ -115,13 +120,21 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="a run's folder, the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
     )
     parser.add_argument(
-        "--run", dest="run_id", default=None, metavar="ID", help="which run, where the folder holds several"
+        "--run",
+        dest="run_id",
+        default=None,
+        metavar="ID",
+        help="which run, where the folder holds several (report shows the newest)",
     )
     parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
 
 
-def _add_questions(parser: argparse.ArgumentParser, unit: str) -> None:
-    parser.add_argument("--at", type=_moment, default=None, metavar="T", help=f"the account as of T ({unit})")
+def _add_questions(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "T, A and B are seconds (since 1970, or as a timeline counts them), RFC 3339 such as 2026-11-22T11:25:00Z, "
+        "'1h' or '1h30m' after the start, '1h ago', or 'now'."
+    )
+    parser.add_argument("--at", type=_moment, default=None, metavar="T", help="the account as of T")
     parser.add_argument(
         "--window",
         nargs=2,
@@ -129,7 +142,7 @@ def _add_questions(parser: argparse.ArgumentParser, unit: str) -> None:
         action="append",
         default=[],
         metavar=("A", "B"),
-        help=f"account for [A, B] on its own ({unit}); may be repeated",
+        help="account for [A, B] on its own; may be repeated",
     )
     parser.add_argument(
         "--exclude",
@@ -138,79 +151,90 @@ def _add_questions(parser: argparse.ArgumentParser, unit: str) -> None:
         action="append",
         default=[],
         metavar=("A", "B"),
-        help=f"leave out [A, B] ({unit}); may be repeated",
+        help="leave out [A, B]; may be repeated",
     )
     parser.add_argument(
         "--ideal-step-time",
-        type=_positive,
+        type=_length,
         default=None,
-        metavar="S",
-        help="seconds of an ideal step, instead of the estimate",
+        metavar="T",
+        help="an ideal step, instead of the estimate: seconds, or such as 350ms",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
-def _moment(text: str) -> float:
-    """A time in seconds that fits into 64 bits of ns."""
-    seconds = float(text)
-    if not abs(seconds) < 9e9:
-        raise ValueError(text)
-    return seconds
+def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
+    """`parse` as argparse is to name it, where it cannot parse."""
+
+    def named(text: str) -> T:
+        return parse(text)
+
+    named.__name__ = name
+    return named
 
 
-def _positive(text: str) -> float:
-    seconds = _moment(text)
-    if seconds <= 0:
-        raise ValueError(text)
-    return seconds
+_moment = _named("time", asked_moment)
+_length = _named("length of time", duration)
 
 
-_moment.__name__, _positive.__name__ = "time in seconds", "positive number of seconds"  # as argparse names them
-
-
-def _ns(seconds: float) -> int:
-    return round(seconds * NS)
+def _spans(asked: Sequence[tuple[Moment, Moment]], start: int | None) -> list[tuple[int, int]]:
+    return [(begin.since(start), end.since(start)) for begin, end in asked]
 
 
 def _print(report: Any, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(report.to_json() if hasattr(report, "to_json") else report))
+        print(json.dumps(report.to_json()))
     else:
         print(report, end="")
 
 
 def _report(options: argparse.Namespace) -> int:
-    from otel_goodput.reports.journalled import of_run
+    from otel_goodput.errors import JournalError
+    from otel_goodput.reports import overview
 
     with _found_runs(options) as found:
-        for number, (run, _) in enumerate(found):
-            if number and not options.json:
-                print()
-            report = of_run(
-                run,
-                at=None if options.at is None else _ns(options.at),
-                windows=[(_ns(a), _ns(b)) for a, b in options.window],
-                exclusions=[(_ns(a), _ns(b)) for a, b in options.exclude],
-                ideal_step_time=None if options.ideal_step_time is None else options.ideal_step_time * NS,
-                process=options.process,
-            )
-            _print(report, options.json)
+        entries = overview.entries((run for run, _ in found), options.process)
+        if len(found) == 1 or len(entries) == 1:
+            one = _run_report(entries[0].run if entries else found[0].run, options)
+            _print(one, options.json)
+        elif not entries:
+            raise JournalError(f"none of {len(found)} runs has a journal of process {options.process}")
+        elif options.json:
+            print(json.dumps({"runs": [_run_report(entry.run, options).to_json() for entry in entries]}))
+        else:
+            print(overview.render(entries, without_credentials(_place(options))))
+            _print(_run_report(entries[0].run, options), as_json=False)
     return 0
 
 
+def _run_report(run: Any, options: argparse.Namespace) -> Any:
+    from otel_goodput.reports.journalled import of_run
+
+    return of_run(
+        run,
+        at=options.at,
+        windows=options.window,
+        exclusions=options.exclude,
+        ideal_step_time=options.ideal_step_time,
+        process=options.process,
+    )
+
+
 def _replay(options: argparse.Namespace) -> int:
-    from otel_goodput.replay import timeline_totals
+    from otel_goodput.replay import account_timeline
     from otel_goodput.reports.report import Report
-    from otel_goodput.timeline import read_timeline
+    from otel_goodput.timeline import Timeline, read_timeline
 
     if options.file.is_dir():
         options.directory, options.run_id, options.process = str(options.file), None, 0
         return _report(options)
-    totals = timeline_totals(
-        read_timeline(None if str(options.file) == "-" else options.file),
-        at=options.at,
-        windows=options.window,
-        exclusions=options.exclude,
+    timeline = Timeline(read_timeline(None if str(options.file) == "-" else options.file))
+    start = timeline.earliest
+    totals = account_timeline(
+        timeline,
+        at=None if options.at is None else options.at.since(start),
+        windows=_spans(options.window, start),
+        exclusions=_spans(options.exclude, start),
         ideal_step_time=options.ideal_step_time,
     )
     _print(totals if options.json else Report(totals, {}), options.json)
@@ -239,13 +263,17 @@ def _env(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from otel_goodput.doctor import examine
 
-    return examine(timeout_s=options.timeout, as_json=options.json, gcp=options.gcp)
+    return examine(timeout_s=options.timeout / NS, as_json=options.json, gcp=options.gcp)
 
 
 def _found_runs(options: argparse.Namespace) -> Any:
     from otel_goodput.journal.finding import found_runs
 
-    return found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id)
+    return found_runs(_place(options), options.run_id)
+
+
+def _place(options: argparse.Namespace) -> str:
+    return options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput"
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from otel_goodput.exporters.gcp.connection import (
     load,
 )
 from otel_goodput.exporters.gcp.delivery import cure, short
-from otel_goodput.reports.text import duration
+from otel_goodput.reports.quantities import duration
 from otel_goodput.resources.gcp import Machine, Unknown, look_up
 
 # Which signal of an outlet goes to which service.

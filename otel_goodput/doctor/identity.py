@@ -15,7 +15,7 @@ from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput.exporters.gcp.connection import TRACE, Connection, load
 from otel_goodput.exporters.gcp.delivery import cure, short
-from otel_goodput.reports.text import duration
+from otel_goodput.reports.quantities import duration
 
 ABOUT: Final = "credentials"
 QUOTA: Final = "quota project"

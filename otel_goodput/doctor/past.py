@@ -9,7 +9,8 @@ from otel_goodput.accounting.totals import NS
 from otel_goodput.doctor.findings import OK, WARNING, Finding
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.text import dispatch_only, duration
+from otel_goodput.reports.doubts import dispatch_only
+from otel_goodput.reports.quantities import duration
 
 
 def check(run: RunDirectory, process: int) -> Iterator[Finding]:

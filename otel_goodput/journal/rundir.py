@@ -136,6 +136,19 @@ class RunDirectory:
                 found.add(int(match[1]))
         return sorted(found)
 
+    def began(self, process: int = 0) -> int | None:
+        """When this process's latest attempt began, ns; None where it left nothing that can be read."""
+        for attempt in reversed(self.attempts(process)):
+            for segment in self.segments(process, attempt)[:1]:
+                try:
+                    opener = gzip.open if segment.path.suffix == ".gz" else open
+                    with opener(segment.path, "rb") as file:
+                        data = file.read(records.HEADER_SIZE + records.SIZE)
+                    return next((record.time for record in records.decode_segment(data, records.Names())), None)
+                except (OSError, EOFError, ValueError):
+                    continue
+        return None
+
     def _files(self) -> list[Path]:
         try:
             return list(self.journal.iterdir())

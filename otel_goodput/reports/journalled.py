@@ -6,22 +6,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.notes import read_notes
 from otel_goodput.journal.paces import read_paces
-from otel_goodput.journal.recovery import all_events, restore
+from otel_goodput.journal.recovery import Restored, all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.productivity import read_inputs
 from otel_goodput.replay import account
 from otel_goodput.reports.report import Report, about
+from otel_goodput.reports.standing import DIED, RUNNING, Lives, Standing, live, state_of
+from otel_goodput.times import Moment
 
 
 def of_run(
     run: RunDirectory,
     *,
-    at: int | None = None,
-    windows: Sequence[tuple[int, int]] = (),
-    exclusions: Sequence[tuple[int, int]] = (),
+    at: int | Moment | None = None,
+    windows: Sequence[tuple[int | Moment, int | Moment]] = (),
+    exclusions: Sequence[tuple[int | Moment, int | Moment]] = (),
     ideal_step_time: float | None = None,
     process: int = 0,
 ) -> Report:
@@ -42,24 +47,44 @@ def of_run(
     restored = restore(run, process)
     if restored.attempt < 0:
         raise JournalError(f"run {whose['run_id']!r}: process {process} left no journal")
-    asked = at
-    if asked is None:
-        alive = restored.attempt >= 0 and run.alive(restored.attempt, process)
-        asked = time.time_ns() if alive else restored.last_sign
+    state = state_of(run, restored.attempt, process, restored.last_sign)
+    start = restored.ledger.settled.begin
+    asked = time.time_ns() if run.alive(restored.attempt, process) else restored.last_sign
+    if at is not None:
+        asked = _ns(at, start)
     if windows or exclusions or at is not None or ideal_step_time is not None:
-        events = all_events(run, process)
+        lives = Lives(all_events(run, process), state, asked)
         totals = account(
-            (event for event in events if event.time <= asked),
+            lives,
             at=asked,
-            windows=windows,
-            exclusions=exclusions,
+            windows=[(_ns(begin, start), _ns(end, start)) for begin, end in windows],
+            exclusions=[(_ns(begin, start), _ns(end, start)) for begin, end in exclusions],
             ideal_step_time=ideal_step_time,
         )
+        standing = lives.standing
     else:
-        totals = restored.ledger.totals(asked)
+        totals, standing = _latest(restored, state, asked)
     totals = read_inputs(run).complete(totals)
     paces = read_paces(run, restored.attempt, totals.at)
     if paces:
         count = int(identity.get("process_count") or len(paces))
         totals = replace(totals, paces=paces, processes=max(count, len(paces)))
-    return Report(totals, whose, read_notes(run, process))
+    return Report(totals, whose, read_notes(run, process), standing)
+
+
+def _ns(moment: int | Moment, start: int | None) -> int:
+    return moment.since(start) if isinstance(moment, Moment) else moment
+
+
+def _latest(restored: Restored, state: str, asked: int) -> tuple[Totals, Standing]:
+    """The account at the run's end, or now, and how it stands."""
+    ledger = restored.ledger
+    totals = ledger.totals(asked)
+    if totals.ended or state == RUNNING:
+        return totals, live(totals)
+    standing = Standing(state, restored.last_sign, totals.in_flight_step, totals.in_flight_since)
+    if state == DIED:
+        # What was in flight is lost with it; only the next attempt would say so.
+        ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
+        totals = ledger.totals(asked)
+    return totals, standing

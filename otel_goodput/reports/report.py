@@ -9,6 +9,9 @@ from typing import Any
 from otel_goodput.accounting.totals import NS, Totals
 from otel_goodput.journal.notes import Note
 from otel_goodput.reports import text
+from otel_goodput.reports.doubts import doubts
+from otel_goodput.reports.standing import Standing, live
+from otel_goodput.semconv import CATEGORIES, Category
 
 
 @dataclass(frozen=True)
@@ -20,16 +23,21 @@ class Report:
     totals: Totals
     about: dict[str, Any]
     notes: Sequence[Note] = ()
+    standing: Standing | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON answer of ACCOUNTING, and the run's identity."""
-        return {
+        """The JSON answer of ACCOUNTING with every category, and the run's identity."""
+        answer: dict[str, Any] = {
             **self.totals.to_json(),
             **self.about,
             "started_at": None if self.totals.started_at is None else self.totals.started_at / NS,
             "ended": self.totals.ended,
-            "warnings": [note.to_json() for note in self.notes],
+            **(self.standing or live(self.totals)).to_json(),
         }
+        for partition in (answer, *answer["windows"]):
+            partition["seconds"] = {**dict.fromkeys(CATEGORIES, 0.0), Category.CUSTOM: {}, **partition["seconds"]}
+        answer["warnings"] = [note.to_json() for note in (*self.notes, *doubts(answer))]
+        return answer
 
     def __str__(self) -> str:
         return text.render(self.to_json())

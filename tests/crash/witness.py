@@ -127,7 +127,6 @@ class Account:
     attempts: int
     last_step: int | None
     top: int | None
-    in_flight: int | None
     at_risk: Share
     recoveries: list[Share]
 
@@ -152,7 +151,7 @@ class Account:
             ("attempts", report["attempts"], self.attempts),
             ("last step", report["last_step"], self.last_step),
             ("max productive step", report["max_productive_step"], self.top),
-            ("in flight", report["in_flight_step"], self.in_flight),
+            ("in flight", report["in_flight_step"], None),
         ):
             if found != wanted:
                 yield f"{name}: {found} instead of {wanted}"
@@ -199,16 +198,15 @@ class _Bookkeeper:
         self.recoveries: list[Share] = []
         begin = lives[0][1][0]
         gone: tuple[float, float] | None = None
-        in_flight: Execution | None = None
-        for at, (life, edges) in enumerate(lives):
+        for life, edges in lives:
             if gone is not None:
                 recovery = Share(edges[0].middle - gone[0], edges[0].width + gone[1])
                 self.recoveries.append(recovery)
                 self._share("infrastructure_recovery").add(recovery.time, recovery.off)
             in_flight, time, off = self._live(edges, life.dead)
             gone = time, off
-            if in_flight is not None and at < len(lives) - 1:
-                self.lost.append(in_flight)
+            if in_flight is not None:
+                self.lost.append(in_flight)  # its life is over, whether or not another has come
         assert gone is not None
         elapsed = Share(gone[0] - begin.middle, gone[1] + begin.width)
         startups = self._startups()
@@ -216,8 +214,6 @@ class _Bookkeeper:
             self._share("productive").add(execution.net.time, execution.net.off)
         for execution in self.lost:
             self._share("wasted_progress").add(execution.net.time, execution.net.off)
-        if in_flight is not None:
-            self._share("in_flight").add(in_flight.net.time, in_flight.net.off)
         at_risk = Share()
         for execution in self.stack[self.safe :]:
             at_risk.add(execution.net.time, execution.net.off)
@@ -239,7 +235,6 @@ class _Bookkeeper:
             attempts=len(lives),
             last_step=self.last_step,
             top=self.stack[-1].number if self.stack else None,
-            in_flight=in_flight.number if in_flight is not None else None,
             at_risk=at_risk,
             recoveries=self.recoveries,
         )

@@ -98,7 +98,7 @@ def test_all_of_it_from_top_to_bottom(here: Path) -> None:
 
     printed = said["python train.py"]
     assert printed.startswith("Goodput of demo, 1 attempt, since ")
-    for word in ("productive", "data_loading", "checkpoint_save", "custom eval", "200 executed, 200 kept"):
+    for word in ("productive", "data_loading", "checkpoint_save", "custom eval", "200 started = 200 kept"):
         assert word in printed
     report = json.loads(said["otel-goodput report --json"])
     assert report["run_id"] == "demo"

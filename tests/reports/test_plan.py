@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from otel_goodput.errors import ConfigurationError, JournalError
 from otel_goodput.replay import replay
-from otel_goodput.reports.plan import Figures, add_arguments, from_report, make_plan, run
+from otel_goodput.reports.figures import Figures, from_report
+from otel_goodput.reports.plan import add_arguments, make_plan, run
 from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
 
 ROOT = Path(__file__).parents[2]
@@ -400,4 +401,4 @@ def test_wrong_figures_are_wrong_use(bad: str, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as end:
         ask("--mtbf", bad)
     assert end.value.code == 2
-    assert "number of seconds" in capsys.readouterr().err
+    assert "length of time" in capsys.readouterr().err

@@ -1,0 +1,66 @@
+"""What the largest loss was, and what usually helps, in a plain sentence; none from figures that are in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from otel_goodput.reports.quantities import duration, percent
+from otel_goodput.semconv import Category
+
+# What to say of each source of badput: what it is, and what usually helps.
+EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
+    Category.ACCELERATOR_INIT: ("bringing up accelerators", "check the runtime's start and the network between hosts"),
+    Category.TRAINING_PREP: ("setting up model and data", "look at what happens between start and the first step"),
+    Category.PROGRAM_STARTUP: ("compiling", "a persistent compilation cache saves most of it after a restart"),
+    Category.DATA_LOADING: ("waiting for data", "prefetch batches or give the input pipeline more workers"),
+    Category.CHECKPOINT_SAVE: ("saving checkpoints", "save asynchronously or less often"),
+    Category.CHECKPOINT_RESTORE: ("restoring checkpoints", "read them from faster or nearer storage"),
+    Category.CUSTOM: ("in custom phases", "run them less often or beside training"),
+    Category.WASTED_PROGRESS: ("on steps that were lost", "save checkpoints more often"),
+    Category.INFRASTRUCTURE_RECOVERY: ("waiting to be restarted", "look at scheduling and spare capacity"),
+    Category.ELASTIC_SLICE_DOWN: ("waiting after slices were lost", "look at what takes slices away"),
+    Category.ELASTIC_SCALE_UP: ("waiting for slices to come back", "scale up less eagerly"),
+    Category.ELASTIC_REINITIALIZATION: ("setting up again after slices changed", "a compilation cache helps here too"),
+    Category.IN_FLIGHT: ("in a step that has not ended", "if it takes much longer than the others, it hangs"),
+    Category.OTHER: ("in no phase at all", "open phases around what happens between the steps"),
+}
+# The same where no compilation was seen: start-up is then what the first steps took above the usual.
+_UNCOMPILED: Final[Mapping[str, tuple[str, str]]] = {
+    Category.PROGRAM_STARTUP: (
+        "until steps took their usual time",
+        "look at what the first step after a start does that the others do not",
+    ),
+    Category.ELASTIC_REINITIALIZATION: ("setting up again after slices changed", "look at what it sets up anew"),
+}
+
+
+def sources(seconds: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    """(category, custom name or '', seconds) of all that holds time, the largest first."""
+    flat = [(name, "", held) for name, held in seconds.items() if name != Category.CUSTOM]
+    flat += [(Category.CUSTOM, name, held) for name, held in seconds.get(Category.CUSTOM, {}).items()]
+    return sorted((source for source in flat if source[2]), key=lambda source: -source[2])
+
+
+def doubted(report: Mapping[str, Any]) -> set[str]:
+    """Categories from whose figures no advice is given."""
+    return {category for warning in report.get("warnings", ()) for category in warning["doubts"]}
+
+
+def sentence(report: Mapping[str, Any]) -> str:
+    """The closing sentence of a report (as JSON) in which time has passed."""
+    if report["goodput"] is None:
+        return "What to improve is known once it is known when the device was done: see the note above."
+    losses = [source for source in sources(report["seconds"]) if source[0] != Category.PRODUCTIVE]
+    if not losses:
+        return "All of the time was productive."
+    category, name, held = losses[0]
+    doing, advice = EXPLAINED[category]
+    if not report.get("compilations_seen", True):
+        doing, advice = _UNCOMPILED.get(category, (doing, advice))
+    if name:
+        doing = f"in {name!r}"
+    if category in doubted(report):
+        advice = "before acting on it, see the note above"
+    share = percent(held, report["elapsed_s"])
+    return f"The largest loss: {duration(held)} ({share}) went by {doing} ({category}); {advice}."

@@ -1,0 +1,57 @@
+"""Notes that follow from the figures themselves: what makes them doubtful, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from otel_goodput.journal.notes import Note
+from otel_goodput.semconv import CATEGORIES, Category, ClockState
+
+# With fewer steps, or with steps that take more than this share of the cadence, nothing is suspected.
+DISPATCH_STEPS: Final = 20
+DISPATCH_SHARE: Final = 0.05
+
+UNKNOWN_CLOCK: Final = Note(
+    "clock",
+    "An asynchronous runtime is at work and nothing tells when the device is done, so a step's time is that of "
+    "dispatching it. Call step.observe(loss) in each step, with a result of it that is not donated; or set "
+    "OTEL_GOODPUT_DEVICE_CLOCK=host if the loop waits for its results by itself.",
+    CATEGORIES,
+)
+DISPATCH_ONLY: Final = Note(
+    "dispatch",
+    "Steps are far shorter than the time from one to the next. If the loop does not wait for the device, this is the "
+    "time of dispatching, and what waits is charged elsewhere: call step.observe(loss), or wait for the result inside "
+    "the step. If the steps are that short, all is well.",
+    CATEGORIES,
+)
+SKEWED_CLOCKS: Final = Note(
+    "clocks",
+    "An attempt began before the last sign of life of the one before it: the hosts' clocks differ. That gap counts as "
+    "0; set the clocks right.",
+    (Category.INFRASTRUCTURE_RECOVERY,),
+)
+
+
+def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
+    """What follows from the figures of a report (as JSON)."""
+    if report.get("reason"):
+        yield UNKNOWN_CLOCK
+    elif dispatch_only(report):
+        yield DISPATCH_ONLY
+    if report["skewed_clocks"]:
+        yield SKEWED_CLOCKS
+
+
+def dispatch_only(report: Mapping[str, Any]) -> bool:
+    """Whether the steps' times look like those of asynchronous dispatch, though no such runtime was seen.
+
+    Attempts recorded by versions that did not look for one are judged by this alone.
+    """
+    times, cadence = report.get("step_time"), report.get("step_cadence_s")
+    if not times or not cadence or report.get("observed_steps") or times["count"] < DISPATCH_STEPS:
+        return False
+    if report.get("clock", ClockState.HOST) != ClockState.HOST:
+        return False
+    return bool(times["median_s"] < DISPATCH_SHARE * cadence)

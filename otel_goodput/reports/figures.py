@@ -1,0 +1,126 @@
+"""Figures that a plan is made of: of a finished run, or given by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.events import Event
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.reports.quantities import duration, plural
+from otel_goodput.semconv import Category, Phase, Reason
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a plan is made of, seconds; None: not known.
+
+    Attributes:
+        mtbf: mean time between failures, while the job is up.
+        save: how long a save holds up training.
+        restore: from the start of the job until it trains again after a failure: start-up, compilation and restore.
+        reschedule: from a failure to the start of the job.
+        step: net time of a step.
+        interval: training between two saves, as it is now.
+        beside: seconds of loading, evaluation and the like for each second of steps.
+        goodput: what was measured.
+        name: whose figures they are.
+        origins: where each is from, in words.
+    """
+
+    mtbf: float | None = None
+    save: float | None = None
+    restore: float | None = None
+    reschedule: float | None = None
+    step: float | None = None
+    interval: float | None = None
+    beside: float = 0.0
+    goodput: float | None = None
+    name: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def given(self, **by_hand: float | None) -> Figures:
+        """With those that are not None in the place of its own."""
+        known = {name: value for name, value in by_hand.items() if value is not None}
+        return replace(self, **known, origins={**self.origins, **dict.fromkeys(known, "given")})  # type: ignore[arg-type]
+
+
+_NO_FAILURES: Final = frozenset({Reason.RESTART, Reason.ROLLBACK})  # nothing broke, and nobody had to be rescheduled
+_START_UP: Final = (Category.ACCELERATOR_INIT, Category.TRAINING_PREP, Category.PROGRAM_STARTUP)
+
+
+def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores: int | None = None) -> Figures:
+    """Figures of a run from its report, and what was assumed in them.
+
+    Args:
+        report: as ``otel-goodput report --json`` prints it.
+        saves, restores: how many held up training, see :func:`completed`; a report alone does not tell, so without
+            them there is neither `save` nor `interval`, and one restore for each restart is assumed.
+
+    Raises:
+        ConfigurationError: the report is none, or of a run in which no time has passed.
+    """
+    try:
+        elapsed, attempts = float(report["elapsed_s"]), int(report["attempts"])
+        seconds: Counter[str] = Counter(dict(report["seconds"]))
+        custom: Any = seconds.pop(Category.CUSTOM, {})
+        evaluated = sum(custom.values())
+        reasons = dict(report["disruption_reasons"])
+        failures = sum(count for reason, count in reasons.items() if reason not in _NO_FAILURES)
+        step = (report.get("step_time") or {}).get("mean_s")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"this is no report of a run: {error!r}") from error
+    if not elapsed:
+        raise ConfigurationError("no time has passed in this run: there is nothing to plan from")
+    known: dict[str, float] = {}
+    origins: dict[str, str] = {}
+    lost = seconds[Category.INFRASTRUCTURE_RECOVERY]
+    if failures:
+        known["mtbf"] = (elapsed - lost) / failures
+        origins["mtbf"] = f"{plural(failures, 'failure')} in {duration(elapsed - lost)} of the job being up"
+    restarts = attempts - 1
+    if restarts > 0:
+        known["reschedule"] = lost / restarts
+        origins["reschedule"] = f"mean of {plural(restarts, 'restart')}"
+    start_up = sum(seconds[category] for category in _START_UP) / max(1, attempts)
+    times = restarts if restores is None else restores
+    known["restore"] = start_up + (seconds[Category.CHECKPOINT_RESTORE] / times if times > 0 else 0.0)
+    origins["restore"] = f"start-up, mean of {attempts}, and " + (
+        f"restore, mean of {times}" if times > 0 else "nothing for the restore: none was seen"
+    )
+    trained = seconds[Category.PRODUCTIVE] + seconds[Category.WASTED_PROGRESS]
+    beside = seconds[Category.DATA_LOADING] + seconds[Category.OTHER] + evaluated
+    if saves:
+        known["save"], known["interval"] = seconds[Category.CHECKPOINT_SAVE] / saves, (trained + beside) / saves
+        origins["save"] = f"mean of {saves}, as far as they held up training"
+        origins["interval"] = "as this run saved, on average"
+    if step:
+        known["step"], origins["step"] = float(step), "mean of this run's latest"
+    return Figures(
+        **known,
+        # Where steps are known by their dispatch only, what went by beside them is not known.
+        beside=beside / trained if trained and not report.get("reason") else 0.0,
+        goodput=report.get("goodput"),
+        name=str(report.get("job_name") or report.get("run_id") or ""),
+        origins=origins,
+    )
+
+
+def completed(events: Iterable[Event]) -> tuple[int, int]:
+    """How many saves and restores that held up training a run completed."""
+    restore = rules.PHASE_INDEX[Phase.CHECKPOINT_RESTORE]
+    open_phases: dict[int, int] = {}
+    done: Counter[int] = Counter()
+    for event in events:
+        if event.kind == ev.ATTEMPT:
+            open_phases.clear()
+        elif event.kind == ev.START and event.phase in (rules.SAVE, restore) and not event.flags & ev.NONBLOCKING:
+            open_phases[event.key] = event.phase
+        elif event.kind == ev.END and event.key in open_phases:
+            phase = open_phases.pop(event.key)
+            done[phase] += not event.flags & ev.FAILED
+    return done[rules.SAVE], done[restore]

@@ -1,0 +1,48 @@
+"""The runs of a folder, the one that began last first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.printable import printable
+from otel_goodput.reports.quantities import moment, plural
+from otel_goodput.times import NS
+
+SHOWN: Final = 20
+
+
+class Entry(NamedTuple):
+    """One run: its folder, its id, when its latest attempt began (ns; None: not known), how many there were."""
+
+    run: RunDirectory
+    run_id: str
+    began: int | None
+    attempts: int
+
+
+def entries(runs: Iterable[RunDirectory], process: int = 0) -> list[Entry]:
+    """The runs of which `process` left something, the latest first; reads no more of them than it must."""
+    found = []
+    for run in runs:
+        attempts = run.attempts(process)
+        if attempts:
+            run_id = str(run.identity().get("run_id", run.path.name))
+            found.append(Entry(run, run_id, run.began(process), attempts[-1] + 1))
+    return sorted(found, key=lambda entry: (-(entry.began or 0), entry.run_id))
+
+
+def render(found: list[Entry], place: str) -> str:
+    """The list for a person."""
+    return "".join(f"{printable(line)}\n" for line in _lines(found, place))
+
+
+def _lines(found: list[Entry], place: str) -> Iterator[str]:
+    yield f"{len(found)} runs in {place}; the newest is shown, --run ID shows another:"
+    width = max(len(entry.run_id) for entry in found[:SHOWN])
+    for entry in found[:SHOWN]:
+        began = "" if entry.began is None else f"  since {moment(entry.began / NS)}"
+        yield f"  {entry.run_id:<{width}}  {plural(entry.attempts, 'attempt'):<11}{began}"
+    if len(found) > SHOWN:
+        yield f"  and {len(found) - SHOWN} older ones"

@@ -1,0 +1,147 @@
+"""Sections of a report as text, each from the report's JSON: steps, disruptions, processes, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from otel_goodput.reports.advice import sources
+from otel_goodput.reports.quantities import duration, moment, percent, plural
+from otel_goodput.reports.standing import DIED, SILENT
+from otel_goodput.semconv import Category
+
+WIDTH: Final = 24
+LATE_SHARE: Final = 0.05  # of the cadence, from which on it is worth a line
+DISRUPTIONS_SHOWN: Final = 10
+FUNCTIONS_SHOWN: Final = 5
+
+
+def table(seconds: Mapping[str, Any], elapsed: float, *, shares: bool) -> Iterator[str]:
+    """Time by category, productive time first, and its sum; without `shares`, as seconds only."""
+    productive = seconds.get(Category.PRODUCTIVE, 0.0)
+    yield row(Category.PRODUCTIVE, productive, elapsed, shares=shares)
+    total = productive
+    for category, name, held in sources(seconds):
+        if category != Category.PRODUCTIVE:
+            total += held
+            yield row(f"{category} {name}".strip(), held, elapsed, shares=shares)
+    yield row("sum", total, elapsed, shares=shares)
+
+
+def row(name: str, seconds: float, elapsed: float, *, shares: bool, indent: str = "  ") -> str:
+    share = f"  {percent(seconds, elapsed):>8}" if shares else ""
+    return f"{indent}{name:<{WIDTH}} {seconds:>12.3f} s{share}"
+
+
+def end(report: Mapping[str, Any]) -> Iterator[str]:
+    """How a run that neither runs nor ended came to its end."""
+    state, last = report.get("state"), report.get("last_sign_of_life")
+    if state not in (DIED, SILENT) or last is None:
+        return
+    what = "the process died at" if state == DIED else "no sign of life since"
+    step, open_for = report.get("last_step"), report.get("last_step_open_s")
+    where = ""
+    if open_for is not None:
+        where = f", {duration(open_for)} into step {step}"
+    elif step is not None:
+        where = f", in no step; the last one was {step}"
+    yield f"  {what} {moment(last)}{where}"
+
+
+def steps(report: Mapping[str, Any]) -> Iterator[str]:
+    """What became of the steps, and how long they took."""
+    yield f"  steps    {_fates(report)}"
+    if report.get("in_flight_step") is not None:
+        open_for = report.get("in_flight_step_s")
+        since = "" if open_for is None else f", for {duration(open_for)} now"
+        yield f"           step {report['in_flight_step']} is in flight{since}"
+    times = report.get("step_time")
+    if times:
+        yield (
+            f"           net time: median {duration(times['median_s'])}, p90 {duration(times['p90_s'])}, "
+            f"max {duration(times['max_s'])}; ideal {duration(report['ideal_step_time_s'])}, "
+            f"deviation {report['step_time_deviation_s'] * 1000:+.3g} ms"
+        )
+    yield from _recompilations(report)
+    if report["at_risk_s"] is not None:
+        yield f"  at risk  {duration(report['at_risk_s'])} of progress is newer than the last durable checkpoint"
+    slices = report.get("slice_efficiency")
+    if slices:
+        yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
+
+
+def _fates(report: Mapping[str, Any]) -> str:
+    counts, pending, started = report["steps"], report["pending_steps"], report["started_steps"]
+    if not started:
+        return "none has started"
+    parts = [f"{counts['kept']} kept", f"{counts['lost']} lost"]
+    if pending:
+        parts.append(f"{pending} pending")
+    top = report["max_productive_step"]
+    reached = "" if top is None else f"; kept up to number {top}"
+    return f"{started} started = {' + '.join(parts)}{reached}"
+
+
+def _recompilations(report: Mapping[str, Any]) -> Iterator[str]:
+    count = report["recompilations"]
+    if not count:
+        return
+    functions = report.get("recompiled") or {}
+    named = [f"{name} {times}" for name, times in list(functions.items())[:FUNCTIONS_SHOWN]]
+    if len(functions) > FUNCTIONS_SHOWN:
+        named.append(f"{len(functions) - FUNCTIONS_SHOWN} more")
+    yield f"           {plural(count, 'recompilation')}" + (f": {', '.join(named)}" if named else "")
+
+
+def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
+    """How often and why it was interrupted."""
+    count = report["disruptions"]
+    if not count:
+        yield "  disruptions  none"
+        return
+    reasons = ", ".join(f"{number} {reason}" for reason, number in report["disruption_reasons"].items())
+    yield f"  disruptions  {count}: {reasons}"
+    for entry in report["disruption_list"][-DISRUPTIONS_SHOWN:]:
+        where = "in the process" if entry["attempt"] is None else f"attempt {entry['attempt']}"
+        went = ""
+        if entry["from_step"] is not None and entry["to_step"] is not None:
+            went = f", from step {entry['from_step']} back to {entry['to_step']}"
+        yield (
+            f"    {entry['reason']} ({where}): {duration(entry['recovery_s'])} until restarted, "
+            f"{duration(entry['wasted_s'])} of steps lost{went}"
+        )
+
+
+def processes(report: Mapping[str, Any]) -> Iterator[str]:
+    """Which process the others wait for."""
+    told = report.get("processes")
+    if not told or len(told["paces"]) < 2:
+        return
+    yield f"  processes  {len(told['paces'])} of {told['count']} tell their pace"
+    slowest, latest = told["straggler"], told["late"]
+    if slowest is not None:
+        median = told["paces"][str(slowest["process"])]["median_s"]
+        yield (
+            f"    the slowest is process {slowest['process']}: median step {duration(median)}, "
+            f"{slowest['ratio']:.2f} times the median of all"
+        )
+    if latest is not None and latest["share"] >= LATE_SHARE:
+        outside = told["paces"][str(latest["process"])]["outside_s"]
+        yield (
+            f"    process {latest['process']} spends {duration(outside)} from one step to the next outside of steps "
+            f"({latest['share'] * 100:.0f} %): the others wait for it"
+        )
+
+
+def window(told: Mapping[str, Any]) -> Iterator[str]:
+    """A window's share of the account."""
+    yield ""
+    yield f"  window {told['start']:.3f} .. {told['end']:.3f}"
+    elapsed = told["elapsed_s"]
+    if not elapsed:
+        yield "    the job was not running"
+        return
+    if told.get("reason"):
+        yield f"    goodput {told['reason']}"
+    for category, name, held in sources(told["seconds"]):
+        yield row(f"{category} {name}".strip(), held, elapsed, shares=not told.get("reason"), indent="    ")
