@@ -21,6 +21,7 @@ _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
 # The index and number of this process, as launchers tell them.
 INTEGRATIONS: Final = ("jax", "orbax", "signals", "maintenance", "kubernetes")
+DEVICE_CLOCKS: Final = ("auto", "observe", "host")
 PROCESS_INDEX_SOURCES: Final = ("JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK")
 PROCESS_COUNT_SOURCES: Final = ("JAX_NUM_PROCESSES", "SLURM_NTASKS", "WORLD_SIZE")
 
@@ -55,6 +56,7 @@ class Config:
     flops_per_step: float | None = None
     peak_flops: float | None = None
     integrations: tuple[str, ...] = ()
+    device_clock: str = "auto"
     settings: Mapping[str, Setting] = field(default_factory=dict, repr=False)
 
     @property
@@ -119,6 +121,12 @@ def _processes(text: str) -> str:
     if text in ("leader", "all") or all(part.strip().isdigit() for part in text.split(",")):
         return text.replace(" ", "")
     raise ValueError(f"processes are leader, all, or indices such as 0,4, not {text!r}")
+
+
+def _device_clock(text: str) -> str:
+    if (mode := text.lower()) not in DEVICE_CLOCKS:
+        raise ValueError(f"the device clock is one of {', '.join(DEVICE_CLOCKS)}, not {text!r}")
+    return mode
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -197,6 +205,7 @@ def read(
     flops_per_step: float | None = None,
     peak_flops: float | None = None,
     integrations: str | Sequence[str] | None = None,
+    device_clock: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """The configuration in force; see ``configure()`` for the arguments.
@@ -244,6 +253,7 @@ def read(
         flops_per_step=flops_per_step,
         peak_flops=peak_flops,
         integrations=setting(envvars.OTEL_GOODPUT_INTEGRATIONS, integrations, _integrations),
+        device_clock=setting(envvars.OTEL_GOODPUT_DEVICE_CLOCK, device_clock, _device_clock),
         settings=setting.settings,
     )
 

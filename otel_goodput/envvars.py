@@ -65,6 +65,13 @@ OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
 OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar(
     "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "some of jax, orbax, signals, maintenance, kubernetes; or none"
 )
+OTEL_GOODPUT_DEVICE_CLOCK: Final = EnvVar(
+    "OTEL_GOODPUT_DEVICE_CLOCK",
+    "auto | observe | host",
+    "auto",
+    "how it is known when a step left the device: `auto` marks its end there, `observe` only takes what "
+    "`step.observe()` is given, `host` vouches that steps wait for their results",
+)
 OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar(
     "OTEL_GOODPUT_GRACE_PERIOD", "seconds", "10", "bound on stopping: one deadline over all signals"
 )
@@ -89,6 +96,7 @@ ENVVARS: Final[tuple[EnvVar, ...]] = (
     OTEL_GOODPUT_GCP_PROJECT,
     OTEL_GOODPUT_GCP_ENDPOINT,
     OTEL_GOODPUT_INTEGRATIONS,
+    OTEL_GOODPUT_DEVICE_CLOCK,
     OTEL_GOODPUT_GRACE_PERIOD,
     OTEL_GOODPUT_SUBMITTED_AT,
     OTEL_GOODPUT_EXIT_CODE,

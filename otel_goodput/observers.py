@@ -14,6 +14,7 @@ from otel_goodput.disruption.watch import Watch
 from otel_goodput.integrations import Integrations
 from otel_goodput.integrations.device_clock import DeviceClock
 from otel_goodput.productivity import Inputs, Productivity
+from otel_goodput.spans.observation import Device
 from otel_goodput.spans.tracer import PhaseTracer
 
 logger = logging.getLogger("otel_goodput")
@@ -44,14 +45,14 @@ class Observers:
         self._tracer = tracer
         self._productivity = productivity
         self._totals = totals
-        self._device_clock = DeviceClock(tracer)
+        self._device_clock = DeviceClock(tracer, config.device_clock, config.process_count)
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period_s)
         if config.leads and (text := launchers.unseen(tracer.attempt)):
             logger.warning("%s", text)
-        tracer.observe = self._device_clock.observe
-        tracer.background += [self._integrations.poll, self._watch.renew, self._find_peak]
+        tracer.observe, tracer.device = self._device_clock.observe, self._device_clock
+        tracer.background += [self._device_clock.poll, self._integrations.poll, self._watch.renew, self._find_peak]
         if config.leads and config.submitted_at is None and "kubernetes" in config.integrations:
             from otel_goodput.resources import submission  # brings ssl and an HTTP client
 
@@ -61,6 +62,15 @@ class Observers:
     def lost(self) -> int:
         """Steps whose end on the device will never be known."""
         return self._device_clock.lost
+
+    @property
+    def device(self) -> Device:
+        """What the spans tell of phases that may put work on a device."""
+        return self._device_clock
+
+    def settle(self) -> None:
+        """Somebody asks for the figures: after the job, wait a moment for what it left on the device."""
+        self._device_clock.settle()
 
     def on_preemption(self, callback: C) -> C:
         """Call `callback` at every notice of the end, in a thread of ours."""

@@ -214,6 +214,7 @@ class Recorder(Phases[Any]):
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
+        self._processor.device = self._observers.device
         if config.leads:  # last: a reader may ask for everything at once
             meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
             record = instruments.register(
@@ -270,8 +271,10 @@ class Recorder(Phases[Any]):
     def totals(self) -> Totals:
         """The account now, as integers of ns."""
         tracer = self._tracer
-        if tracer is not None and tracer.settle is not None:
-            tracer.settle()
+        if tracer is not None:
+            self._observers.settle()
+            if tracer.settle is not None:
+                tracer.settle()
         totals = self._productivity.complete(self._account.totals())
         return totals if self._paces is None else self._paces.complete(totals)
 

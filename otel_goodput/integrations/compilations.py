@@ -8,6 +8,8 @@ forever is seen while it does.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import get_ident
 from typing import Final
 
@@ -40,6 +42,24 @@ ADJACENT: Final = 50_000_000  # ns between two stages of one compilation at most
 AT_ONCE: Final = 2_000_000  # ns within which the next stage nearly always follows
 IDLE: Final = 200_000_000  # ns after which no further stage is waited for
 FUNCTIONS: Final = 10_000  # names remembered; of a function beyond them no recompilation is noticed
+
+# Threads that compile for us.
+_unheard: Final[set[int]] = set()
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """What this thread compiles within is nobody's: it is none of the job's compilations."""
+    _unheard.add(get_ident())
+    try:
+        yield
+    finally:
+        _unheard.discard(get_ident())
+
+
+def is_heard() -> bool:
+    """Whether what this thread compiles is the job's."""
+    return not _unheard or get_ident() not in _unheard
 
 
 class Compilation:
@@ -133,6 +153,8 @@ class Compilations:
         if stage != BACKEND:
             self._between[get_ident()] = current
             return
+        if not current.aside:
+            self._tracer.compiled = now
         function = current.function
         current.again = function in self._compiled
         if function and len(self._compiled) < FUNCTIONS:

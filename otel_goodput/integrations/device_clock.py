@@ -1,7 +1,11 @@
-"""When a step left the device: dispatch is asynchronous, so the host's clock does not tell.
+"""When work left the device: dispatch is asynchronous, so the host's clock does not tell.
 
-The user hands over an output of the step; a thread of ours asks it whether it is ready. It polls and never blocks on
-it: a thread that waits inside jax when the interpreter ends aborts the process.
+By itself: where a step ends, or another phase that puts work on the device, the thread that dispatched it sets a mark
+behind it (see ``markers``). By hand: the user hands over an output of the step. A thread of ours learns when each is
+ready (see ``watcher``).
+
+What a phase dispatched between two of its boundaries is a *segment*. A phase that begins inside another one ends the
+outer one's segment; a new one begins when it is over.
 """
 
 from __future__ import annotations
@@ -9,72 +13,330 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
-from itertools import takewhile
-from operator import methodcaller, not_
 from typing import Any, Final
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import contain, report_once
+from otel_goodput.integrations.async_runtimes import AsyncRuntime, AsyncRuntimes
+from otel_goodput.integrations.markers import Mark, Marker, Together
+from otel_goodput.integrations.marking_order import MarkingOrder
+from otel_goodput.integrations.watcher import DRAIN_S, Watcher, ready
+from otel_goodput.journal.records import signed
+from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
 from otel_goodput.spans.fast import FastSpan
-from otel_goodput.spans.observation import Observation
+from otel_goodput.spans.observation import ALONE, Observation
 from otel_goodput.spans.tracer import PhaseTracer
 
-IN_FLIGHT: Final = 1024  # observed steps that may be on their way to the device
-DEADLINE: Final = 600_000_000_000  # ns after which a step that does not become ready is taken by the host's clock
-RECENT: Final = 16  # steps that tell how long the next one takes
-SHORTEST: Final = 500_000  # ns between two looks at least
-LONGEST: Final = 250_000_000  # ns between two looks at most
-COARSEST: Final = 10  # a step's end is looked for in this part of its length at most
-TOGETHER: Final = 20_000_000  # ns of steps that follow each other without a gap and are looked at as one
-EARLIEST: Final = 5  # doublings of how much before its usual end a step is first asked
-CALM: Final = 8  # steps after which they are asked less early again
-LATE: Final = 16  # a late step is asked again after this part of the time it took so far
-GOLDEN: Final = 0.618034
-IDLE_LOOKS: Final = 20  # at an empty queue, before the training thread has to wake us
-DRAIN_S: Final = 2.0  # for what is still in flight at the end
-ALONE: Final = (1, 0)  # the place of an array that is no tree's
-_QUESTIONS: Final = (methodcaller("is_deleted"), methodcaller("is_ready"))
-_ask = methodcaller.__call__
+# Blocking phases whose work on the device is their own.
+OWNERS: Final = frozenset(
+    rules.PHASE_INDEX[phase]
+    for phase in (
+        Phase.STEP,
+        Phase.CUSTOM,
+        Phase.CHECKPOINT_SAVE,
+        Phase.CHECKPOINT_RESTORE,
+        Phase.TRAINING_PREP,
+    )
+)
+DISPATCHED: Final = 10_000  # ns after the begin of a segment in which nothing can have been dispatched
+BACKFILLED: Final = 10_000_000  # ns: a phase that is told so late after its begin is over, and was told as a whole
+SHARED: Final = 4_000_000  # ns: steps shorter than this share a mark
+SHARERS: Final = 64  # steps at most that share one
+POLLED: Final = 20_000_000  # ns between two looks for a runtime, where steps end
+FAILURES: Final = 3  # of a marker, then there is none
+
+
+class Segment:
+    """What the open phase `key` has dispatched since `since` (ns); `cut`: it has had others before."""
+
+    __slots__ = ("cut", "key", "phase", "since")
+
+    def __init__(self, key: int, phase: int, since: int) -> None:
+        self.key = key
+        self.phase = phase
+        self.since = since
+        self.cut = False
 
 
 class DeviceClock:
-    """Follows the observed steps of one process.
+    """Follows what the phases of one process put on its devices.
 
-    A wake-up costs tens of microseconds, more than all else here, so there are two for a step where steps are alike:
-    one just before it is likely to end and one just after. Steps that are shorter than ``TOGETHER`` and all dispatched
-    already leave the device without a gap: they share the two, and the time in equal parts.
-
-    Attributes:
-        lost: steps whose end on the device will never be known; they are accounted by the host's clock.
+    Args:
+        tracer: what records the phases.
+        mode: ``auto``; ``observe``: without marks; ``host``: the host's clock is right, says the user.
+        processes: how many take part in the job. With several, which steps are marked depends on nothing but their
+            number, lest they launch different sequences: every one is.
     """
 
-    def __init__(self, tracer: PhaseTracer) -> None:
+    def __init__(self, tracer: PhaseTracer, mode: str = "auto", processes: int = 1) -> None:
         self._tracer = tracer
-        self._queue: deque[Observation] = deque()
-        self._news = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._closing = False
+        self._mode = mode
+        self._alike = processes > 1
+        self._watcher = Watcher(tracer, self._refuse, self._check)
+        self._closed = False
         self._places: dict[int, int] = {}  # how many leaves: which of them is observed
         self._donated: set[tuple[int, int]] = set()  # (how many leaves, which) that turned out to be donated
-        self._recent: deque[int] = deque(maxlen=RECENT)  # ns on the device
-        self._end = 0  # when the device was done with the latest step known, ns
-        self._usual = self._shortest = 0  # ns on the device, of recent ones
-        self._bracket = SHORTEST  # ns between the two looks that shall have a step's end between them
-        self._dither = 0.5  # of it: where in the bracket the end is expected
-        self._early = 2  # at first not much is known
-        self._calm = 0  # steps in a row that were not over when first asked
-        self._group = 0  # steps at the front of the queue that are looked at as one, 0: to be chosen
-        self._asked = 0  # how often they have been asked
-        self._before = 0  # when they were asked last and were not ready, ns
-        self.lost = 0
+        self._runtimes = AsyncRuntimes()
+        self._finding = threading.Lock()
+        self._found_at = tracer.clock()  # when runtimes were looked for last, ns
+        self._fallback = ClockState.HOST
+        self._asleep = True  # nothing here can be asynchronous
+        self._awake_at = 0  # when that was found out, ns
+        self._markers: list[Marker] = []
+        self._order = MarkingOrder()
+        self._failures = 0
+        self._segments: list[Segment] = []  # of the open phases, the innermost last
+        self._marked_at = 0  # ns
+        self._sharing = 0  # steps since then that have no mark of their own
+        self._job = 0
+        self._settled_by: float | None = None
+        if mode == ClockState.HOST:
+            self._tell_fallback(ClockState.HOST, self._found_at)
+        self.poll()
 
-    # --- on the training thread ---------------------------------------------------------------------------------------
+    @property
+    def lost(self) -> int:
+        """What left the device nobody knows when; it is accounted by another clock."""
+        return self._watcher.lost
+
+    # --- which runtimes there are -------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Look for asynchronous runtimes that have come into use."""
+        if self._mode == ClockState.HOST or not self._finding.acquire(blocking=False):
+            return
+        try:
+            now = self._tracer.clock()
+            found = self._runtimes.found()
+            if found and self._fallback != ClockState.UNKNOWN:
+                # It came into use after we looked the last time.
+                self._tell_fallback(ClockState.UNKNOWN, self._found_at)
+            if self._mode == "auto" and not self._order.wrong:
+                for runtime in found:
+                    self._take_up(runtime)
+            self._found_at = now
+            if self._asleep:
+                self._awake_at = now
+            self._asleep = self._closed or self._mode != "auto" or not (self._markers or self._runtimes.imported)
+        except Exception as error:
+            contain("asynchronous runtimes", error)
+        finally:
+            self._finding.release()
+
+    def _tell_fallback(self, state: str, moment: int) -> None:
+        self._fallback = state
+        self._tracer.append(ev.CLOCK, FALLBACK_CLOCKS.index(state), 0, 0, 0, ev.NO_STEP, moment)
+
+    def _take_up(self, runtime: AsyncRuntime) -> None:
+        marker = runtime.marker()
+        if marker is None:
+            report_once(
+                f"clock {runtime.name}",
+                "%s works asynchronously and cannot be marked: steps that step.observe() is not called for have no "
+                "known end; OTEL_GOODPUT_DEVICE_CLOCK=host if each of them waits for its result",
+                runtime.name,
+            )
+            return
+        self._markers.append(marker)
+        if not marker.prepared:
+            self._watcher.work(self._prepare)
+
+    def _prepare(self) -> None:
+        """Make marks possible, on the watching thread."""
+        for marker in tuple(self._markers):
+            if marker.prepared:
+                continue
+            prepared = False
+            try:
+                prepared = marker.prepare()
+            finally:
+                if not prepared:
+                    self._drop(marker)
+
+    def _drop(self, marker: Marker) -> None:
+        if marker in self._markers:
+            self._markers.remove(marker)
+            marker.close()
+        if not self._markers:
+            self._watcher.work(lambda: self._watcher.forget(all_of_ours=self._order.wrong))
+
+    # --- phases, on the training thread -------------------------------------------------------------------------------
+
+    def begin(self, key: int, phase: int, start: int) -> None:
+        try:
+            if phase != rules.STEP:
+                self.poll()
+            if phase == rules.JOB:
+                self._job = key
+                self._segments.clear()
+            if self._asleep or phase not in OWNERS or not self._tracer.thread.blocks(None):
+                return
+            if phase != rules.STEP and self._tracer.clock() - start > BACKFILLED:
+                return
+            self._watcher.pass_by(start)
+            if self._segments:
+                self._interrupt(start)
+            if phase != rules.STEP and self._sharing:
+                self._close_shared()
+            self._segments.append(Segment(key, phase, start))
+        except Exception as error:
+            contain("device clock", error)
+
+    def end(self, key: int) -> None:
+        try:
+            if key == self._job:
+                self.poll()
+                self._close_shared()
+            elif (segment := self._leave(key)) is not None:
+                self._mark_segment(segment)
+        except Exception as error:
+            contain("device clock", error)
+
+    def end_step(self, span: FastSpan) -> Observation | None:
+        observation = span.observation
+        if self._asleep:
+            return observation
+        try:
+            if not self._markers and self._tracer.clock() - self._found_at > POLLED:
+                self.poll()
+            segment = self._leave(span.key)
+            if not self._markers:
+                return observation
+            if observation is not None:
+                self._sharing = 0
+            elif segment is None:
+                if span.start_time < self._awake_at and self._tracer.thread.blocks(None):
+                    return self._mark_step(span.key, span.start_time)
+            elif segment.cut:
+                self._mark_segment(segment)
+            else:
+                return self._mark_step(span.key, segment.since)
+        except Exception as error:
+            contain("device clock", error)
+        return observation
+
+    def load(self, start: int) -> None:
+        if self._segments and self._tracer.thread.blocks(None):
+            try:
+                self._watcher.pass_by(start)
+                self._interrupt(start)
+            except Exception as error:
+                contain("device clock", error)
+
+    def loaded(self, end: int) -> None:
+        if self._segments and self._tracer.thread.blocks(None):
+            self._segments[-1].since = end
+        self._watcher.pass_by(end)
+
+    def _interrupt(self, now: int) -> None:
+        """Another phase begins inside the innermost one."""
+        around = self._segments[-1]
+        if self._markers and (self._alike or now - around.since > DISPATCHED):
+            self._mark_segment(around)
+        around.cut = True
+
+    def _leave(self, key: int) -> Segment | None:
+        """Of the phase `key`, if it is open, the last segment; that of the phase around it begins anew."""
+        segments = self._segments
+        for at in range(len(segments) - 1, -1, -1):
+            if segments[at].key == key:
+                left = segments[at]
+                del segments[at:]
+                if at:
+                    segments[-1].since = self._tracer.clock()
+                return left
+        return None
+
+    # --- marks --------------------------------------------------------------------------------------------------------
+
+    def _mark_step(self, key: int, since: int) -> Observation:
+        """Mark a step that is one segment; if it is short, the next mark may be its own, too."""
+        return self._follow(key, rules.STEP, since, None if self._shares() else self._mark())
+
+    def _mark_segment(self, segment: Segment) -> None:
+        leaf = self._mark()
+        if leaf is None:
+            return
+        tracer = self._tracer
+        key = tracer.new_key()
+        tracer.append(ev.MARK, segment.phase, 0, 0, key, signed(segment.key), segment.since)
+        self._follow(key, segment.phase, segment.since, leaf)
+
+    def _shares(self) -> bool:
+        """Whether a step that ends now may share the mark of one that follows."""
+        return (
+            not self._alike
+            and self._sharing < SHARERS
+            and 0 < self._watcher.usual < SHARED
+            and self._tracer.clock() - self._marked_at < SHARED
+        )
+
+    def _mark(self) -> Mark | None:
+        try:
+            marks = [marker.mark() for marker in self._markers]
+        except Exception as error:
+            self._failures += 1
+            if self._failures >= FAILURES:
+                for marker in tuple(self._markers):
+                    self._drop(marker)
+            contain("device marker", error)
+            return None
+        if None in marks:
+            if not self._watcher.tasks and not all(marker.prepared for marker in self._markers):
+                self._watcher.work(self._prepare)
+            return None
+        return marks[0] if len(marks) == 1 else Together([mark for mark in marks if mark is not None])
+
+    def _follow(self, key: int, phase: int, since: int, leaf: Mark | None) -> Observation:
+        tracer, watcher, markers = self._tracer, self._watcher, self._markers
+        waits = len(markers) == 1 and markers[0].waits
+        observation = Observation(key, phase, max(since, tracer.compiled), leaf, ours=waits, told=True)
+        if leaf is None:
+            self._sharing += 1
+            watcher.put(observation)
+            return observation
+        self._sharing = 0
+        if self._order.due() and len(markers) == 1:
+            observation.results = markers[0].results()
+        self._marked_at = tracer.clock()
+        if leaf.is_ready():
+            # The device was idle: the work was waited for in the step, or there was none.
+            if observation.results:
+                self._check(observation)
+            if watcher.finish(observation, self._marked_at):
+                return observation
+        watcher.put(observation)
+        return observation
+
+    def _close_shared(self) -> None:
+        """Steps that share a mark get one now: what follows is not theirs."""
+        try:
+            last = self._watcher.queue[-1]
+        except IndexError:
+            return
+        self._sharing = 0
+        if last.leaf is None and (leaf := self._mark()) is not None:
+            last.leaf = leaf
+            self._watcher.wake()
+
+    def _check(self, observation: Observation) -> bool:
+        """A mark is ready: whether marks can be trusted."""
+        results, observation.results = observation.results, ()
+        if results and self._markers:
+            self._order.check(results, ready, self._markers[0].widen)
+            if self._order.wrong:
+                self._tell_fallback(ClockState.UNKNOWN, self._tracer.clock())
+                for marker in tuple(self._markers):
+                    self._drop(marker)
+                return False
+        return not self._order.wrong
+
+    # --- what users hand over -----------------------------------------------------------------------------------------
 
     def observe(self, span: FastSpan, output: Any) -> None:
         """`output` is ready when the step of `span` has left the device."""
-        if self._closing or span.observation is not None:
+        if self._closed or span.observation is not None:
             return
         place = ALONE
         if not hasattr(output, "is_ready"):
@@ -88,14 +350,10 @@ class DeviceClock:
                 return
             output, place = found
         if output.is_deleted():
-            self._refuse(place)
+            self._refuse_place(place)
             return
-        span.observation = observation = Observation(span.key, span.start_time, output, place)
-        self._queue.append(observation)
-        if self._thread is None:
-            self._start()
-        elif not self._news.is_set():
-            self._news.set()
+        span.observation = observation = Observation(span.key, rules.STEP, span.start_time, output, place)
+        self._watcher.put(observation)
 
     def _smallest(self, tree: Any) -> tuple[Any, tuple[int, int]] | None:
         """The smallest array in `tree` that is not known to be donated; of several the last: results follow state."""
@@ -116,7 +374,10 @@ class DeviceClock:
         self._places[count] = best
         return leaves[best], (count, best)
 
-    def _refuse(self, place: tuple[int, int]) -> None:
+    def _refuse(self, observation: Observation) -> None:
+        self._refuse_place(observation.place)
+
+    def _refuse_place(self, place: tuple[int, int]) -> None:
         self._donated.add(place)
         self._places.pop(place[0], None)
         report_once(
@@ -125,154 +386,26 @@ class DeviceClock:
             "nobody takes, such as the loss; until then steps count by the host's clock",
         )
 
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name="otel-goodput-device-clock", daemon=True)
-        self._news.set()
-        self._thread.start()
-
-    # --- watching -----------------------------------------------------------------------------------------------------
-
-    def _loop(self) -> None:
-        idle = 0
-        while not self._closing:
-            if self._queue:
-                idle = 0
-                try:
-                    pause = self._look()
-                except Exception as error:
-                    contain("device clock", error)
-                    pause = LONGEST
-            elif idle < IDLE_LOOKS:
-                # A step that is dispatched meanwhile is not over when we look again.
-                idle += 1
-                pause = min(LONGEST, max(SHORTEST, self._first()))
-            else:
-                idle = pause = 0
-                self._news.clear()
-                if not self._queue:
-                    self._news.wait()
-            if pause:
-                time.sleep(pause / 1e9)
-
-    def _first(self) -> int:
-        """How long after its begin a step is first asked, ns: where some are much shorter, before these are over."""
-        before = round(self._bracket * self._dither)
-        first = self._usual - (before << self._early)
-        return min(first, self._shortest - before) if 4 * self._shortest < 3 * self._usual else first
-
-    def _look(self) -> int:
-        """Look at the steps at the front; returns how long to wait until the next look, ns."""
-        queue = self._queue
-        while len(queue) > IN_FLIGHT:
-            self._lose(queue.popleft())
-            self._group = 0
-        newest = queue[-1]
-        if not newest.told:
-            # The end of its span will say so; until then a checkpoint in the loop's body shall not own its time.
-            newest.told = True
-            self._tracer.append(ev.OBSERVED, rules.STEP, 0, 0, newest.key, ev.NO_STEP, newest.start)
-        if not self._group:
-            self._group = max(1, min(len(queue), TOGETHER // (self._usual or TOGETHER)))
-            self._asked = self._before = 0
-        group = self._group
-        last = queue[group - 1]
-        ready = self._ready(last)
-        if ready is None:
-            del queue[group - 1]
-            self._lose(last)
-            self._group = 0
-            return 0
-        now = self._tracer.clock()
-        begun = max(queue[0].start, self._end)
-        if ready:
-            self._learn()
-            while len(queue) > group and self._ready(queue[group]):
-                group += 1
-            # They became ready since we asked before; if we did not, more likely shortly before than long before.
-            since = self._before if self._asked else max(self._before, now - self._bracket // 2)
-            self._tell(group, (now + max(begun, since)) // 2)
-            return 0
-        if now - begun > DEADLINE:
-            self._lose(queue.popleft())
-            self._group = 0
-            return 0
-        return self._wait(begun + self._usual * (group - 1), now)
-
-    def _wait(self, begun: int, now: int) -> int:
-        """Asked at `now`, a step that begins at `begun` was not ready; returns how long until it is asked again, ns."""
-        self._before = now
-        first = begun + self._first() - now
-        if not self._asked and first > SHORTEST:
-            return min(LONGEST, first)
-        self._asked += 1
-        bracket = self._bracket
-        before = begun + self._usual - round(bracket * self._dither) - now
-        if before > bracket:
-            # Some steps are shorter: ask at half of what is left, then at half of that.
-            return min(LONGEST, before // 2)
-        after = before + bracket
-        if after > bracket // 2:
-            return after
-        # A step that takes longer than usual is asked ever less often.
-        return min(LONGEST, max(bracket, (now - begun) // LATE))
-
-    def _learn(self) -> None:
-        """Steps were found ready: what that says of when to ask the next ones."""
-        self._calm += 1
-        if not self._asked:
-            self._early, self._calm = min(EARLIEST, self._early + 1), 0
-        elif self._calm >= CALM:
-            self._early, self._calm = max(0, self._early - 1), 0
-        if self._asked:
-            self._bracket = self._bracket * 15 // 16 if self._asked <= 1 + self._early else self._bracket * 5 // 4
-        self._bracket = max(SHORTEST, min(self._bracket, LONGEST, self._usual // COARSEST))
-        # The middle of a bracket that stood still over the true end would always err to the same side.
-        self._dither = 0.25 + (self._dither - 0.25 + GOLDEN / 2) % 0.5
-
-    def _ready(self, observation: Observation) -> bool | None:
-        """Whether it has left the device; None: that cannot be known any more."""
-        # jax crashes where a deleted array is asked whether it is ready, so nothing may come between the two questions:
-        # no bytecode lies between them, where the interpreter could turn to the thread that deletes it.
-        answers = tuple(takewhile(not_, map(_ask, _QUESTIONS, (observation.leaf,) * 2)))
-        if answers:
-            return len(answers) == 1
-        self._refuse(observation.place)
-        return None
-
-    def _tell(self, count: int, end: int) -> None:
-        """The first `count` in flight have left the device, the last of them at `end` (ns)."""
-        self._group = 0
-        for more in range(count, 0, -1):
-            observation = self._queue.popleft()
-            if more > 1 and self._ready(observation) is None:
-                self._lose(observation)
-                continue
-            begun = max(observation.start, self._end)
-            self._end = max(begun, begun + (end - begun) // more)
-            duration = self._end - begun
-            self._recent.append(duration)
-            self._tracer.append(ev.DEVICE_END, rules.STEP, 0, 0, observation.key, ev.NO_STEP, self._end)
-            observation.settle(duration)
-        # Rather one that is too short: where they differ much, the short ones must not be missed.
-        lengths = sorted(self._recent)
-        self._usual, self._shortest = lengths[len(lengths) // 4] + self._bracket // 4, lengths[0]
-
-    def _lose(self, observation: Observation) -> None:
-        self.lost += 1
-        tracer = self._tracer
-        tracer.append(ev.UNOBSERVED, rules.STEP, 0, 0, observation.key, ev.NO_STEP, tracer.clock())
-        observation.settle(None)
-
     # --- the end ------------------------------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        """Somebody asks after the job: what it left on the device is waited for, a moment once. Never while it runs."""
+        job = self._tracer.job_span
+        if job is None or job.is_recording():
+            self._settled_by = None
+        elif self._watcher.queue:
+            now = time.monotonic()
+            if self._settled_by is None:
+                self._settled_by = now + DRAIN_S
+            self._watcher.drain(self._settled_by - now)
+
     def close(self, seconds: float = DRAIN_S) -> None:
-        """Wait for what is in flight, `seconds` at most; what is not ready then is accounted by the host's clock."""
-        until = self._tracer.clock() + round(min(seconds, DRAIN_S) * 1e9)
-        while self._queue and self._tracer.clock() < until and self._thread is not None and self._thread.is_alive():
-            time.sleep(0.001)
-        self._closing = True
-        self._news.set()
-        if self._thread is not None:
-            self._thread.join(1.0)
-        while self._queue:
-            self._lose(self._queue.popleft())
+        """Wait for what is in flight, `seconds` at most; what is not ready then is accounted by another clock."""
+        self._closed = self._asleep = True
+        try:
+            self._close_shared()
+        except Exception as error:
+            contain("device clock", error)
+        self._watcher.close(seconds)
+        for marker in self._markers:
+            marker.close()

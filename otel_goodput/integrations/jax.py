@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from otel_goodput.guard import contain, report_once
-from otel_goodput.integrations.compilations import BACKEND, LOWER, TRACE, Compilations
+from otel_goodput.integrations.compilations import BACKEND, LOWER, TRACE, Compilations, is_heard
 from otel_goodput.spans.tracer import PhaseTracer
 
 STAGES: Final = {
@@ -63,7 +63,7 @@ class Listener:
     # jax calls these for every event of its own on the compiling thread: what is not ours is left at the first look.
 
     def _begin(self, event: str, _value: object, /, fun_name: object = "", **_: object) -> None:
-        if event in STAGES and self._compilations is not None:
+        if event in STAGES and self._compilations is not None and is_heard():
             try:
                 self._compilations.begin(fun_name)
             except Exception as error:
@@ -71,7 +71,7 @@ class Listener:
 
     def _end(self, event: str, seconds: float, /, fun_name: object = "", **_: object) -> None:
         compilations = self._compilations
-        if compilations is None:
+        if compilations is None or not is_heard():
             return
         try:
             if event in STAGES:
@@ -82,7 +82,7 @@ class Listener:
             contain("compile listener", error)
 
     def _happen(self, event: str, /, **_: object) -> None:
-        if event in CACHE and self._compilations is not None:
+        if event in CACHE and self._compilations is not None and is_heard():
             try:
                 self._compilations.cached(hit=CACHE[event])
             except Exception as error:

@@ -149,6 +149,11 @@ class FastSpan(trace_api.Span):
         # Known as open before anybody is told: whatever interrupts us from here on, it will be ended.
         self._ended = False
         tracer.open_spans[key] = self
+        if tracer.device is not None and self._blocking is not False and self._start_at is None:
+            if self._phase == STEP:
+                tracer.device.begin(key, STEP, start)
+            elif self._phase == DATA_LOADING:
+                tracer.device.load(start)
         tracer.append(ev.START, self._phase, flags, self._title, key, self.step, start)
         self._within = within = _current()
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
@@ -195,8 +200,14 @@ class FastSpan(trace_api.Span):
             flags |= ev.FAILED
         if self._status.status_code is StatusCode.ERROR:
             flags |= ERRED
-        if self.observation is not None:
-            self.observation.told = True
+        observation = self.observation
+        if tracer.device is not None and self._blocking is not False and self._start_at is None:
+            if self._phase == STEP and not flags & INTERRUPTED:
+                observation = tracer.device.end_step(self)
+            elif self._phase == DATA_LOADING:
+                tracer.device.loaded(end)
+        if observation is not None:
+            observation.told = True
             flags |= ev.ON_DEVICE
         tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
         # Only now: who is interrupted before ends it once more, which says nothing new.
@@ -221,10 +232,10 @@ class FastSpan(trace_api.Span):
             tracer.sample_overhead(tracer.clock() - end)
         if exported:
             interrupted = bool(flags & INTERRUPTED)
-            if self.observation is None:
+            if observation is None:
                 tracer.emit(self.readable(end, failed, outlier, interrupted))
             else:
-                self.observation.then(
+                observation.then(
                     lambda device: tracer.emit(self.readable(end, failed, outlier, interrupted, device))
                 )
 

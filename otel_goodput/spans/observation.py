@@ -1,30 +1,86 @@
-"""A step of which it shall be known when it left the device, and what waits for that."""
+"""Work of which it shall be known when it left the device, and what waits for that."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from otel_goodput.spans.fast import FastSpan
+
+ALONE = (1, 0)  # the place of what is no tree's leaf
+
+
+class Device(Protocol):
+    """What the spans tell of the training thread's phases, so that work on the device finds whose it is.
+
+    All of it is called on the thread that opens and closes them, and costs next to nothing where no device is known.
+    """
+
+    def begin(self, key: int, phase: int, start: int) -> None:
+        """The blocking phase `key` begins; what is dispatched from now on is its own."""
+
+    def end(self, key: int) -> None:
+        """The phase `key`, no step, is about to end."""
+
+    def end_step(self, span: FastSpan) -> Observation | None:
+        """The step of `span` is about to end; what tells when it left the device, its user's or ours."""
+
+    def load(self, start: int) -> None:
+        """A data load begins, maybe inside a phase."""
+
+    def loaded(self, end: int) -> None:
+        """A data load is over: what is dispatched from now on belongs to the phase around it again."""
 
 
 class Observation:
-    """One step on its way: `leaf` becomes ready when the step `key`, dispatched at `start` (ns), has left the device.
+    """Work on its way: `leaf` becomes ready when what was dispatched for `key` since `start` (ns) has left the device.
 
-    `place` is (how many leaves, which of them) in what was observed; `told`: the journal knows of it.
+    `key` is the step's own, or that of a mark. Without a `leaf` the next one's tells. `place` is (how many leaves,
+    which of them) in what was observed; `told`: the journal knows of it; `ours`: nobody else has `leaf`, so that it may
+    be waited for; `by`: when it was known to be over at the latest, ns; `results` are ready no later than `leaf`.
     """
 
-    __slots__ = ("_duration", "_settled", "_waiting", "key", "leaf", "place", "start", "told")
+    __slots__ = (
+        "_duration",
+        "_settled",
+        "_waiting",
+        "by",
+        "key",
+        "leaf",
+        "ours",
+        "phase",
+        "place",
+        "results",
+        "start",
+        "told",
+    )
 
-    def __init__(self, key: int, start: int, leaf: Any, place: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        key: int,
+        phase: int,
+        start: int,
+        leaf: Any,
+        place: tuple[int, int] = ALONE,
+        *,
+        ours: bool = False,
+        told: bool = False,
+    ) -> None:
         self.key = key
+        self.phase = phase
         self.start = start
         self.leaf = leaf
         self.place = place
-        self.told = False
+        self.ours = ours
+        self.told = told
+        self.by = 0
+        self.results: Any = ()
         self._settled = False
         self._waiting: list[Callable[[int | None], None]] | None = None
 
     def then(self, export: Callable[[int | None], None]) -> None:
-        """Call `export` with the step's ns on the device (None: they stay unknown), now or when they are known."""
+        """Call `export` with the ns on the device (None: they stay unknown), now or when they are known."""
         self._waiting = [export]
         if self._settled:
             self._call()
@@ -32,6 +88,7 @@ class Observation:
     def settle(self, duration: int | None) -> None:
         """`duration` (ns) is known, or that it never will be."""
         self.leaf = None
+        self.results = ()
         self._duration = duration
         self._settled = True
         self._call()

@@ -31,6 +31,7 @@ from otel_goodput.semconv import (
 )
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.job_thread import JobThread
+from otel_goodput.spans.observation import Device
 
 # Which attribute names a phase, beside the phase itself.
 _NAME_ATTRIBUTES: Final = {
@@ -59,6 +60,7 @@ class PhaseSpanProcessor(SpanProcessor):
         self._aside: set[int] = set()  # span ids of open phases that hold up nothing
         self._live = True
         self.hold: Callable[[], object] = lambda: None  # told of every phase that begins, before it does
+        self.device: Device | None = None  # told of blocking phases that may put work on a device
 
     @guarded(None)
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -90,6 +92,8 @@ class PhaseSpanProcessor(SpanProcessor):
         context = span.get_span_context()
         self._open[context.span_id] = span
         start = span.start_time or self._account.clock()
+        if self.device is not None and not flags & ev.NONBLOCKING:
+            self.device.begin(context.span_id, phase, start)
         self._account.start(phase, context.span_id, step, flags, name, start)
         if context.trace_id != self._job_trace:
             self._account.foreign_trace(context.span_id, context.trace_id)
@@ -114,6 +118,8 @@ class PhaseSpanProcessor(SpanProcessor):
         if attributes.get(GOODPUT_INTERRUPTED):
             flags |= INTERRUPTED
         phase = rules.PHASE_INDEX[str(attributes[GOODPUT_PHASE])]
+        if self.device is not None:
+            self.device.end(context.span_id)
         end = span.end_time or self._account.clock()
         function = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
         self._account.end(phase, context.span_id, flags, end, function)

@@ -38,6 +38,7 @@ from otel_goodput.spans import ids
 from otel_goodput.spans.fast import TIMED, FastSpan, LoopStep, Part, current_span
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.job_thread import JobThread
+from otel_goodput.spans.observation import Device
 from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.version import __version__
 
@@ -106,6 +107,8 @@ class PhaseTracer:
         self.closed = False
         self.thinner = Thinner()
         self.observe: Callable[[FastSpan, Any], None] | None = None  # the device clock's
+        self.device: Device | None = None  # the device clock
+        self.compiled = 0  # when the training thread's latest compilation was over, ns
         self.annotate: Callable[..., AbstractContextManager[Any]] | None = None  # the profiler's
         self.settle: Callable[[], None] | None = None  # end what nobody will say of that it is over
         self.look_around: Callable[[], None] | None = None  # for libraries that were imported meanwhile
@@ -193,7 +196,7 @@ class PhaseTracer:
         """Record no more; whoever still holds this tracer calls into nothing."""
         self.closed = True
         self.append = _nothing
-        self.observe = self.queue_depth = None
+        self.observe = self.device = self.queue_depth = None
         self.sinks = ()
 
     def takes(self, span: FastSpan) -> bool:

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_goodput import Recorder
-from otel_goodput.integrations import device_clock
+from otel_goodput.integrations import watcher
 
 jax = pytest.importorskip("jax")
 numpy = pytest.importorskip("numpy")
@@ -260,7 +260,7 @@ NEVER = 10**30
 
 
 def test_what_is_never_ready_counts_by_the_hosts_clock(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_clock, "DEADLINE", 50_000_000)
+    monkeypatch.setattr(watcher, "DEADLINE", 50_000_000)
     assert recorder.tracer is not None
     with recorder.job():
         with recorder.step(0) as step:
@@ -278,7 +278,7 @@ def test_what_is_never_ready_counts_by_the_hosts_clock(recorder: Recorder, monke
 
 
 def test_a_queue_of_steps_in_flight_is_bounded(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_clock, "IN_FLIGHT", 4)
+    monkeypatch.setattr(watcher, "IN_FLIGHT", 4)
     assert recorder.tracer is not None
     with recorder.job():
         for number in range(10):
@@ -438,7 +438,7 @@ def test_an_observation_learns_what_is_donated(recorder: Recorder) -> None:
             number += 1
         a.block_until_ready()
         until = time.monotonic() + 20
-        while device._queue:
+        while device._watcher.queue:
             assert time.monotonic() < until
             time.sleep(0.001)
         lost = device.lost

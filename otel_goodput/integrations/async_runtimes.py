@@ -1,0 +1,92 @@
+"""Runtimes that give back control before the work is done: whether one is in use decides what the host clock is worth.
+
+One that is *in use* makes the clock of a step unknown that no mark and no observation tells the end of; one that is
+only imported does not. Nothing here imports a library or starts a device.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.guard import report_once
+from otel_goodput.integrations import jax_marker, torch_marker
+from otel_goodput.integrations.markers import Marker
+
+
+class AsyncRuntime(NamedTuple):
+    """`module` is what an import of it leaves in ``sys.modules``; `used` says of it whether a device is in use.
+
+    `marker` makes what sets marks in it, None where there is nothing that could.
+    """
+
+    name: str
+    module: str
+    used: Callable[[Any], bool]
+    marker: Callable[[], Marker | None] = lambda: None
+
+
+def _torch_mps(torch: Any) -> bool:
+    # Asked where there is such a device only: elsewhere the question alone might raise.
+    return bool(torch.backends.mps.is_available()) and torch.mps.current_allocated_memory() > 0
+
+
+def _torch_xla(torch_xla: Any) -> bool:
+    extension = torch_xla._XLAC
+    ask = getattr(extension, "_xla_runtime_is_initialized", None) or extension.is_runtime_initialized
+    return bool(ask())
+
+
+def _tensorflow(_: Any) -> bool:
+    """On a GPU; on CPUs its operations are over when they return."""
+    context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+    if context is None or not getattr(context, "_initialized", False):
+        return False
+    return any(device.device_type == "GPU" for device in getattr(context, "_logical_devices", None) or ())
+
+
+ASYNC_RUNTIMES: Final[tuple[AsyncRuntime, ...]] = (
+    AsyncRuntime("jax", "jax._src.xla_bridge", lambda _: jax_marker.started(), jax_marker.jax_marker),
+    AsyncRuntime(
+        "torch (cuda)", "torch", lambda torch: bool(torch.cuda.is_initialized()), torch_marker.torch_marker
+    ),
+    AsyncRuntime("torch (xpu)", "torch.xpu", lambda xpu: bool(xpu.is_initialized())),
+    AsyncRuntime("torch (mps)", "torch", _torch_mps),
+    AsyncRuntime("torch_xla", "torch_xla", _torch_xla),
+    AsyncRuntime("tensorflow (GPU)", "tensorflow", _tensorflow),
+    AsyncRuntime("cupy", "cupy", lambda cupy: cupy.get_default_memory_pool().total_bytes() > 0),
+    AsyncRuntime("mlx", "mlx.core", lambda core: core.get_active_memory() > 0),
+)
+
+
+class AsyncRuntimes:
+    """Which of them this process uses; they are not asked any more once they do."""
+
+    def __init__(self) -> None:
+        self._waiting = list(ASYNC_RUNTIMES)
+
+    @property
+    def imported(self) -> bool:
+        """Whether one that is not in use yet could be, without another import."""
+        return any(runtime.module in sys.modules for runtime in self._waiting)
+
+    def found(self) -> list[AsyncRuntime]:
+        """Those that have come into use since the last call."""
+        found = []
+        for runtime in tuple(self._waiting):
+            module = sys.modules.get(runtime.module)
+            if module is not None and _used(runtime, module):
+                found.append(runtime)
+                self._waiting.remove(runtime)
+        return found
+
+
+def _used(runtime: AsyncRuntime, module: Any) -> bool:
+    try:
+        return runtime.used(module)
+    except AttributeError:
+        return False  # still being imported, or built without that device
+    except Exception as error:
+        report_once(f"runtime {runtime.name}", "%s cannot be asked whether it is in use: %s", runtime.name, error)
+        return False

@@ -1,0 +1,129 @@
+"""Marks behind what jax has dispatched: a tiny computation over the devices of the step, compiled ahead of time.
+
+It must be a computation (a transfer is not in order with them), one program over all devices (several are not), and
+dispatched by the thread that dispatched the work.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from otel_goodput.integrations.compilations import unheard
+
+NEWEST: Final = 8  # results that are looked at
+_ELSEWHERE: Final = ("pathways", "proxy")  # backends whose devices another process drives
+
+
+class JaxMarker:
+    """Marks in jax. Its backend must have been started by somebody else."""
+
+    waits = True
+
+    def __init__(self, jax: Any, bridge: Any, tracing: Callable[[], bool]) -> None:
+        self._jax = jax
+        self._bridge = bridge
+        self._clean = tracing
+        self._config = jax.config
+        self._call: Callable[[Any], Any] | None = None
+        self._argument: Any = None
+        self._backends: Any = None
+        self._devices: tuple[Any, ...] = ()
+        self._wanted: tuple[Any, ...] = ()  # empty: all
+        self._all = False  # a part of the devices was not enough
+
+    @property
+    def prepared(self) -> bool:
+        return self._call is not None and self._backends is self._bridge._backends
+
+    def prepare(self) -> bool:
+        """Compile the marker for all local devices, or for those that the latest results are on."""
+        jax, bridge = self._jax, self._bridge
+        backends = bridge._backends
+        local = tuple(jax.local_devices())
+        if any(_driven_elsewhere(device) for device in local[:1]):
+            return False
+        devices = local
+        if self._wanted and self._backends is backends and set(self._wanted) < set(local):
+            devices = tuple(device for device in local if device in self._wanted)
+        with unheard():
+            argument, call = _compiled(jax, devices)
+        self._argument, self._call, self._devices, self._backends = argument, call, devices, backends
+        return True
+
+    def mark(self) -> Any:
+        call = self._call
+        if call is None or self._backends is not self._bridge._backends:
+            return None  # never prepared, or the backends were cleared
+        if not self._clean() or self._config.jax_disable_jit:
+            return None
+        return call(self._argument)
+
+    def results(self) -> Sequence[Any]:
+        """The newest arrays; also what tells on which devices the work is."""
+        newest = [array for array in self._jax.live_arrays()[:NEWEST] if not array.is_deleted()]
+        self._find_devices(newest)
+        return newest
+
+    def _find_devices(self, arrays: Sequence[Any]) -> None:
+        """Where all the newest results are on a part of the devices, the next marks shall be, too."""
+        found: set[Any] = set()
+        for array in arrays:
+            found |= array.sharding.addressable_devices
+        if not found or self._all:
+            return
+        local = self._jax.local_devices()
+        wanted = tuple(device for device in local if device in found) if found < set(local) else ()
+        if wanted != self._wanted and set(wanted or local) != set(self._devices):
+            self._wanted = wanted
+            self._call = None
+
+    def widen(self) -> bool:
+        if self._all or len(self._devices) == len(self._jax.local_devices()):
+            return False
+        self._all, self._wanted, self._call = True, (), None
+        return True
+
+    def close(self) -> None:
+        self._call = self._argument = self._backends = None
+
+
+def started() -> bool:
+    """Whether jax has a backend. Does not start one, nor wait for one that is being started."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return getattr(bridge, "_default_backend", None) is not None
+
+
+def jax_marker() -> JaxMarker | None:
+    """The marker of this process's jax; None where this jax does not let us see what a marker must know."""
+    jax, bridge = sys.modules.get("jax"), sys.modules.get("jax._src.xla_bridge")
+    clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
+    if jax is None or clean is None or not hasattr(bridge, "_backends"):
+        return None
+    return JaxMarker(jax, bridge, clean)
+
+
+def _driven_elsewhere(device: Any) -> bool:
+    client = getattr(device, "client", None)
+    told = (getattr(client, name, "") for name in ("platform", "platform_version", "runtime_type"))
+    text = " ".join(map(str, (getattr(device, "platform", ""), *told))).lower()
+    return any(word in text for word in _ELSEWHERE)
+
+
+def _compiled(jax: Any, devices: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
+    import numpy as np
+
+    sharding = jax.sharding.SingleDeviceSharding(devices[0])
+    value = np.zeros(len(devices), np.int32)
+    if len(devices) > 1:
+        mesh = jax.sharding.Mesh(np.array(devices), ("devices",))
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("devices"))
+    argument = jax.device_put(value, sharding)
+
+    def goodput_marker(x: Any) -> Any:
+        return x + 1
+
+    call = jax.jit(goodput_marker).lower(argument).compile()
+    call(argument).block_until_ready()
+    return argument, call

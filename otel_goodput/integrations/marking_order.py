@@ -1,0 +1,49 @@
+"""Whether marks come in order: nothing documents that a computation dispatched last is done last."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+logger = logging.getLogger("otel_goodput")
+
+FIRST: Final = 3  # marks that are checked, then
+EVERY: Final = 1000
+TWICE: Final = 2  # times in a row that most results were late: one may be a transfer for a step to come
+
+
+class MarkingOrder:
+    """Checks some marks against results of the work before them.
+
+    Attributes:
+        wrong: marks came before the work was done: they say nothing.
+    """
+
+    def __init__(self) -> None:
+        self._set = 0
+        self._bad = 0
+        self.wrong = False
+
+    def due(self) -> bool:
+        """A mark is set: whether it is to be checked."""
+        self._set = count = self._set + 1
+        return count <= FIRST or not count % EVERY or 0 < self._bad < TWICE
+
+    def check(self, results: Any, ready: Callable[[Any], bool | None], widen: Callable[[], bool]) -> None:
+        """A mark is ready, here and now: so must be `results`."""
+        answers = [answer for answer in map(ready, results) if answer is not None]
+        if 2 * sum(answers) >= len(answers):
+            self._bad = 0
+            return
+        self._bad += 1
+        if self._bad < TWICE:
+            return
+        self._bad = 0
+        if not widen() and not self.wrong:
+            self.wrong = True
+            logger.warning(
+                "markers on the device were done before the work in front of them: this backend does not keep the "
+                "order, so the clock of the steps is unknown from here on; hand a result of each step to "
+                "step.observe()"
+            )

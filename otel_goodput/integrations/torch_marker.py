@@ -1,0 +1,98 @@
+"""Marks behind what PyTorch has put on a stream of CUDA (or ROCm): events, recorded by the thread that did."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+_CAPTURES = ("capture_begin", "capture_end")
+
+
+class EventMark:
+    """One event. It is asked, and not waited for: CUDA forbids both while a graph is captured anywhere."""
+
+    __slots__ = ("_event", "_marker")
+
+    def __init__(self, event: Any, marker: TorchMarker) -> None:
+        self._event = event
+        self._marker = marker
+
+    def is_ready(self) -> bool:
+        # Between the two no other thread begins to capture: the question keeps the interpreter's lock.
+        return not self._marker.capturing and bool(self._event.query())
+
+    def is_deleted(self) -> bool:
+        return False
+
+
+class TorchMarker:
+    """Marks in PyTorch's current stream of its current device.
+
+    Attributes:
+        capturing: how many graphs are being captured, on any thread.
+    """
+
+    waits = False
+    prepared = True
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self.capturing = 0
+        self._graph = getattr(cuda, "CUDAGraph", None)
+        self._originals: dict[str, Any] = {}
+        if all(hasattr(self._graph, name) for name in _CAPTURES):
+            for name, count in zip(_CAPTURES, (1, -1), strict=True):
+                self._count(name, count)
+
+    def _count(self, name: str, count: int) -> None:
+        """Count captures where they begin and end: nobody tells other threads of one."""
+        original = getattr(self._graph, name)
+
+        @wraps(original)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            if count > 0:
+                self.capturing += 1
+            try:
+                return original(*args, **kwargs)
+            except BaseException:
+                if count > 0:
+                    self.capturing -= 1
+                raise
+            finally:
+                if count < 0:
+                    self.capturing = max(0, self.capturing - 1)
+
+        self._originals[name] = self._graph.__dict__.get(name) if self._graph is not None else None
+        setattr(self._graph, name, counted)
+
+    def prepare(self) -> bool:
+        return True
+
+    def mark(self) -> EventMark | None:
+        if self.capturing or self._cuda.is_current_stream_capturing():
+            return None
+        event = self._cuda.Event()
+        event.record()
+        return EventMark(event, self)
+
+    def results(self) -> Sequence[Any]:
+        return ()  # a stream is in order, which is documented
+
+    def widen(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        for name, original in self._originals.items():
+            if original is None:
+                delattr(self._graph, name)  # it was inherited
+            else:
+                setattr(self._graph, name, original)
+        self._originals.clear()
+
+
+def torch_marker() -> TorchMarker | None:
+    """The marker of this process's PyTorch; None where it has none for what it computes on."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return None if cuda is None or not hasattr(cuda, "Event") else TorchMarker(cuda)
