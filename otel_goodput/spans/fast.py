@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.rules import PART, STEP
+from otel_goodput.accounting.rules import DATA_LOADING, PART, STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED
