@@ -54,6 +54,8 @@ def draw(
         step_time=_step_time(recent),
         at_risk=_at_risk(cursor, startups),
         recompilations=cursor.recompilations,
+        recompiled=dict(sorted(cursor.course.recompiled.items(), key=lambda function: -function[1])),
+        compilations_seen=cursor.totals[PROGRAM_STARTUP] > 0 or cursor.course.life.compiles_seen,
         step_cadence=_cadence(cursor),
         observed=cursor.course.observed,
         skewed_clocks=cursor.skewed,

@@ -4,11 +4,14 @@ R6).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import Lens
 from otel_goodput.accounting.progress import Progress
 from otel_goodput.accounting.rolling import Rolling
+from otel_goodput.accounting.rules import RECOMPILED_NAMES
 from otel_goodput.accounting.stretches import Life, Stretch
 from otel_goodput.semconv import Reason
 
@@ -28,6 +31,7 @@ class Course:
         saves: the highest step that a checkpoint not durable yet will cover, by the key of its phase.
         attempts: lives so far.
         disruptions, disrupted: how many there were, by reason and in all; history: the latest of them.
+        recompiled: recompilations by function, of so many functions; replaced, never changed: clones share it.
         finished: net times of completed steps whose ends are known, for whoever takes them, None where nobody does.
         lenses, rolling: what sees the same time; told of every fate.
     """
@@ -51,6 +55,7 @@ class Course:
         self.disruptions: dict[str, int] = {}
         self.disrupted = 0
         self.history: list[Disruption] = []
+        self.recompiled: Mapping[str, int] = {}
         self.finished: list[int] | None = None
 
     def clone(self, lenses: list[Lens], rolling: Rolling | None) -> Course:
@@ -104,6 +109,13 @@ class Course:
             self._disrupt(Disruption(self.life.number + 1, reason, gap, self.interrupted, self.last_step, None))
         self.interrupted = 0
         self.attempts += 1
+
+    def compile(self, function: str) -> bool:
+        """`function` was compiled; returns whether that repeats a compilation of the attempt."""
+        again = self.life.compile(function)
+        if again and (function in self.recompiled or len(self.recompiled) < RECOMPILED_NAMES):
+            self.recompiled = {**self.recompiled, function: self.recompiled.get(function, 0) + 1}
+        return again
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

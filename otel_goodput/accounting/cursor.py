@@ -277,7 +277,7 @@ class Cursor:
             elif self.blockers.pop(key, None) is None or key in self.course.saves:
                 self._end_phase(key, flags)
             if name and phase == COMPILE:
-                self.recompilations += self.course.life.compile(name)
+                self.recompilations += self.course.compile(name)
             if self._direct and self.alive and not self.device:
                 self._choose_directly()
                 return

@@ -63,5 +63,6 @@ RANK: Final[dict[int, int]] = {ELASTIC_WAIT: WAITING, ELASTIC_REINIT: REINITIALI
 PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
 
 STARTUP_SAMPLE: Final = 1000  # R5: the first this many steps make the median
+RECOMPILED_NAMES: Final = 100  # functions whose recompilations are counted one by one
 IDEAL_SAMPLE: Final = 1000  # ideal step time: the last this many steps
 DEVIATION_SAMPLE: Final = 100  # step time deviation: the recent steps

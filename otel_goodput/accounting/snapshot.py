@@ -72,6 +72,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "progress": progress,
         "lives": [life.to_state() for life in lives],
         "stretches": [[life_at[id(stretch.life)], stretch.to_state()] for stretch in course.stretches],
+        "recompiled": dict(course.recompiled),
         "history": [entry.to_state() for entry in course.history],
         "lenses": [lens.to_state() for lens in cursor.lenses],
         "rolling": cursor.rolling.to_state() if cursor.rolling else None,
@@ -118,6 +119,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     lives = [Life.from_state(state) for state in head["lives"]]
     course.life = lives[-1]
     course.stretches = [Stretch.from_state(state, lives[at]) for at, state in head["stretches"]]
+    course.recompiled = head.get("recompiled", {})  # not counted by older versions
     course.history = [Disruption(*state) for state in head["history"]]
     course.saves = dict(head["saves"])
     cursor.blockers = dict(head["blockers"])

@@ -105,6 +105,8 @@ class Totals:
         clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; before the first, the fallback.
         executed: completed executions of steps.
         kept, lost, pending: executions by their fate; the fate of pending ones is open.
+        recompiled: recompilations by function, most first; of the first hundred functions.
+        compilations_seen: start-up is that of compilations, and not only what first steps took above the usual.
     """
 
     at: int
@@ -129,6 +131,8 @@ class Totals:
     step_time: StepTime | None
     at_risk: int
     recompilations: int
+    recompiled: Mapping[str, int]
+    compilations_seen: bool
     step_cadence: float | None
     observed: bool
     skewed_clocks: bool
@@ -187,6 +191,8 @@ class Totals:
             "at_risk_s": self.at_risk / NS,
             "overlapped_data_loading_s": self.overlapped_data_loading / NS,
             "recompilations": self.recompilations,
+            "recompiled": dict(self.recompiled),
+            "compilations_seen": self.compilations_seen,
             "step_cadence_s": _seconds(self.step_cadence),
             "observed_steps": self.observed,
             "skewed_clocks": self.skewed_clocks,

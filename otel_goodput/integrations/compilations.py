@@ -8,7 +8,7 @@ forever is seen while it does.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Final
@@ -111,10 +111,15 @@ class Compilations:
     """Follows the compilations of all threads.
 
     What runs on a compiling thread appends records and tuples; spans are built by :meth:`tick`.
+
+    Args:
+        tracer: what records them.
+        theirs: whether a function of that name is the compiler's own; that it is compiled again is nobody's concern.
     """
 
-    def __init__(self, tracer: PhaseTracer) -> None:
+    def __init__(self, tracer: PhaseTracer, theirs: Callable[[str], bool] = lambda _: False) -> None:
         self._tracer = tracer
+        self._theirs = theirs
         self._clock = tracer.clock
         # By ident: cheaper than a threading.local. Who gets the ident of a thread that has ended finds it at rest.
         self._threads: defaultdict[int, _Thread] = defaultdict(_Thread)
@@ -157,8 +162,11 @@ class Compilations:
             self._tracer.compiled = now
         function = current.function
         current.again = function in self._compiled
-        if function and len(self._compiled) < FUNCTIONS:
-            self._compiled.add(function)
+        if not current.again and function and len(self._compiled) < FUNCTIONS:
+            if self._theirs(function):
+                function = ""
+            else:
+                self._compiled.add(function)
         self._finish(current, function)
 
     def cached(self, hit: bool | None = None, retrieval: int = 0) -> None:

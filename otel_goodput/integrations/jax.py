@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from otel_goodput.guard import contain, report_once
-from otel_goodput.integrations.compilations import BACKEND, LOWER, TRACE, Compilations, is_heard
+from otel_goodput.integrations.compilations import BACKEND, FUNCTIONS, LOWER, TRACE, Compilations, is_heard
 from otel_goodput.spans.tracer import PhaseTracer
 
 STAGES: Final = {
@@ -19,6 +20,7 @@ STAGES: Final = {
     "/jax/core/compile/backend_compile_duration": BACKEND,
 }
 CACHE: Final = {"/jax/compilation_cache/cache_hits": True, "/jax/compilation_cache/cache_misses": False}
+_NUMERICAL: Final = ("jax._src.numpy", "jax._src.lax", "jax._src.random", "jax._src.nn", "jax._src.scipy")
 CACHE_RETRIEVAL: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
 
 # (what registers a listener, what takes it back, which listener): the latter is nowhere public before jax 0.9.
@@ -38,11 +40,37 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
     return Listener(tracer, monitoring).remove
 
 
+@lru_cache(FUNCTIONS)
+def is_jaxs(function: str) -> bool:
+    """Whether jax has a primitive, or something that it compiles by itself, of that name: ``add``, ``_where``.
+
+    What is computed outside of a compiled function is compiled like that, once for each shape: nothing to look after.
+    A function of the user's that is called like one of these is taken for it.
+    """
+    if not function:
+        return False
+    for name, module in tuple(sys.modules.items()):
+        if name.partition(".")[0] != "jax":
+            continue
+        inside = getattr(module, "__dict__", {})
+        if getattr(inside.get(f"{function}_p"), "name", None) == function:
+            return True
+        found = inside.get(function)
+        if found is None or str(getattr(found, "__module__", "")).partition(".")[0] != "jax":
+            continue
+        # A function that is compiled, or stands for one (a ufunc, one with a derivative of its own); or a private one
+        # of the numerical modules, that is compiled by another of them.
+        compiled = type(found).__module__.partition(".")[0] in ("jax", "jaxlib")
+        if compiled or (function.startswith("_") and name.startswith(_NUMERICAL) and callable(found)):
+            return True
+    return False
+
+
 class Listener:
     """The listeners on ``jax.monitoring``; none of them raises, an error in one would end the user's compilation."""
 
     def __init__(self, tracer: PhaseTracer, monitoring: Any) -> None:
-        self._compilations: Compilations | None = Compilations(tracer)
+        self._compilations: Compilations | None = Compilations(tracer, is_jaxs)
         self._tracer = tracer
         self._monitoring = monitoring
         self._registered: list[tuple[str, Callable[..., None]]] = []

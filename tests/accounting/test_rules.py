@@ -595,3 +595,13 @@ def test_recompilations_count_what_was_compiled_before_in_the_attempt(ask: Ask) 
     text = "job 0-20 / compile train 0-5 / compile eval 5-7 / compile train 9-10 / compile train 11-12"
     assert ask(text)["recompilations"] == 2
     assert ask(f"{text}\nattempt 2\njob 20-30 / compile train 20-25")["recompilations"] == 2
+
+
+def test_recompilations_are_told_by_function() -> None:
+    text = "job 0-20 / compile a 0-1 / compile b 1-2 / compile b 2-3 / compile a 3-4 / compile b 4-5 / compile 5-6"
+    answer = replay(story(text))
+    assert answer["recompiled"] == {"b": 2, "a": 1} and list(answer["recompiled"]) == ["b", "a"]
+    assert answer["compilations_seen"] and not replay(story("job 0-20 / step 0 @0-10"))["compilations_seen"]
+    many = " / ".join(f"compile f{at // 2} {at}-{at + 1}" for at in range(300))
+    answer = replay(story(f"job 0-300 / {many}"))
+    assert answer["recompilations"] == 150 and len(answer["recompiled"]) == 100

@@ -138,6 +138,30 @@ def test_a_changed_shape_compiles_again_and_is_flagged(watched: Watched) -> None
     assert goodput.totals().recompilations >= 1
 
 
+def test_recompilations_are_told_by_function_and_jaxs_own_are_left_out(watched: Watched) -> None:
+    """What is computed outside of a compiled function is compiled for each new shape, by jax for itself."""
+    goodput, numpy = watched.recorder, jax.numpy
+    train, evaluate = function("train_by_name"), function("evaluate_by_name")
+    with goodput.job():
+        for number, size in enumerate((41, 42, 43)):
+            with goodput.step(number):
+                inputs = numpy.ones((size, size)) * 2 - numpy.arange(size)
+                train(inputs).block_until_ready()
+                halves = numpy.where(inputs > 1, inputs, 0.0)[: size // 2] @ inputs
+                numpy.einsum("ij,kj->ik", halves, jax.nn.relu(inputs)).mean().block_until_ready()
+                jax.random.normal(jax.random.key(0), (size,)).block_until_ready()
+                if number:
+                    evaluate(inputs).block_until_ready()
+    report = goodput.report()
+    # 2 of the one, 1 of the other; what was compiled beside them in three shapes each counts as none.
+    assert report.totals.recompiled == {"train_by_name": 2, "evaluate_by_name": 1}
+    assert report.totals.recompilations == 3 and report.totals.compilations_seen
+    assert "3 recompilations: train_by_name 2, evaluate_by_name 1" in str(report)
+    again = [span for span in watched.compiles() if "goodput.compile.recompilation" in attributes(span)]
+    assert {attributes(span)["goodput.compile.function"] for span in again} == set(report.totals.recompiled)
+    assert len(watched.compiles()) > 2 * len(again), "they are seen, and are start-up, all the same"
+
+
 def test_tracing_alone_is_startup_but_compiles_nothing(watched: Watched) -> None:
     goodput = watched.recorder
     a = jax.numpy.ones((17, 17))

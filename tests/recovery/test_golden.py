@@ -115,7 +115,8 @@ def test_the_journal_alone_says_the_same(golden: Golden) -> None:
     report = of_run(golden.run).to_json()
     golden.run.snapshot_path(0).unlink(missing_ok=True)
     if golden.name != "mirrored":  # the segment at the URL was cut when its attempt died
-        assert of_run(golden.run).to_json() == report
+        # Which functions were compiled again older snapshots do not say.
+        assert of_run(golden.run).to_json() | {"recompiled": {}} == report | {"recompiled": {}}
     events = list(all_events(golden.run))
     ledger = Ledger()
     ledger.feed(events)
