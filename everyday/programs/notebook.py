@@ -1,0 +1,20 @@
+"""A notebook's cells, run again and again in one process, as people do until it looks right."""
+
+import otel_goodput as goodput
+from everyday.chores import Batches, prepare, train
+from everyday.witness import witness
+
+
+def cell(steps: int) -> None:
+    witness.number = -1
+    goodput.configure("notebook")
+    with witness.life(), goodput.job():
+        prepare()
+        for _step, batch in goodput.steps(Batches(steps)):
+            train(batch)
+    print(goodput.report())
+
+
+cell(20)
+cell(30)
+cell(25)

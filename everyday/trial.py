@@ -1,0 +1,148 @@
+"""Runs a program in a folder of its own, ends it as its users do, and holds its figures against the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from everyday.truth import NEVER, Truth, readings, truth
+from everyday.witness import LIFE
+
+HERE = Path(__file__).parent
+TOLERANCE = 0.05  # of the truth
+SMALL = 0.01  # of the elapsed time: a category may be off by so much however little it holds
+PATIENCE_S = 120.0
+
+
+# A shell starts what runs in the background with SIGINT ignored, and a child inherits that: then nothing interrupts it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Program(NamedTuple):
+    """A program and how it is used.
+
+    Attributes:
+        script: below this folder.
+        arguments: of its command line.
+        endings: signal and step of each process that is not left alone to its end.
+        untold: chores that the program says nothing of.
+        apart: each life of it is a run of its own.
+        left_is_done: as of :func:`~everyday.truth.truth`.
+        needs: packages beside those of the group `demo`.
+        expect: what else must be in the JSON report.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    endings: tuple[tuple[signal.Signals, int], ...] = ()
+    untold: tuple[str, ...] = ()
+    apart: bool = False
+    left_is_done: bool = True
+    needs: tuple[str, ...] = ()
+    expect: Callable[[dict[str, Any]], bool] = lambda report: True
+
+
+class Result(NamedTuple):
+    """A run's figures and the truth of it."""
+
+    run: str
+    report: dict[str, Any]
+    truth: Truth
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by category, custom phases as one."""
+        seconds = dict(self.report["seconds"])
+        custom = seconds.pop("custom", {})
+        return seconds | ({"custom": sum(custom.values())} if custom else {})
+
+    def wrong(self) -> list[str]:
+        """What is off by more than the tolerance."""
+        found, told, true = [], self.spent, self.truth
+        goodput = self.report["goodput"]
+        if goodput is None or abs(goodput - true.goodput) > TOLERANCE * true.goodput:
+            found.append(f"goodput is {goodput}, in truth {true.goodput:.4f}")
+        for name in sorted({*told, *true.seconds}):
+            ours, theirs = told.get(name, 0.0), true.seconds.get(name, 0.0)
+            if abs(ours - theirs) > max(TOLERANCE * theirs, SMALL * true.elapsed):
+                found.append(f"{name} is {ours:.3f} s, in truth {theirs:.3f} s")
+        return found
+
+
+def perform(program: Program, folder: Path, python: str = sys.executable) -> list[Result]:
+    """Run it to its end; the figures of each of its runs.
+
+    Raises:
+        RuntimeError: it ended otherwise than it should, or there are other runs than it has made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    journal, path = folder / "readings", folder / "goodput"
+    environment = {
+        **os.environ,
+        "EVERYDAY_READINGS": str(journal),
+        "OTEL_GOODPUT_DIR": str(path),
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [python, str(HERE / program.script), *program.arguments]
+    killed = not program.endings or program.endings[-1][0] == signal.SIGKILL  # whoever is killed is started again
+    for ending in (*program.endings, *([None] if killed else [])):
+        _live(command, environment, folder, journal, ending)
+    taken = readings(journal)
+    lives = [taken]
+    if program.apart:
+        begins = [reading.begin for reading in taken if reading.kind == LIFE]
+        spans = zip(begins, [*begins[1:], NEVER], strict=True)
+        lives = [[reading for reading in taken if begin <= reading.begin < end] for begin, end in spans]
+    reports = _reports(path, python, environment)
+    if len(reports) != len(lives):
+        raise RuntimeError(f"{program.script} has made {len(lives)} runs, not {[one['run_id'] for one in reports]}")
+    return [
+        Result(report["run_id"], report, truth(life, program.untold, left_is_done=program.left_is_done))
+        for report, life in zip(reports, lives, strict=True)
+    ]
+
+
+def _reports(path: Path, python: str, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """What the command says of each run, in the order of their beginning."""
+    abouts = [json.loads(each.read_text()) for each in path.glob("*/run.json")]
+    found = []
+    for about in sorted(abouts, key=lambda about: float(about["created_at"])):
+        command = [python, "-m", "otel_goodput", "report", str(path), "--run", about["run_id"], "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=True)
+        found.append(json.loads(done.stdout))
+    return found
+
+
+def _live(command: Sequence[str], environment: dict[str, str], folder: Path, journal: Path, ending: Any) -> None:
+    """One process of it, ended by the signal of `ending` as soon as the witness has read that it does that step."""
+    before = journal.stat().st_size if journal.exists() else 0
+    with (folder / "output").open("ab") as output:
+        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output)
+    until = time.monotonic() + PATIENCE_S
+    try:
+        if ending is not None:
+            wanted = f'"step": {ending[1]},'
+            while process.poll() is None and not (journal.exists() and wanted in journal.read_text()[before:]):
+                if time.monotonic() > until:
+                    raise RuntimeError(f"{command}: step {ending[1]} never came")
+                time.sleep(0.002)
+            process.send_signal(ending[0])
+        status = process.wait(max(1.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{command} did not end: {(folder / 'output').read_text()[-4000:]}") from None
+    finally:
+        process.kill()
+        process.wait()
+    expected = -signal.SIGKILL if ending is not None and ending[0] == signal.SIGKILL else 0
+    if status != expected:
+        raise RuntimeError(f"{command} ended with status {status}: {(folder / 'output').read_text()[-4000:]}")

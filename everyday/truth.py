@@ -1,0 +1,106 @@
+"""What the figures must be, from the witness's readings alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from everyday.witness import COMPILE, EVALUATION, LIFE, LOAD, PREPARE, RESTORE, SAVE, STEP
+
+PRODUCTIVE, WASTED, RECOVERY, OTHER = "productive", "wasted_progress", "infrastructure_recovery", "other"
+# What a chore counts as. A program that does not tell of one has it where it lies.
+COUNTS_AS: Mapping[str, str] = {
+    LOAD: "data_loading",
+    COMPILE: "program_startup",
+    SAVE: "checkpoint_save",
+    RESTORE: "checkpoint_restore",
+    PREPARE: "training_prep",
+    EVALUATION: "custom",
+    LIFE: OTHER,
+}
+NEVER = 1 << 62
+
+
+class Reading(NamedTuple):
+    """A chore; times in unix ns, `end` is NEVER if it was not over when the process died."""
+
+    kind: str
+    begin: int
+    end: int
+    step: int
+    device: bool
+
+
+def readings(path: Path) -> list[Reading]:
+    """Of all processes, in the order of their begin."""
+    found: dict[tuple[int, int], Reading] = {}
+    for line in path.read_text().splitlines():
+        told = json.loads(line)
+        key = tuple(told.pop("key"))
+        if "kind" in told:
+            found[key] = Reading(**{"end": NEVER, **told})
+        else:
+            found[key] = found[key]._replace(end=told["end"])
+    return sorted(found.values(), key=lambda reading: reading.begin)
+
+
+class Truth(NamedTuple):
+    """Seconds by category."""
+
+    elapsed: float
+    seconds: Mapping[str, float]
+
+    @property
+    def goodput(self) -> float:
+        return self.seconds.get(PRODUCTIVE, 0.0) / self.elapsed
+
+
+def truth(taken: Iterable[Reading], untold: Iterable[str] = (), *, left_is_done: bool = True) -> Truth:
+    """Each instant belongs to what the device works on, else to the chore that began last, else to nothing.
+
+    Args:
+        taken: readings of one run.
+        untold: chores of which the program says nothing to otel_goodput: they belong to what they lie in.
+        left_is_done: a step that never came to its end was done all the same, as behind a `break`.
+    """
+    silent = set(untold)
+    taken = [reading for reading in taken if reading.kind not in silent]
+    lives = [reading for reading in taken if reading.kind == LIFE]
+    ends = [_end(life, taken, following) for life, following in zip(lives, [*lives[1:], None], strict=True)]
+    spent: Counter[str] = Counter()
+    for life, end, following in zip(lives, ends, [*lives[1:], None], strict=True):
+        inside = [reading for reading in taken if life.begin <= reading.begin < end]
+        later = [reading for reading in taken if reading.kind == STEP and not reading.device]
+        for owner, duration in _owners(inside, end):
+            if owner.kind == STEP:
+                gone_back = any(other.step <= owner.step and other.begin > owner.begin for other in later)
+                done = left_is_done or owner.end < NEVER
+                spent[WASTED if gone_back or not done else PRODUCTIVE] += duration
+            else:
+                spent[COUNTS_AS[owner.kind]] += duration
+        if following is not None:
+            spent[RECOVERY] += following.begin - end
+    elapsed = ends[-1] - lives[0].begin
+    return Truth(elapsed / 1e9, {name: duration / 1e9 for name, duration in spent.items()})
+
+
+def _end(life: Reading, taken: Iterable[Reading], following: Reading | None) -> int:
+    """When a life was over: one that was killed at its last reading."""
+    if life.end < NEVER:
+        return life.end
+    until = following.begin if following is not None else NEVER
+    moments = [moment for reading in taken for moment in (reading.begin, reading.end)]
+    return max(moment for moment in moments if life.begin <= moment < until)
+
+
+def _owners(inside: list[Reading], end: int) -> Iterable[tuple[Reading, int]]:
+    """Who owns which ns: (reading, duration) of each stretch in which nothing begins or ends."""
+    moments = sorted({moment for each in inside for moment in (each.begin, min(each.end, end))})
+    for begin, until in zip(moments, moments[1:], strict=False):
+        open_now = [each for each in inside if each.begin <= begin < each.end]
+        device = [each for each in open_now if each.device]
+        if open_now:
+            yield (device[0] if device else open_now[-1]), until - begin
