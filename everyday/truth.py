@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,7 +100,7 @@ def _end(life: Reading, taken: Iterable[Reading], following: Reading | None) -> 
 def _owners(inside: list[Reading], end: int) -> Iterable[tuple[Reading, int]]:
     """Who owns which ns: (reading, duration) of each stretch in which nothing begins or ends."""
     moments = sorted({moment for each in inside for moment in (each.begin, min(each.end, end))})
-    for begin, until in zip(moments, moments[1:], strict=False):
+    for begin, until in pairwise(moments):
         open_now = [each for each in inside if each.begin <= begin < each.end]
         device = [each for each in open_now if each.device]
         if open_now:

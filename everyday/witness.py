@@ -67,7 +67,7 @@ class Witness:
             self.settle()
 
     def watch(self, kind: str, begun: int, output: Any) -> None:
-        """The device works on `output` (anything with ``block_until_ready``) from `begun` (unix ns) until it is ready."""
+        """The device works from `begun` (unix ns) on `output`, which has ``block_until_ready``, until it is ready."""
         if self._waiting is None:
             self._waiting = threading.Thread(target=self._wait, name="witness", daemon=True)
             self._waiting.start()
