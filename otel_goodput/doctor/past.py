@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from otel_goodput.accounting.totals import NS
 from otel_goodput.doctor.findings import OK, WARNING, Finding
+from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.doubts import dispatch_only
 from otel_goodput.reports.quantities import duration
+from otel_goodput.semconv import ClockState
 
 
 def check(run: RunDirectory, process: int) -> Iterator[Finding]:
@@ -63,9 +65,23 @@ def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
 
 
 def _measured(name: str, restored: Restored) -> Iterator[Finding]:
-    """Steps that only hand work to the device measure nothing (ACCOUNTING, "Device clock")."""
-    answer = restored.ledger.totals(restored.last_sign).to_json()
-    if dispatch_only(answer):
+    """By which clock the latest steps are known, and whether that can be right."""
+    totals = restored.ledger.totals(restored.last_sign)
+    if not totals.started:
+        return
+    answer = totals.to_json()
+    if totals.clock == ClockState.UNKNOWN:
+        yield Finding(
+            WARNING,
+            "run",
+            f"nothing told run {name!r} when the device was done with its latest steps: where such steps are more than "
+            f"1 % of the time, goodput, shares, step times and what is at risk are not known",
+            "hand over an output of each step that is not donated, as with step.observe(loss); or, if the loop waits "
+            f"for the device by itself, say so: {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
+        )
+    elif totals.clock == ClockState.DEVICE:
+        yield Finding(OK, "run", f"run {name!r} knows when the device was done with its steps")
+    elif dispatch_only(answer):
         yield Finding(
             WARNING,
             "run",
@@ -75,3 +91,5 @@ def _measured(name: str, restored: Restored) -> Iterator[Finding]:
             "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps are that short, "
             "all is well",
         )
+    else:
+        yield Finding(OK, "run", f"the steps of run {name!r} were timed by the host: nothing works on after their ends")

@@ -177,6 +177,36 @@ def test_steps_that_only_dispatch(taken: float, suspected: bool, place: Path, tm
     assert ("jax.block_until_ready" in found) == suspected
 
 
+# A runtime that nothing is known of but that it works asynchronously.
+UNKNOWN = """
+import sys
+from types import SimpleNamespace
+
+sys.modules["cupy"] = SimpleNamespace(get_default_memory_pool=lambda: SimpleNamespace(total_bytes=lambda: 1))
+import otel_goodput as goodput
+
+goodput.configure("job", directory=sys.argv[1], exporters="none")
+with goodput.job():
+    for number in range(3):
+        with goodput.step(number):
+            pass
+"""
+HOST = UNKNOWN.replace("total_bytes=lambda: 1", "total_bytes=lambda: 0")
+
+
+@pytest.mark.parametrize(
+    ("program", "level", "words"),
+    [(UNKNOWN, "warning", "nothing told run 'job' when the device was done"), (HOST, "ok", "timed by the host")],
+)
+def test_the_clock_of_the_latest_attempt(program: str, level: str, words: str, place: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", program, str(tmp_path / "runs")]
+    job = environment(OTEL_GOODPUT_DEVICE_CLOCK="auto")
+    subprocess.run(command, env=job, check=True, timeout=PATIENCE_S)
+    found = findings(doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs"), "run", level)
+    assert words in found
+    assert ("OTEL_GOODPUT_DEVICE_CLOCK=host" in found) == (program is UNKNOWN)
+
+
 # --- while it waits ---------------------------------------------------------------------------------------------------
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from disruption.metadata_server import answer, metadata_server
 from emulators.google import GoogleEmulator
 from resources.machines import GKE
 
-from otel_goodput import Recorder, semconv, workload_series
+from otel_goodput import Recorder, envvars, semconv, workload_series
 from otel_goodput.accounting.totals import NS
 from otel_goodput.disruption.metadata import METADATA_HOST
 
@@ -90,6 +92,25 @@ def test_a_run_that_was_killed_and_went_on(google: GoogleEmulator, tmp_path: Pat
     # The second attempt begins within five seconds of the last point of the first: it is told so, and waits.
     assert {refusal.rule for refusal in google.refusals} <= {"mon.sampling", "mon.order"} and not google.notes
     assert not google.spans
+
+
+def test_nothing_is_made_of_steps_whose_ends_nobody_knows(
+    google: GoogleEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time and counts are exact; shares of windows, the ideal step time and the deviation from it are not known."""
+    pool = SimpleNamespace(total_bytes=lambda: 1)
+    monkeypatch.setenv(envvars.OTEL_GOODPUT_DEVICE_CLOCK.name, "auto")
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
+    with recorder(tmp_path) as goodput, goodput.job():
+        for number in range(30):
+            with goodput.step(number):
+                time.sleep(0.002)
+    totals = goodput.totals()
+    assert totals.clock == semconv.ClockState.UNKNOWN
+    names = {series.type.rpartition("/")[2] for series in google.series}
+    assert names == {"goodput_time", "badput_time", "total_elapsed_time", "disruptions", "max_productive_steps"}
+    (elapsed,) = last(google, "total_elapsed_time").values()
+    assert elapsed == pytest.approx(totals.run.elapsed / NS, abs=1e-9)
 
 
 def test_slices(google: GoogleEmulator, tmp_path: Path) -> None:
