@@ -23,6 +23,16 @@ RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
 INTEGRATIONS: Final = ("jax", "orbax", "signals", "maintenance", "kubernetes")
 DEVICE_CLOCKS: Final = ("auto", "observe", "host")
 PROCESS_INDEX_SOURCES: Final = ("JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK")
+# How often a launcher has started the job before this time.
+RESTART_SOURCES: Final = (
+    "JOBSET_RESTART_ATTEMPT",
+    "RESTART_ATTEMPT",
+    "SLURM_RESTART_COUNT",
+    "TORCHELASTIC_RESTART_COUNT",
+)
+# What only a job of several hosts has: a list of them with a comma, or a number of slices above 1.
+HOSTS_SOURCES: Final = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
+SLICES_SOURCES: Final = ("MEGASCALE_NUM_SLICES",)
 PROCESS_COUNT_SOURCES: Final = ("JAX_NUM_PROCESSES", "SLURM_NTASKS", "WORLD_SIZE")
 
 
@@ -37,7 +47,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything ``configure()`` decided. Durations in ns unless the name says otherwise."""
+    """Everything ``configure()`` decided. Durations in ns unless the name says otherwise.
+
+    `renewable`: a start after a run of this id has finished is a new run. For nobody gave the id, no launcher says that
+    this is a restart, and this process is the whole job.
+    """
 
     job_name: str
     run_id: str
@@ -52,6 +66,7 @@ class Config:
     process_index: int
     process_count: int
     leader: int = 0
+    renewable: bool = False
     ideal_step_time_s: float | None = None
     flops_per_step: float | None = None
     peak_flops: float | None = None
@@ -217,8 +232,10 @@ def read(
     setting = _Reader(environ)
     job = (job_name or environ.get("OTEL_SERVICE_NAME") or "").strip() or _script_name()
     run = setting(envvars.OTEL_GOODPUT_RUN_ID, run_id, str.strip)
+    named = bool(run)
     if not run:
-        run = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), job)
+        given = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), "")
+        named, run = bool(given), given or job
     index = process_index if process_index is not None else _first_int(environ, PROCESS_INDEX_SOURCES, 0)
     count = (
         process_count if process_count is not None else _first_int(environ, PROCESS_COUNT_SOURCES, max(1, index + 1))
@@ -235,6 +252,11 @@ def read(
     for name, flops in (("flops_per_step", flops_per_step), ("peak_flops", peak_flops)):
         if flops is not None and not 0 < flops < float("inf"):
             raise ConfigurationError(f"configure(): {name}={flops!r} cannot be")
+    placed = process_index is not None or _first_int(environ, PROCESS_INDEX_SOURCES, -1) >= 0
+    counted = process_count is not None or _first_int(environ, PROCESS_COUNT_SOURCES, 0) > 0
+    # Who has a place among processes, nobody knows of how many, may be the first of several.
+    alone = count == 1 and (counted or not placed) and not _several_hosts(environ)
+    restarted = environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip() or _first_int(environ, RESTART_SOURCES, 0)
     return Config(
         job_name=job,
         run_id=run,
@@ -249,6 +271,7 @@ def read(
         process_index=index,
         process_count=count,
         leader=leader,
+        renewable=alone and not named and not restarted,
         ideal_step_time_s=ideal_step_time,
         flops_per_step=flops_per_step,
         peak_flops=peak_flops,
@@ -256,6 +279,11 @@ def read(
         device_clock=setting(envvars.OTEL_GOODPUT_DEVICE_CLOCK, device_clock, _device_clock),
         settings=setting.settings,
     )
+
+
+def _several_hosts(environ: Mapping[str, str]) -> bool:
+    """Whether the platform speaks of other hosts than this one."""
+    return any("," in environ.get(name, "") for name in HOSTS_SOURCES) or _first_int(environ, SLICES_SOURCES, 1) > 1
 
 
 def _script_name() -> str:

@@ -153,6 +153,7 @@ class Recorder(Phases[Any]):
         self._opened = opened
         opened.restored.ledger.collect_finished()
         self._account = account = Account(opened.journal, opened.restored.ledger, clock)
+        opened.introduce(account)
         account.begin_attempt(OWN_TRACES if config.own_traces else 0)
         resource: Resource = process.describe(
             config.job_name, self.run_id, self.attempt, config.process_index, config.process_count, resource_attributes

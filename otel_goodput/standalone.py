@@ -72,6 +72,8 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
             book, prepare = opened.restored.book.successor(opened.attempt), opened.prepare
         ledger.collect_finished()
         account = Account(journal, ledger, clock)
+        if self._opened is not None:
+            self._opened.introduce(account)
         super().__init__(account, JobThread())
         account.begin_attempt()
         if config.leads:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.util import types
 
 from otel_goodput.accounting.rules import PRECEDENCE
@@ -69,8 +70,10 @@ class Watch:
         self._notices.close(seconds)
 
     def _tell(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
-        self._tracer.account.notice(REASONS.index(reason), moment)
         span = self._tracer.job_span
+        if _finished(span):
+            return  # a notebook is closed, a script is stopped in its last lines: that ends no job
+        self._tracer.account.notice(REASONS.index(reason), moment)
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
 
@@ -78,3 +81,8 @@ class Watch:
         self._tracer.account.notice(0, moment, withdrawn=True)
         if left is not None:
             self._tracer.account.notice(REASONS.index(left), moment)
+
+
+def _finished(job: object) -> bool:
+    """Whether the job has ended by itself, without an error."""
+    return isinstance(job, ReadableSpan) and job.end_time is not None and job.status.is_ok

@@ -46,6 +46,7 @@ class Account:
 
     Attributes:
         notes: what a person must know beside the figures.
+        look: is shown every event on its way to the ledger.
     """
 
     def __init__(self, journal: Journal, ledger: Ledger, clock: Clock) -> None:
@@ -55,6 +56,7 @@ class Account:
         self.append: Callable[..., None] = journal.append
         self.notes = Notes()
         self.phases: deque[EndedPhase] = deque()
+        self.look: Callable[[list[ev.Event]], None] | None = None
         self.on_steps: Callable[[list[int]], None] | None = None
         self.on_phases: Callable[[list[EndedPhase]], None] | None = None
         self.lock = threading.RLock()  # over the ledger
@@ -98,7 +100,7 @@ class Account:
         `recall` gives another one.
         """
         self.append = _nothing
-        self.on_steps = self.on_phases = None
+        self.look = self.on_steps = self.on_phases = None
         if not self.lock.acquire(blocking=False):
             self._recall = recall
         self.lock = threading.RLock()
@@ -122,6 +124,8 @@ class Account:
             events = self.journal.drain()
             if events:
                 self.ledger.feed(events)
+                if self.look is not None:
+                    self.look(events)
             finished = self.ledger.take_finished()
             phases = list(self.phases) if self.on_phases is not None else []
             for _ in range(len(phases) or len(self.phases)):

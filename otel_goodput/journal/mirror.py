@@ -64,7 +64,8 @@ class Mirror:
     def __init__(self, url: str, run: RunDirectory) -> None:
         self._filesystem, base = open_filesystem(url)
         self._run = run
-        self._remote = f"{base.rstrip('/')}/{run.path.name}"
+        self._base = base.rstrip("/")
+        self._remote = f"{self._base}/{run.path.name}"
         self._sent: dict[str, tuple[int, int]] = {}
         self._live = ("", -1)
         self._ended = threading.Event()
@@ -74,6 +75,18 @@ class Mirror:
     def exists(self) -> bool:
         """Whether the URL has a run there."""
         return bool(self._filesystem.isdir(f"{self._remote}/journal"))
+
+    def siblings(self) -> list[str]:
+        """Names of the runs' folders at the URL.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        try:
+            entries = self._filesystem.ls(self._base, detail=False)
+        except FileNotFoundError:
+            return []
+        return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries]
 
     def fetch(self) -> None:
         """Bring down what the spool does not have, such as the attempts of another machine.
