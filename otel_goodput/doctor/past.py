@@ -53,8 +53,9 @@ def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
             WARNING,
             "run",
             f"run {name!r} ended {ago} ago after {attempt} attempt{'s' if attempt != 1 else ''}; a job that starts "
-            f"with this id goes on with it, and the time between counts as infrastructure recovery",
-            "for a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
+            f"with this id given goes on with it, and the time between counts as infrastructure recovery; without one, "
+            f"a job of one process begins a new run",
+            "for a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=), or none",
         )
     return Finding(
         OK,
