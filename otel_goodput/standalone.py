@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter_ns
@@ -14,15 +15,17 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from otel_goodput import config as configuration
 from otel_goodput import instruments
 from otel_goodput.accounting import Ledger, Totals
+from otel_goodput.accounting import events as ev
 from otel_goodput.clock import anchored
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
+from otel_goodput.integrations.async_runtimes import AsyncRuntimes
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.spanbook import SpanBook
 from otel_goodput.reports.report import Report, about
-from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.semconv import FALLBACK_CLOCKS, SCOPE_NAME, ClockState
 from otel_goodput.spans.job_thread import JobThread
 from otel_goodput.spans.processor import PhaseSpanProcessor
 from otel_goodput.version import __version__
@@ -35,7 +38,9 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
 
         provider.add_span_processor(GoodputSpanProcessor(meter_provider=meter_provider))
 
-    The provider must not sample phases away: what is not recorded cannot be accounted.
+    The provider must not sample phases away: what is not recorded cannot be accounted. There is no device clock: where
+    work is handed to a device (``async_runtimes``), the clock of the steps is unknown, and what rests on them is left
+    out, unless ``OTEL_GOODPUT_DEVICE_CLOCK=host`` says that the steps wait for their results.
 
     Args:
         meter_provider: where the metrics go; by default OpenTelemetry's global one.
@@ -76,6 +81,10 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
             self._opened.introduce(account)
         super().__init__(account, JobThread())
         account.begin_attempt()
+        self._runtimes = AsyncRuntimes() if config.device_clock != ClockState.HOST else None
+        self._looking = threading.Lock()
+        self._looked_at = clock()  # for asynchronous runtimes
+        self._look_around()
         if config.leads:
             provider = meter_provider or metrics_api.get_meter_provider()
             durations = instruments.register(
@@ -85,7 +94,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
                 lambda: {"journal": journal.dropped},
             )
             account.on_steps, account.on_phases = durations.steps, durations.phases
-        self._keeper = Keeper(account, run, book, prepare=prepare)
+        self._keeper = Keeper(account, run, book, self._look_around, prepare)
         self._keeper.start()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._silence)
@@ -97,6 +106,20 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._account.orphan(Ledger if opened is None else opened.recall)
         if opened is not None and opened.lock is not None:
             opened.lock.release()
+
+    def _look_around(self) -> None:
+        """From when a runtime is in use that works on after a step's end, nobody knows when the step is done."""
+        if self._runtimes is None or not self._looking.acquire(blocking=False):
+            return
+        try:
+            now = self._account.clock()
+            if self._runtimes.found():
+                unknown = FALLBACK_CLOCKS.index(ClockState.UNKNOWN)
+                self._account.append(ev.CLOCK, unknown, 0, 0, 0, ev.NO_STEP, self._looked_at)
+                self._runtimes = None
+            self._looked_at = now
+        finally:
+            self._looking.release()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         begin = perf_counter_ns()
@@ -110,6 +133,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
 
     def totals(self) -> Totals:
         """The account now, as integers of ns."""
+        self._look_around()
         return self._account.totals()
 
     def report(self) -> Report:

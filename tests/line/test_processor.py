@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,6 +193,28 @@ def test_metrics(theirs: Theirs, base: int) -> None:
     assert "goodput.step.duration" in str(
         [scope.metrics for resource in data.resource_metrics for scope in resource.scope_metrics]
     )
+
+
+@pytest.mark.parametrize("clock", ["auto", "host"])
+def test_where_work_is_handed_to_a_device_no_share_is_made_up(
+    clock: str, base: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spans of the user's own tell when their ends were on the host; that may be all there is, or say nothing."""
+    memory = [0]
+    pool = SimpleNamespace(total_bytes=lambda: memory[0])
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
+    monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", clock)
+    theirs = Theirs()
+    job = theirs.start("job", base)
+    for number in range(20):
+        theirs.start("step", base + number * NS, number).end(base + (number + 1) * NS - NS // 2)
+    job.end(base + 20 * NS)
+    assert (theirs.report()["clock"], theirs.report()["goodput"]) == ("host", 0.5)
+    memory[0] = 1
+    found = theirs.report()
+    theirs.close()
+    assert (found["clock"], found["goodput"]) == (("host", 0.5) if clock == "host" else ("unknown", None))
+    assert found["elapsed_s"] == 20.0 and found["seconds"]["productive"] == 10.0
 
 
 def test_shutdown_closes_what_is_open(theirs: Theirs) -> None:
