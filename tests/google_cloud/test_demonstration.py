@@ -15,10 +15,10 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.jax
 @pytest.mark.crash
 @pytest.mark.parametrize("api", ["classic", "otlp"])
-def test_what_arrives_agrees_with_the_report(api: str, tmp_path: Path) -> None:
+def test_what_arrives_agrees_with_the_report(api: str, tmp_path: Path, compiled: dict[str, str]) -> None:
     pytest.importorskip("optax")
     command = [sys.executable, "-m", "emulators.demonstration", "--api", api, "--steps", "60"]
-    environ = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}"}
+    environ = {**os.environ, **compiled, "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}"}
     done = subprocess.run(
         [*command, "--directory", str(tmp_path)], env=environ, capture_output=True, text=True, timeout=240, check=False
     )
