@@ -128,7 +128,7 @@ def resolve(
     `auto` is `otlp` where an OTLP endpoint is configured; on Google Cloud, or where a project or another address for
     it is configured, `gcp` (unless there is an OTLP endpoint, which then takes spans and metrics) and `workload`; all
     of them where they can be imported. Further `file` where a directory is known (`directory`, else a local path in
-    OTEL_GOODPUT_DIR), and `console` where `stream` (None: stderr) is a terminal.
+    OTEL_GOODPUT_DIR), and `console` where `stream` (None: stderr) is a terminal and nobody types at this interpreter.
     Raises ConfigurationError (a ValueError) for an unknown name, and for `none` beside others.
     """
     wanted = [name.strip().lower() for name in names if name.strip()]
@@ -163,7 +163,9 @@ def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | N
     configured = environ.get(OTEL_GOODPUT_DIR.name, "")
     if directory is not None or (configured and "://" not in configured):
         names.append("file")
-    if is_terminal(stream if stream is not None else sys.stderr):
+    from otel_goodput.exporters.status_line import is_interactive
+
+    if is_terminal(stream if stream is not None else sys.stderr) and not is_interactive():
         names.append("console")
     return names
 

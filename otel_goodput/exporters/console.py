@@ -1,8 +1,9 @@
 """The `console` outlet: one line about the run, for people.
 
-On a terminal a progress line rewritten in place every second; elsewhere a line every metric interval. What the metrics
-do not hold is left out of the line, and with neither goodput nor time known there is no line. Time without goodput
-means that nobody knows when the device is done with the steps: no share of it is worth a figure.
+On a terminal a progress line rewritten in place every second, which gives way to what others write (`status_line`);
+elsewhere, and where a person types at this interpreter, a line every metric interval. What the metrics do not hold is
+left out of the line, and with neither goodput nor time known there is no line. Time without goodput means that nobody
+knows when the device is done with the steps: no share of it is worth a figure.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
 )
 
+from otel_goodput.exporters.status_line import StatusLine, is_interactive
 from otel_goodput.printable import printable
 from otel_goodput.semconv import (
     AT_RISK,
@@ -67,7 +69,7 @@ def open_console(surroundings: Surroundings) -> Outlet:
     stream = surroundings.stream if surroundings.stream is not None else sys.stderr
     if stream is None:
         raise OutletUnavailable("console", "the process has no stderr")
-    terminal = is_terminal(stream)
+    terminal = is_terminal(stream) and not is_interactive()
     return Outlet(
         name="console",
         span_exporter=None,
@@ -89,36 +91,38 @@ class Summary:
 
 
 class ConsoleMetricExporter(MetricExporter):
-    """Writes one line per export to `stream`; with `terminal`, over the line before."""
+    """Writes one line per export to `stream`; with `terminal`, in the place of the line before."""
 
     def __init__(self, stream: TextIO, *, terminal: bool) -> None:
         super().__init__()
         self._stream = stream
-        self._terminal = terminal
+        self._line = StatusLine(stream, self._columns, width) if terminal else None
         self._steps = _StepTime()
-        # Cells of the progress line on the screen; 0 when there is none.
-        self._shown = 0
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         summary = _summarize(metrics_data, self._steps)
         if summary is None:
             return MetricExportResult.SUCCESS
-        if self._terminal:
-            text = render(summary, self._columns() - 1)  # in the last column some terminals wrap
-            cells = width(text)
-            written = self._write("\r" + text + " " * (self._shown - cells))
-            self._shown = cells
-        else:
-            written = self._write(render(summary) + "\n")
-        return MetricExportResult.SUCCESS if written else MetricExportResult.FAILURE
+        try:
+            if self._line is not None:
+                # In the last column some terminals wrap.
+                self._line.show(self._writable(render(summary, self._columns() - 1)))
+            else:
+                self._stream.write(self._writable(render(summary)) + "\n")
+                self._stream.flush()
+        except (OSError, ValueError):  # the reader of the pipe has gone, or the stream is closed
+            return MetricExportResult.FAILURE
+        return MetricExportResult.SUCCESS
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        if self._shown:
-            self._write("\n")
-            self._shown = 0
+        if self._line is not None:
+            try:
+                self._line.close()
+            except (OSError, ValueError):
+                pass
 
     def _columns(self) -> int:
         try:
@@ -126,18 +130,14 @@ class ConsoleMetricExporter(MetricExporter):
         except (OSError, ValueError):
             return DEFAULT_COLUMNS
 
-    def _write(self, text: str) -> bool:
+    def _writable(self, text: str) -> str:
+        """`text` as the stream's encoding can have it."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         try:
             text.encode(encoding)
         except UnicodeError:
             text = text.replace("·", "|").encode(encoding, "replace").decode(encoding)
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except (OSError, ValueError):  # the reader of the pipe has gone, or the stream is closed
-            return False
-        return True
+        return text
 
 
 # --- from metrics to figures ------------------------------------------------------------------------------------------
