@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_goodput.accounting import paces, rules
+from otel_goodput.accounting import markup, paces, rules
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.overlay import Weighted
 from otel_goodput.accounting.paces import Pace
@@ -97,7 +97,7 @@ class StepTime:
     max: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Totals:
     """The account of a run at one moment; times in ns unless said otherwise.
 
@@ -142,6 +142,22 @@ class Totals:
     program: float | None = None
     paces: Sequence[Pace] = ()
     processes: int = 1
+
+    def __repr__(self) -> str:
+        """What it is about; all of it is in the fields, and in :meth:`to_json`."""
+        steps = f"{self.started} steps = {self.kept} kept + {self.lost} lost + {self.pending} pending"
+        return f"<Totals: {self._headline}, {steps}, attempts {self.attempts}, {'ended' if self.ended else 'open'}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return markup.render(self.run, f"Goodput: {self._headline}")
+
+    @property
+    def _headline(self) -> str:
+        elapsed = f"{self.run.elapsed / NS:.3f} s"
+        if self.run.goodput is None:
+            return f"{'nothing to account for' if self.run.known else NOT_KNOWN}, {elapsed}"
+        return f"{100 * self.run.goodput:.2f} % of {elapsed}"
 
     @property
     def started(self) -> int:

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from otel_goodput.accounting import markup
 from otel_goodput.accounting.totals import NS, Totals
 from otel_goodput.journal.notes import Note
+from otel_goodput.printable import printable
 from otel_goodput.reports import text
+from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """An account, whose it is, and what must be known beside it; ``str()`` is for a person, :meth:`to_json` for a
     program.
@@ -41,6 +44,18 @@ class Report:
 
     def __str__(self) -> str:
         return text.render(self.to_json())
+
+    def __repr__(self) -> str:
+        """What it is about; ``str()`` has all of it."""
+        return f"<{printable(text.headline(self.to_json()))}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a bar, a table, and what the text has below them."""
+        answer = self.to_json()
+        remarks = [note["text"] for note in answer["warnings"]]
+        if answer["elapsed_s"]:
+            remarks.append(sentence(answer))
+        return markup.render(self.totals.run, text.headline(answer), tuple(remarks))
 
 
 def about(run_id: str, job_name: str) -> dict[str, Any]:

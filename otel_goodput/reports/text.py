@@ -34,11 +34,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield from _warnings(report)
         return
     yield ""
-    known = report["goodput"] is not None
-    if known:
-        yield f"  goodput {percent(report['goodput'] * elapsed, elapsed)} of {duration(elapsed)}"
-    else:
-        yield f"  goodput {report.get('reason') or 'not known'}; {duration(elapsed)} have passed"
+    yield f"  goodput {_goodput(report)}"
     for name, words in _RATIOS.items():
         if report.get(name) is not None:
             yield f"  {words} {report[name] * 100:.1f} %"
@@ -46,7 +42,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {duration(report['excluded_s'])} excluded"
     yield from _warnings(report)
     yield ""
-    yield from sections.table(report["seconds"], elapsed, shares=known)
+    yield from sections.table(report["seconds"], elapsed, shares=report['goodput'] is not None)
     if report["overlapped_data_loading_s"]:
         yield f"  beside: {duration(report['overlapped_data_loading_s'])} of data loading overlapped with training"
     yield ""
@@ -57,6 +53,18 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield from sections.window(window)
     yield ""
     yield f"  {sentence(report)}"
+
+
+def headline(report: Mapping[str, Any]) -> str:
+    """The title and the figure."""
+    return f"{title(report)}: {_goodput(report)}" if report["elapsed_s"] else title(report)
+
+
+def _goodput(report: Mapping[str, Any]) -> str:
+    elapsed = report["elapsed_s"]
+    if report["goodput"] is None:
+        return f"{report.get('reason') or 'not known'}; {duration(elapsed)} have passed"
+    return f"{percent(report['goodput'] * elapsed, elapsed)} of {duration(elapsed)}"
 
 
 def title(report: Mapping[str, Any]) -> str:

@@ -45,6 +45,7 @@ PURE = frozenset(
         "enum",
         "functools",
         "hashlib",
+        "html",
         "heapq",
         "itertools",
         "json",

@@ -1,0 +1,61 @@
+"""A partition as a piece of HTML for notebooks: a bar and a table, without scripts, all text escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from otel_goodput.semconv import CATEGORIES, Category
+
+if TYPE_CHECKING:
+    from otel_goodput.accounting.totals import Partition
+
+NS: Final = 1_000_000_000
+
+# By hue the kinds of badput can be told apart beside the green of what is productive.
+_PRODUCTIVE: Final = "#2e7d32"
+_BADPUT: Final = ("#c62828", "#ef6c00", "#f9a825", "#6a1b9a", "#1565c0", "#00838f", "#ad1457", "#4e342e", "#546e7a")
+COLOURS: Final = {
+    name: _PRODUCTIVE if name == Category.PRODUCTIVE else _BADPUT[at % len(_BADPUT)]
+    for at, name in enumerate(CATEGORIES)
+}
+
+
+def render(partition: Partition, title: str, remarks: tuple[str, ...] = ()) -> str:
+    """The bar and the table of `partition` under `title`, with `remarks` below it.
+
+    Where the fate of steps is not known there are seconds only: no bar, no shares.
+    """
+    rows = sorted(partition.rows(), key=lambda row: (row[0] != Category.PRODUCTIVE, -row[2]))
+    known = partition.known
+    pieces = "".join(
+        f'<span title="{_label(category, name)} {_share(held, partition.elapsed)}" style="display:inline-block;'
+        f'height:1em;width:{100 * held / partition.elapsed:.3f}%;background:{COLOURS[category]}"></span>'
+        for category, name, held in rows
+    )
+    bar = (
+        '<div style="width:100%;max-width:40em;line-height:0;white-space:nowrap;overflow:hidden">' + pieces + "</div>"
+        if known and pieces
+        else ""
+    )
+    lines = "".join(
+        f'<tr><td style="text-align:left"><span style="color:{COLOURS[category]}">&#9632;</span> '
+        f"{_label(category, name)}</td><td>{held / NS:.3f} s</td>"
+        + (f"<td>{_share(held, partition.elapsed)}</td>" if known else "")
+        + "</tr>"
+        for category, name, held in rows
+    )
+    notes = "".join(f"<p>{_escaped(remark)}</p>" for remark in remarks)
+    return f"<div><p><strong>{_escaped(title)}</strong></p>{bar}<table>{lines}</table>{notes}</div>"
+
+
+def _label(category: str, name: str) -> str:
+    return _escaped(f"{category} {name}".strip())
+
+
+def _escaped(text: str) -> str:
+    return escape("".join(letter if letter.isprintable() else "?" for letter in text))
+
+
+def _share(held: int, elapsed: int) -> str:
+    return f"{100 * held / elapsed:.2f} %"
