@@ -74,9 +74,13 @@ def test_of_several_runs_the_newest_is_shown_and_which_there_are(runs: Path, tmp
     assert listed == [["beta", "1", "attempt"], ["alpha", "2", "attempts"]]
     assert [line.split(",")[0] for line in lines if line.startswith("Goodput of ")] == ["Goodput of beta"]
     # Newest is what began last, not what was made last; a copy has other times on its files.
-    shutil.copytree(runs, tmp_path / "runs", copy_function=shutil.copyfile)
-    finished("alpha", tmp_path / "runs", 20, 25)
-    assert ids(tmp_path / "runs") == ["alpha", "beta"]
+    killed("old", tmp_path / "runs", 0, 3)
+    shutil.copytree(runs / "beta", tmp_path / "runs" / "beta", copy_function=shutil.copyfile)
+    assert ids(tmp_path / "runs") == ["old", "beta"]
+    finished("new", tmp_path / "runs", 0, 3)
+    assert ids(tmp_path / "runs") == ["new", "old", "beta"]
+    finished("old", tmp_path / "runs", 3, 6)
+    assert ids(tmp_path / "runs") == ["old", "new", "beta"]
 
 
 def test_a_folder_of_many_runs(runs: Path, tmp_path: Path) -> None:
