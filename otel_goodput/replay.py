@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from otel_goodput.accounting import balance
@@ -26,13 +26,14 @@ def replay(
 
     Args:
         rows: phases in any order.
-        at: time of the question in the rows' seconds; by default the latest time in them.
+        at: time of the question in the rows' seconds; by default the latest time in them, where the clock of the
+            latest attempt was behind, in its own.
         windows: (start, end) pairs in seconds to account for on their own (rule R8).
         exclusions: (start, end) pairs in seconds to leave out (rule R7).
         ideal_step_time: seconds, instead of the estimate.
 
     Returns:
-        the JSON answer of ACCOUNTING.
+        the JSON answer of docs/accounting.md.
 
     Raises:
         ValueError: a window that ends before it starts.
@@ -71,7 +72,8 @@ def account_timeline(
     """As :func:`replay`, all times in ns."""
     return account(
         timeline.events(at),
-        at=timeline.latest if at is None else at,
+        at=at,
+        latest=lambda behind: timeline.last if behind else timeline.latest,
         windows=windows,
         exclusions=[*exclusions, *timeline.exclusions],
         ideal_step_time=ideal_step_time,
@@ -82,11 +84,16 @@ def account(
     events: Iterable[Event],
     *,
     at: int | None,
+    latest: Callable[[bool], int | None] = lambda _: None,
     windows: Sequence[tuple[int, int]] = (),
     exclusions: Sequence[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
 ) -> Totals:
-    """Account for events in the order of attempt and time, with exact windows and exclusions; all times in ns."""
+    """Account for events in the order of attempt and time, with exact windows and exclusions; all times in ns.
+
+    Where nothing is said of `at`, the question is asked at the `latest` time, which may depend on whether the clock of
+    the latest attempt was behind; by default that of the last event.
+    """
     for start, end in (*windows, *exclusions):
         if end < start:
             raise ValueError(f"a window must not end before it starts: {start / NS} .. {end / NS}")
@@ -99,9 +106,13 @@ def account(
     cursor = Cursor(edges=sorted(edges), lenses=1 + len(windows))
     for event in events:
         cursor.apply(event)
-    if at is not None:
-        cursor.advance(at)
-    return balance.draw(cursor, windows, ideal_step_time, at)
+    asked = latest(cursor.shift > 0) if at is None else at
+    if asked is None:
+        cursor.drain()
+    else:
+        cursor.reach(asked)
+    cursor.close()
+    return balance.draw(cursor, windows, ideal_step_time, asked)
 
 
 def _ns(seconds: float) -> int:

@@ -13,15 +13,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from heapq import heappop, heappush
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.cursor import NEVER
+from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.totals import NS
-from otel_goodput.semconv import PHASES
+from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +31,13 @@ Row = Mapping[str, Any]
 
 _HEARTBEAT: Final = "heartbeat"
 _SLICE_COUNTS: Final = "slice_counts"
+_CLOCK: Final = "clock"
 _OPEN: Final = NEVER
 _BLOCK: Final = 1 << 16  # bytes read at once
 _BOUND: Final = 4_600_000_000 * NS  # beyond it nothing is a time; NEVER is beyond it
 _STEP: Final = rules.STEP
 _LOAD: Final = rules.DATA_LOADING
+_MARKABLE: Final = rules.MARKABLE
 _PER_SECOND: Final = float(NS)  # a float, so that text times this is an error and not a longer text
 
 _make: Final = tuple.__new__
@@ -48,6 +52,9 @@ class _Entry(NamedTuple):
         end: ns; ``_OPEN`` where it never ended (or not before the question was asked), and of what only happens.
         unsaid: a data load of which nobody said whether it blocks.
         event: its start.
+        flags: of its end.
+        segments: what it dispatched to the device, as (from when on, when it left; ``NEVER`` where it has not), ns; a
+            step's device end alone is told by its start.
     """
 
     attempt: int
@@ -57,8 +64,15 @@ class _Entry(NamedTuple):
     end: int
     unsaid: bool
     event: Event
+    flags: int = 0
+    segments: tuple[tuple[int, int], ...] = ()
 
 
+# At the same time: what is dispatched from then on, ends, starts, and the ends of what has no length.
+_MARKS: Final = 0
+_ENDS: Final = 1
+_STARTS: Final = 2
+_EMPTY_ENDS: Final = 3
 # What begins at the same time begins in the order of (factor × its end + offset). A job is around all. Steps are not
 # nested, they follow each other; other phases find theirs whichever begins first. Of these, what ends later is around.
 _RANKS: Final = tuple(
@@ -71,6 +85,7 @@ class Timeline:
 
     Attributes:
         latest: latest time of the leader's rows, ns; None where there is none.
+        last: the same of those of the latest attempt.
         exclusions: (start, end) of the windows that the rows themselves exclude, ns.
         dropped: rows that could not be understood.
     """
@@ -81,7 +96,7 @@ class Timeline:
         self.exclusions: list[tuple[int, int]] = []
         entries: list[_Entry] = []
         add = entries.append
-        latest = -_OPEN
+        latest = attempt = self.last = -_OPEN
         for number, row in enumerate(rows, 1):
             try:
                 entry = self._entry(row, number)
@@ -92,10 +107,12 @@ class Timeline:
                 continue
             if entry is None:
                 continue
-            _, start, _, _, end, _, event = entry
+            _, start, _, _, end, _, event, _, segments = entry
             last = start if end == _OPEN else end
-            if event[6] > last and event[1] == ev.START:
+            if _OPEN > event[6] > last and event[1] == ev.START:
                 last = event[6]
+            for dispatched, left in segments:
+                last = max(last, dispatched, left if left < _OPEN else dispatched)
             if last > latest:
                 latest = last
             if event[2] == rules.EXCLUSION:
@@ -103,6 +120,10 @@ class Timeline:
                 self.exclusions.append((start, end))
             else:
                 add(entry)
+                if entry[0] > attempt:
+                    attempt, self.last = entry[0], last
+                elif entry[0] == attempt and last > self.last:
+                    self.last = last
         if self.dropped > 1:
             logger.warning("%d rows of the timeline are left out", self.dropped)
         if entries or self.exclusions:
@@ -141,10 +162,15 @@ class Timeline:
             end = start
         step, blocking, name = get("step"), get("blocking"), get("name", "")
         device = 0
-        if phase == _STEP:
-            if step is None or step < 0:
-                raise ValueError("a step needs a number from 0")
+        if phase == _STEP and (step is None or step < 0):
+            raise ValueError("a step needs a number from 0")
+        segments: tuple[tuple[int, int], ...] = ()
+        if phase in _MARKABLE and blocking is not False:
             device = _device_end(get, start)
+            if "device" in row or "device_ns" in row or (device and phase != _STEP):
+                segments, device = _segments(row, start, end, device), 0
+                if phase == _STEP and len(segments) == 1 and segments[0][0] == start:
+                    segments, device = (), segments[0][1]
         if step is None:
             step = ev.NO_STEP
         elif step.__class__ is not int:
@@ -156,7 +182,8 @@ class Timeline:
         event = _make(Event, (start, ev.START, phase, number, step, flags, device, name))
         factor, offset = _RANKS[phase]
         unsaid = blocking is None and phase == _LOAD
-        return _make(_Entry, (attempt, start, factor * end + offset, number, end, unsaid, event))
+        over = ev.FAILED | ev.LEFT if get("left") is True else ev.FAILED if get("completed") is False else 0
+        return _make(_Entry, (attempt, start, factor * end + offset, number, end, unsaid, event, over, segments))
 
     @property
     def earliest(self) -> int | None:
@@ -168,34 +195,43 @@ class Timeline:
         entries = self._entries
         if at is not None:
             entries = sorted(_as_known(entry, at) for entry in entries if entry[1] <= at)
-        # What is open: (twice its end, one more if it has no length; a job?, key, event). At the same time ends come
-        # before starts, but what has no length ends after its start; a job ends last.
-        ending: list[tuple[int, bool, int, Event]] = []
-        stepping = -_OPEN  # latest end of the steps begun in this attempt
-        attempt = None
-        for number, start, _, row, end, unsaid, event in entries:
-            if number != attempt:
-                while ending:
-                    yield heappop(ending)[3]
-                attempt, stepping = number, -_OPEN
-                yield Event(start, ev.ATTEMPT, step=number - 1)
-            limit = 2 * start + 1
-            while ending and ending[0][0] < limit:
-                yield heappop(ending)[3]
-            phase = event[2]
-            if phase == rules.STEP:
-                if end > stepping:
-                    stepping = end
-            elif unsaid and end <= stepping:
-                # A timeline has no threads: a load inside a step is taken for a prefetch where it does not say.
-                event = event._replace(flags=ev.NONBLOCKING)
-            yield event
-            if end != _OPEN:
-                name = event[7] if phase == rules.COMPILE else ""
-                over = _make(Event, (end, ev.END, phase, row, ev.NO_STEP, 0, 0, name))
-                heappush(ending, (2 * end + (end == start), phase == rules.JOB, row, over))
-        while ending:
-            yield heappop(ending)[3]
+        compiling = {entry[0] for entry in entries if entry[6][2] == rules.COMPILE}
+        for number, attempt in groupby(entries, itemgetter(0)):
+            mine = list(attempt)
+            yield Event(mine[0][1], ev.ATTEMPT, step=number - 1)
+            yield from place(list(_in_order(mine)), {}) if number in compiling else _in_order(mine)
+
+
+def _in_order(entries: list[_Entry]) -> Iterator[Event]:
+    """One attempt's events."""
+    # What is to come: (four times when and what comes first at the same time, a job?, key, event). What has no length
+    # ends after its start; a job ends last.
+    coming: list[tuple[int, bool, int, Event]] = []
+    stepping = -_OPEN  # latest end of the steps begun so far
+    for _, start, _, row, end, unsaid, event, flags, segments in entries:
+        limit = 4 * start + _STARTS
+        while coming and coming[0][0] < limit:
+            yield heappop(coming)[3]
+        phase = event[2]
+        if phase == rules.STEP:
+            if end > stepping:
+                stepping = end
+        elif unsaid and end <= stepping:
+            # A timeline has no threads: a load inside a step is taken for a prefetch where it does not say.
+            event = event._replace(flags=ev.NONBLOCKING)
+        yield event
+        for dispatched, left in segments:
+            mark = Event(dispatched, ev.MARK, key=row, step=row, arg=left)
+            if dispatched == start:
+                yield mark
+            else:
+                heappush(coming, (4 * dispatched + _MARKS, False, row, mark))
+        if end != _OPEN:
+            name = event[7] if phase == rules.COMPILE else ""
+            over = _make(Event, (end, ev.END, phase, row, ev.NO_STEP, flags, 0, name))
+            heappush(coming, (4 * end + (_EMPTY_ENDS if end == start else _ENDS), phase == rules.JOB, row, over))
+    while coming:
+        yield heappop(coming)[3]
 
 
 def _once(entries: list[_Entry]) -> list[_Entry]:
@@ -205,7 +241,7 @@ def _once(entries: list[_Entry]) -> list[_Entry]:
         return entries
     once: dict[object, _Entry] = {}
     for entry in entries:
-        once.setdefault((*entry[:3], *entry[4:6], entry[6][:3], entry[6][4:]), entry)
+        once.setdefault((*entry[:3], *entry[4:6], entry[6][:3], entry[6][4:], *entry[7:]), entry)
     return list(once.values())
 
 
@@ -216,11 +252,13 @@ def _sign(kind: str, start: int, row: Row) -> Event:
     if kind == _SLICE_COUNTS:
         active, available, total = (int(row[name]) for name in ("active", "available", "total"))
         return Event(start, ev.SLICES, 0, available, active, 0, total)
+    if kind == _CLOCK:
+        return Event(start, ev.CLOCK, FALLBACK_CLOCKS.index(row["state"]))
     raise ValueError(f"unknown kind {kind!r}")
 
 
 def _device_end(get: Callable[[str], Any], start: int) -> int:
-    """When an observed step left the device, ns; 0 where nobody looked."""
+    """When what a phase dispatched left the device, ns; 0 where nobody looked."""
     device = get("device_end_ns")
     if device is None:
         seconds = get("device_end")
@@ -232,6 +270,22 @@ def _device_end(get: Callable[[str], Any], start: int) -> int:
     return max(start, int(device), 1)
 
 
+def _segments(row: Row, start: int, end: int, device_end: int) -> tuple[tuple[int, int], ...]:
+    """What a phase from `start` to `end` (ns) dispatched to the device piece by piece; from its start on until
+    `device_end` where that is told as well.
+    """
+    pairs = row.get("device_ns")
+    if pairs is None:
+        pairs = [[None if time is None else time * _PER_SECOND for time in pair] for pair in row.get("device") or ()]
+    segments = [(start, device_end)] if device_end else []
+    for dispatched, left in pairs:
+        begin = min(max(start, round(dispatched)), end)
+        if not (-_BOUND < begin < _BOUND and (left is None or -_BOUND < left < _BOUND)):
+            raise ValueError(f"no times: {dispatched} ns, {left} ns")
+        segments.append((begin, _OPEN if left is None else max(begin, round(left), 1)))
+    return tuple(sorted(segments))
+
+
 def _as_known(entry: _Entry, at: int) -> _Entry:
     """As it was known at `at` (ns)."""
     event = entry.event
@@ -239,6 +293,9 @@ def _as_known(entry: _Entry, at: int) -> _Entry:
         return entry
     if event.arg > at:
         entry = entry._replace(event=event._replace(arg=_OPEN))
+    if entry.segments:
+        known = ((begin, left if left <= at else _OPEN) for begin, left in entry.segments if begin <= at)
+        entry = entry._replace(segments=tuple(known))
     if entry.end <= at:
         return entry
     factor, offset = _RANKS[event.phase]

@@ -20,7 +20,8 @@ def draw(
 ) -> Totals:
     """The account as `cursor` has it now; `windows` are those of its lenses 1, 2, ... (ns), `ideal_step_time` in ns.
 
-    `at` is the time of the question (ns), by default the cursor's; rolling windows end there.
+    `at` is the time of the question (ns, by the clock of the latest attempt), by default the cursor's; rolling windows
+    end there.
     """
     kept = len(cursor.course.progress)
     nets = cursor.course.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept)
@@ -29,23 +30,23 @@ def draw(
         (stretch, excess) for stretch in cursor.course.stretches if (excess := stretch.excess(cursor.course.progress))
     ]
     hidden = cursor.lenses[0]
-    asked = cursor.now if at is None else at
+    asked = cursor.now if at is None else at + cursor.shift
     running = list(cursor.course.running.values())
     return Totals(
-        at=asked,
+        at=asked - cursor.shift,
         started_at=cursor.begin,
         ended=cursor.ended,
         run=_run(cursor, startups),
         excluded=hidden.elapsed,
         overlapped_data_loading=cursor.overlapped,
         last_step=cursor.course.last_step,
-        in_flight_step=running[-1].number if running and cursor.alive else None,
-        in_flight_since=running[-1].start if running and cursor.alive else None,
+        in_flight_step=running[-1].number if running else None,
+        in_flight_since=running[-1].start if running else None,
         clock=cursor.clock or cursor.fallback,
         executed=cursor.course.executed,
-        pending=len(running) if cursor.alive else 0,
+        pending=len(running),
         kept=kept,
-        lost=cursor.course.lost + (0 if cursor.alive else len(running)),
+        lost=cursor.course.lost,
         attempts=cursor.course.attempts,
         disruptions=dict(cursor.course.disruptions),
         history=_history(cursor, startups),
@@ -85,9 +86,10 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
     hidden = cursor.lenses[0]
     times = {category: total - hidden.totals.get(category, 0) for category, total in enumerate(cursor.totals)}
     times[PRODUCTIVE] += cursor.course.progress.total - hidden.kept_total
-    times[WASTED] += cursor.course.lost_time - hidden.wasted
+    for fate, duration in cursor.course.forfeited.items():
+        times[fate] += duration - hidden.forfeited.get(fate, 0)
     for execution in cursor.course.running.values():
-        times[IN_FLIGHT if cursor.alive else WASTED] += execution.visible
+        times[IN_FLIGHT] += execution.visible
     for stretch, excess in startups:
         _transfer(times, stretch, excess - leading(stretch.pieces, excess, EXCLUDED))
     return partition(times, cursor.names, _top(cursor), cursor.visible_beside())
@@ -96,10 +98,10 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
 def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
     times = dict(lens.totals)
     times[PRODUCTIVE] = times.get(PRODUCTIVE, 0) + lens.kept_total
-    times[WASTED] = times.get(WASTED, 0) + lens.wasted
+    for fate, duration in lens.forfeited.items():
+        times[fate] = times.get(fate, 0) + duration
     for execution in cursor.course.running.values():
-        fate = IN_FLIGHT if cursor.alive else WASTED
-        times[fate] = times.get(fate, 0) + execution.shared(lens.bit)
+        times[IN_FLIGHT] = times.get(IN_FLIGHT, 0) + execution.shared(lens.bit)
     for stretch, excess in startups:
         _transfer(times, stretch, leading(stretch.pieces, excess, lens.bit))
     top = cursor.course.progress.number_at(max(lens.kept)) if lens.kept else None
@@ -109,10 +111,7 @@ def _window(cursor: Cursor, lens: Lens, startups: Startups) -> Partition:
 def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partition:
     if cursor.rolling is None:
         return partition({}, (), None, NOTHING)
-    # What was in flight when the last life ended is lost, but only the next life will say so.
     times = cursor.rolling.window(which, now, cursor.visible_totals(), cursor.course.running.values())
-    if not cursor.alive and IN_FLIGHT in times:
-        times[WASTED] = times.get(WASTED, 0) + times.pop(IN_FLIGHT)
     left = now - cursor.spans[which]
     for stretch, excess in reversed(startups):
         inside = min(now, stretch.first_start + excess) - max(left, stretch.first_start)

@@ -11,7 +11,8 @@ from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import Lens
 from otel_goodput.accounting.progress import Progress
 from otel_goodput.accounting.rolling import Rolling
-from otel_goodput.accounting.rules import RECOMPILED_NAMES
+from otel_goodput.accounting.rules import OTHER, RECOMPILED_NAMES, USUAL_SAMPLE, WASTED_PROGRESS
+from otel_goodput.accounting.stats import median
 from otel_goodput.accounting.stretches import Life, Stretch
 from otel_goodput.semconv import Reason
 
@@ -22,11 +23,13 @@ class Course:
     Attributes:
         progress: the kept executions.
         running: executions whose fate is not known, by key, in the order of their starts.
+        spared: executions that are not kept, but will be once a checkpoint that holds them is durable, by key.
         executed, lost: completed executions; completed or interrupted ones that are lost.
-        lost_time: own time of the lost ones, ns.
+        forfeited: own time of executions that are not kept by the category that has it, ns.
         interrupted: of that, what was in flight when the last life ended, ns.
         observed: the device end of some step is known.
         last_step: number of the latest started step.
+        latest, previous: key of that step; number of the step started before it.
         safe: the highest step that a durable checkpoint covers, -1 where none does.
         saves: the highest step that a checkpoint not durable yet will cover, by the key of its phase.
         attempts: lives so far.
@@ -43,11 +46,14 @@ class Course:
         self.life = Life(0)
         self.stretches: list[Stretch] = []
         self.running: dict[int, Execution] = {}
+        self.spared: dict[int, Execution] = {}
         self.executed = 0
         self.lost = 0
-        self.lost_time = 0
+        self.forfeited: dict[int, int] = {}
         self.interrupted = 0
         self.last_step: int | None = None
+        self.latest: int | None = None
+        self.previous: int | None = None
         self.observed = False
         self.safe = -1
         self.saves: dict[int, int] = {}
@@ -68,7 +74,7 @@ class Course:
         # Stretches that nothing runs in are shared: whoever changes one puts a changed copy in its place.
         twin.stretches = self.stretches.copy()
         mine: dict[int, Stretch] = {}
-        for stretch in (*self.stretches[-1:], *(execution.stretch for execution in self.running.values())):
+        for stretch in (*self.stretches[-1:], *(execution.stretch for execution in self._open())):
             if id(stretch) not in mine:
                 mine[id(stretch)] = stretch.clone(twin.life if stretch.life is self.life else stretch.life)
         missing = len(mine)
@@ -79,10 +85,16 @@ class Course:
                 twin.stretches[at] = own
                 missing -= 1
         twin.running = {key: execution.clone(mine[id(execution.stretch)]) for key, execution in self.running.items()}
+        twin.spared = {key: execution.clone(mine[id(execution.stretch)]) for key, execution in self.spared.items()}
+        twin.forfeited = self.forfeited.copy()
         twin.saves = self.saves.copy()
         twin.disruptions = self.disruptions.copy()
         twin.history = [*self.history[:-1], *(disruption.clone() for disruption in self.history[-1:])]
         return twin
+
+    def _open(self) -> tuple[Execution, ...]:
+        """Executions of which the fate may change yet, other than by going back."""
+        return (*self.running.values(), *self.spared.values())
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
@@ -91,18 +103,21 @@ class Course:
         self.bury()
         self.life = Life(number)
         self.saves.clear()
+        self.spared.clear()
 
-    def bury(self) -> None:
-        """The steps in flight are lost with the life that ended."""
-        for execution in self.running.values():
-            self._lose(execution)
-            self.interrupted += execution.visible
-        self.running.clear()
+    def bury(self, *, pending: bool = True) -> None:
+        """The steps in flight end with the life that ended; not those `pending` that only the device is busy with."""
+        for execution in list(self.running.values()):
+            if not pending and not execution.on_host:
+                continue
+            execution.failed, execution.left = True, False
+            if not self._settle(execution):
+                self.interrupted += execution.visible
 
     def begin_life(self, *, first: bool, reason: str, gap: int) -> None:
         """A job starts, `gap` ns after the last sign of life; not the `first`: that is a disruption (rule R6)."""
         if self.life.begun:
-            self.bury()
+            self.bury(pending=False)
             self.life.steps_started = False
         self.life.begun = True
         if not first:
@@ -119,7 +134,7 @@ class Course:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def start(self, number: int, key: int, time: int, device_end: int | None) -> Execution:
+    def start(self, number: int, key: int, time: int) -> Execution:
         """A step starts; going back to it takes from progress what is numbered as high or higher (rule R4)."""
         life = self.life
         top = self.progress.top
@@ -145,31 +160,57 @@ class Course:
         if self.running:
             for other in self.running.values():
                 other.doomed |= other.number >= number
-        self.observed |= device_end is not None
-        execution = self.running[key] = Execution(number, key, time, self.stretches[-1], device_end)
-        self.last_step = number
+        if self.spared:
+            self.spared = {spared: other for spared, other in self.spared.items() if other.number < number}
+        execution = self.running[key] = Execution(number, key, time, self.stretches[-1])
+        self.latest, self.previous, self.last_step = key, self.last_step, number
         return execution
 
-    def settle(self, execution: Execution, *, timed: bool = True) -> None:
-        """The execution is over, on the host and on the device; `timed`: somebody knows when."""
-        stretch = execution.stretch
-        if execution.failed:
-            self._lose(execution)
-        else:
-            self.executed += 1
-            if timed and self.finished is not None:
-                self.finished.append(execution.net)
-            first = stretch.first_net is None
-            if first:
-                stretch.first_net, stretch.first_start = execution.net, execution.start
-                stretch.pieces = execution.pieces or []
-            if execution.doomed:
-                self._lose(execution)
-                if not first:
-                    stretch.add_lost(execution.net)
-            else:
-                self._keep(execution, first)
+    def settle(self, execution: Execution) -> bool:
+        """The execution is over, on the host and on the device; returns whether it ever began (rule R4)."""
+        return self._settle(execution) or not execution.left
+
+    def _settle(self, execution: Execution) -> bool:
+        """Returns whether it has completed."""
         del self.running[execution.key]
+        number = execution.number
+        saved = number <= self.safe and not execution.doomed
+        if not execution.failed or saved or (execution.left and self._worked(execution)):
+            self._complete(execution)
+            return True
+        if not execution.left:
+            self.lost += 1
+            self._forfeit(execution, WASTED_PROGRESS)
+        else:
+            self._forfeit(execution, OTHER)
+            if execution.key == self.latest:
+                self.latest, self.last_step = None, self.previous
+        if not execution.doomed and any(covered >= number for covered in self.saves.values()):
+            self.spared[execution.key] = execution
+        return False
+
+    def _worked(self, execution: Execution) -> bool:
+        """Whether a step that was left did a step's work: half of the usual."""
+        length = self.progress.length
+        usual = self.progress.nets(length - USUAL_SAMPLE, length)
+        return not usual or 2 * execution.net >= median(usual)
+
+    def _complete(self, execution: Execution) -> None:
+        stretch = execution.stretch
+        self.executed += 1
+        if self.finished is not None and not execution.blurred:
+            self.finished.append(execution.net)
+        first = stretch.first_net is None
+        if first:
+            stretch.first_net, stretch.first_start = execution.net, execution.start
+            stretch.pieces = execution.pieces or []
+        if execution.doomed:
+            self.lost += 1
+            self._forfeit(execution, WASTED_PROGRESS)
+            if not first:
+                stretch.add_lost(execution.net)
+        else:
+            self._keep(execution, first)
 
     def _keep(self, execution: Execution, first: bool) -> None:
         progress = self.progress
@@ -207,14 +248,30 @@ class Course:
             self._own_stretch(at).make_room(index, own)
         return index
 
-    def _lose(self, execution: Execution) -> None:
-        self.lost += 1
-        self.lost_time += execution.net
+    def _forfeit(self, execution: Execution, fate: int) -> None:
+        execution.fate = fate
+        self._credit(fate, execution, 1)
+        if self.rolling:
+            self.rolling.forfeit(execution, fate)
+
+    def _credit(self, fate: int, execution: Execution, sign: int) -> None:
+        """The execution's time goes to the category `fate`, or comes back from there (`sign` -1)."""
+        self.forfeited[fate] = self.forfeited.get(fate, 0) + sign * execution.net
         if execution.shares is not None:
             for lens in self.lenses:
-                lens.wasted += execution.shared(lens.bit)
+                lens.forfeit(fate, sign * execution.shared(lens.bit))
+
+    def _spare(self, execution: Execution) -> None:
+        """A checkpoint that holds the execution is durable: it has completed after all."""
+        fate = execution.fate
+        if fate is None:
+            return
+        execution.fate = None
+        self._credit(fate, execution, -1)
         if self.rolling:
-            self.rolling.lose(execution)
+            self.rolling.give_back(execution, fate)
+        self.lost -= fate == WASTED_PROGRESS
+        self._complete(execution)
 
     def _go_back(self, number: int, disruption: int) -> int:
         """Every kept execution from `number` on is lost to `disruption` (rule R4); returns their time, ns."""
@@ -222,7 +279,7 @@ class Course:
         popped = [net for _, net in self.progress.pop_from(number)]
         length = before - len(popped)
         self.lost += len(popped)
-        self.lost_time += sum(popped)
+        self.forfeited[WASTED_PROGRESS] = self.forfeited.get(WASTED_PROGRESS, 0) + sum(popped)
         hidden = self.lenses[0].kept
         visible = [net - hidden.get(index, 0) for index, net in enumerate(popped, length)] if hidden else popped
         for lens in self.lenses:
@@ -239,7 +296,7 @@ class Course:
         """A stretch that may be changed: clones share all but the running ones."""
         shared = self.stretches[at]
         own = self.stretches[at] = shared.clone(shared.life)
-        for execution in self.running.values():
+        for execution in self._open():
             if execution.stretch is shared:
                 execution.stretch = own
         return own
@@ -269,3 +326,5 @@ class Course:
         if durable and covered is not None:
             # An earlier checkpoint may be stored later.
             self.safe = max(self.safe, covered)
+            for execution in [one for one in self.spared.values() if one.number <= covered]:
+                self._spare(self.spared.pop(execution.key))

@@ -8,229 +8,21 @@ answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Final
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.course import Course
-from otel_goodput.accounting.events import ATTEMPT, END, FAILED, START, Event
+from otel_goodput.accounting.device import NEVER, Segment, owner_of
+from otel_goodput.accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.lenses import Edge, Lens, Shutter
-from otel_goodput.accounting.overlay import Overlay, Weighted, shares_of
+from otel_goodput.accounting.overlay import shares_of
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import COMPILE, PART, SIMPLE, STEP
+from otel_goodput.accounting.timepiece import NOBODY, Timepiece
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
-NEVER: Final = 1 << 62
-NOBODY: Final = -1
 
-
-class Cursor:
-    """State of one run's account at one moment.
-
-    Args:
-        spans: lengths of the rolling windows in ns.
-        edges: (time ns, lens index, opens?) of exact windows and exclusions known beforehand, rising; lens 0 excludes.
-        lenses: how many lenses `edges` speak of.
-
-    Attributes:
-        begin, now: first job start and the latest moment accounted for, ns.
-        alive: between a job's start and its end.
-        ended, clean: the latest job ended by itself; and without an error.
-        totals: ns by category number, steps apart.
-        names: custom names; the first has the category ``rules.FIXED``.
-        course: fates of the steps.
-        fallback: what a step is whose end on the device is not told, one of ``semconv.FALLBACK_CLOCKS``.
-        clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
-    """
-
-    def __init__(self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), lenses: int = 1) -> None:
-        self.begin: int | None = None
-        self.now = 0
-        self.alive = False
-        self.ended = False
-        self.clean = False
-        self.spans = tuple(spans)
-        self.lenses = [Lens(1 << index) for index in range(lenses)]
-        self.course = Course(self.lenses)
-        self.shutter = Shutter(edges)
-        self.totals = [0] * rules.FIXED
-        self.names: list[str] = []
-        self.name_index: dict[str, int] = {}
-        self.notice: str | None = None
-        self.skewed = False
-        self.recompilations = 0
-        self.overlapped = 0  # ns of non-blocking data loading
-        self.fallback = ClockState.HOST
-        self.clock: str | None = None
-        self.overlay = Overlay()
-        # What is open, by key; in dictionaries the latest started is the last.
-        self.job: int | None = None
-        self.blockers: dict[int, int] = {}  # -> category
-        self.elastic: dict[int, tuple[int, int]] = {}  # -> rank, category
-        self.loads: set[int] = set()  # non-blocking data loads
-        self.hosts: list[Execution] = []  # executions whose phase is open, latest last
-        self.device: deque[Execution] = deque()
-        self._owner: int | Execution = NOBODY
-        self._timer = NEVER
-        self._plain = True  # nothing but the owner's account moves with time
-        self._calm = True  # nothing moves beside, whoever owns
-        self._direct = False  # nothing is above the ordinary phases and the open step
-
-    @property
-    def rolling(self) -> Rolling | None:
-        """The rolling windows, from the first job start on."""
-        return self.course.rolling
-
-    def clone(self) -> Cursor:
-        """An independent copy; costs some microseconds, whatever the run's length."""
-        twin = Cursor.__new__(Cursor)
-        twin.__dict__.update(self.__dict__)
-        twin.lenses = [lens.clone() for lens in self.lenses]
-        twin.course = self.course.clone(twin.lenses, self.rolling.clone() if self.rolling else None)
-        twin.shutter, twin.overlay = self.shutter.clone(), self.overlay.clone()
-        for name in ("totals", "names", "name_index", "blockers", "elastic", "loads"):
-            setattr(twin, name, getattr(self, name).copy())
-        running = twin.course.running
-        twin.hosts = [running[execution.key] for execution in self.hosts]
-        twin.device = deque(running[execution.key] for execution in self.device)
-        twin.choose()
-        return twin
-
-    # --- time passes --------------------------------------------------------------------------------------------------
-
-    def advance(self, time: int) -> None:
-        """Move to `time` (ns); what passed belongs to the owner. Never moves back."""
-        if time >= self._timer:
-            self._fire(time)
-        if self.alive and time > self.now:
-            self._spend(time)
-
-    def _spend(self, time: int) -> None:
-        spent = time - self.now
-        self.now = time
-        owner = self._owner
-        if owner.__class__ is int:
-            self.totals[owner] += spent
-        else:
-            owner.net += spent  # type: ignore[union-attr]
-        if not self._plain:
-            self._spend_beside(spent)
-
-    def _spend_beside(self, spent: int) -> None:
-        """What moves with time beside the owner's account: lenses, the overlay, overlapped loading, pieces."""
-        owner = self._owner
-        self.overlapped += len(self.loads) * spent
-        mask = self.shutter.mask
-        execution = owner if isinstance(owner, Execution) else None
-        if execution is not None and execution.pieces is not None:
-            execution.pieces.append((spent, mask))
-        self.overlay.weigh(self.overlay.time, spent)
-        for lens in self.lenses if mask else ():
-            if not lens.bit & mask:
-                continue
-            lens.elapsed += spent
-            if execution is not None:
-                execution.share(lens.bit, spent)
-            elif isinstance(owner, int):
-                lens.totals[owner] = lens.totals.get(owner, 0) + spent
-            self.overlay.weigh(lens.beside, spent)
-
-    def _fire(self, time: int) -> None:
-        """Stop at everything that is due up to `time` by itself: device ends, edges of lenses and of buckets."""
-        while self._timer <= time and self._timer < NEVER:
-            due = self._timer
-            if self.alive and due > self.now:
-                self._spend(due)
-            while self.device and self.device[0].device_end is not None and self.device[0].device_end <= due:
-                self._leave_device()
-            if self.alive:
-                self.shutter.move(due)
-                if self.rolling is not None and self.rolling.boundary <= due:
-                    self._close_bucket(time)
-            self.choose()
-
-    def _close_bucket(self, time: int) -> None:
-        """A bucket of the rolling windows ends; skip those in which nothing but the passing of time happens."""
-        rolling = self.course.rolling
-        if rolling is None:
-            return
-        running = self.course.running.values()
-        rolling.close(self.visible_totals(), running, len(self.course.progress), self.visible_beside())
-        boundary = min(rolling.last_boundary_before(time), self._next_due())
-        if boundary > rolling.boundary:
-            boundary -= (boundary - rolling.boundary) % rolling.resolution
-            self.choose()
-            self._spend(boundary)
-            rolling.jump(boundary, self.visible_totals(), running, len(self.course.progress), self.visible_beside())
-
-    def _next_due(self) -> int:
-        """When something other than a bucket's edge is due."""
-        due = NEVER
-        if self.device and self.device[0].device_end is not None:
-            due = self.device[0].device_end
-        edge = self.shutter.due
-        if edge is not None and self.alive:
-            due = min(due, edge)
-        return due
-
-    def change_spans(self, spans: Sequence[int]) -> None:
-        """Roll other windows from now on, empty ones; `spans` in ns."""
-        self.spans = tuple(spans)
-        self.course.rolling = None
-        if spans and self.begin is not None:
-            rolling = self.course.rolling = Rolling(spans, self.begin)
-            boundary = rolling.last_boundary_before(self.now) or self.begin
-            running, length = self.course.running.values(), len(self.course.progress)
-            rolling.jump(boundary, self.visible_totals(), running, length, self.visible_beside())
-
-    def visible_totals(self) -> list[int]:
-        """Time by category outside of exclusions, steps apart, ns."""
-        excluded = self.lenses[0].totals
-        if not excluded:
-            return self.totals
-        return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
-
-    def visible_beside(self) -> Weighted:
-        """What lies over the time line outside of exclusions, ns weighted."""
-        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.lenses[0].beside, strict=True)]
-
-    def choose(self) -> None:
-        """Who owns time from now on (rule R3), when to stop next, and what else moves with time."""
-        self._calm = self._nothing_beside()
-        self._direct = self.alive and not self.elastic and not self.device
-        if self._direct:
-            self._choose_directly()
-        else:
-            self._plain = False
-            if not self.alive:
-                self._owner = NOBODY
-            elif self.elastic:
-                # The latest of the highest rank.
-                self._owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]
-            else:
-                self._owner = self.device[0]
-        due = self._next_due()
-        rolling = self.course.rolling
-        if rolling is not None and self.alive and rolling.boundary < due:
-            due = rolling.boundary
-        self._timer = due
-
-    def _nothing_beside(self) -> bool:
-        return not (self.loads or self.shutter.mask or self.overlay.weights is not None)
-
-    def _choose_directly(self) -> None:
-        """The owner where nothing is above the ordinary phases and the open step."""
-        if self.blockers:
-            self._owner = next(reversed(self.blockers.values()))
-            self._plain = self._calm
-        elif self.hosts:
-            step = self._owner = self.hosts[-1]
-            self._plain = self._calm and step.pieces is None
-        else:
-            self._owner = rules.OTHER
-            self._plain = self._calm
+class Cursor(Timepiece):
+    """The account of one run, told what happens."""
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -240,6 +32,7 @@ class Cursor:
         if kind == ATTEMPT:
             self._begin_attempt(step)
             return
+        time += self.shift
         if time >= self._timer:
             self._fire(time)
         if time > self.now and self.alive:
@@ -273,7 +66,7 @@ class Cursor:
         elif kind == END:
             execution = self.course.running.get(key)
             if execution is not None:
-                self._end_step(execution, flags & FAILED != 0)
+                self._end_step(execution, flags)
             elif self.blockers.pop(key, None) is None or key in self.course.saves:
                 self._end_phase(key, flags)
             if name and phase == COMPILE:
@@ -281,6 +74,8 @@ class Cursor:
             if self._direct and self.alive and not self.device:
                 self._choose_directly()
                 return
+        elif kind == MARK:
+            self._mark(owner_of(event), arg)
         elif kind == ev.SLICES:
             shares = shares_of(step, key, arg)
             if self.alive or self.begin is None:
@@ -301,9 +96,9 @@ class Cursor:
 
     def _begin_attempt(self, number: int) -> None:
         """The process began anew; whatever was open died at its last sign of life (rule R2)."""
-        while self.device and (self.device[0].device_end or NEVER) < NEVER:
-            self.advance(max(self.now, self.device[0].device_end or 0))
+        self.drain()
         self.alive = False
+        self.shift = 0
         self.fallback = ClockState.HOST
         self.overlay.blur(False)
         self.course.begin_attempt(number)
@@ -322,17 +117,38 @@ class Cursor:
             if self.spans:
                 self.course.rolling = Rolling(self.spans, time)
         reason = self.notice or (Reason.RESTART if self.clean else Reason.CRASH)
-        self.skewed |= time < self.now
-        self.course.begin_life(first=first, reason=reason, gap=max(0, time - self.now))
+        if time < self.now:
+            self._set_forward(self.now - time)
+            time = self.now
+        self.course.begin_life(first=first, reason=reason, gap=time - self.now)
         if not first:
             self.hosts = [execution for execution in self.hosts if execution.key in self.course.running]
-            self.device = deque(execution for execution in self.device if execution.key in self.course.running)
+            running = self.course.running.values()
+            self.device = deque(one for one in self.device if isinstance(one.owner, int) or one.owner in running)
             self._recover(time)
         self.notice = None
         self.alive, self.ended, self.clean = True, False, False
         self.job = key
         self.choose()
         self._fire(self.now)
+
+    def _set_forward(self, behind: int) -> None:
+        """The clock of this attempt is `behind` (ns) what has passed: its time counts from there on."""
+        self.skewed = True
+        self.shift += behind
+        self.device = deque(
+            Segment(segment.owner, segment.end + behind) if segment.end < NEVER else segment for segment in self.device
+        )
+
+    def close(self, *, dead: bool = False) -> None:
+        """What will not end any more is over: all where the process is `dead`, else what an ended job left open. What
+        only the device is busy with has its end yet to come. Nothing is to be told to this cursor afterwards.
+        """
+        if dead:
+            self.drain()
+            self.alive = False
+        if not self.alive:
+            self.course.bury(pending=dead)
 
     def _recover(self, time: int) -> None:
         """Give the time from the last sign of life to the job's start at `time` to recovery (rule R2)."""
@@ -409,38 +225,40 @@ class Cursor:
             return
         if time < self.now and self.alive:
             time = self.now
-        execution = course.start(step, key, time, device_end or None)
+        execution = course.start(step, key, time)
         self.hosts.append(execution)
-        if execution.on_device:
-            self.device.append(execution)
-            self._direct = False
+        if device_end:
+            self._enqueue(execution, device_end)
 
-    def _end_step(self, execution: Execution, failed: bool) -> None:
+    def _mark(self, owner: int, device_end: int) -> None:
+        """What `owner` has dispatched from now on leaves the device at `device_end`; 0: nobody will know."""
+        execution = self.course.running.get(owner)
+        if execution is not None and execution.on_host and device_end:
+            self._enqueue(execution, device_end)
+        elif owner in self.blockers and device_end:
+            self.device.append(Segment(self.blockers[owner], self._shifted(device_end)))
+
+    def _enqueue(self, execution: Execution, device_end: int) -> None:
+        execution.segments += 1
+        execution.timed = self.course.observed = True
+        self.device.append(Segment(execution, self._shifted(device_end)))
+        self._direct = False
+
+    def _shifted(self, end: int) -> int:
+        return end + self.shift if end < NEVER else end
+
+    def _end_step(self, execution: Execution, flags: int) -> None:
         if not execution.on_host:
             return
         execution.on_host = False
-        execution.failed |= failed
+        if flags & FAILED:
+            execution.failed, execution.left = True, flags & LEFT != 0
         if self.hosts[-1] is execution:
             self.hosts.pop()
         else:
             self.hosts.remove(execution)
-        if not execution.on_device:
+        if not execution.segments:
             self._finish(execution)
-
-    def _leave_device(self) -> None:
-        execution = self.device.popleft()
-        execution.on_device = False
-        if not execution.on_host:
-            self._finish(execution)
-
-    def _finish(self, execution: Execution) -> None:
-        """The execution is over, on the host and on the device."""
-        self.clock = self.fallback if execution.device_end is None else ClockState.DEVICE
-        unknown = self.alive and self.clock == ClockState.UNKNOWN
-        if unknown is not self.overlay.unknown:
-            self.overlay.blur(unknown)
-            self._calm = self._nothing_beside()
-        self.course.settle(execution, timed=self.clock != ClockState.UNKNOWN)
 
 
 def _weightier(stands: str | None, comes: str) -> str:

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from otel_goodput.accounting.lenses import EXCLUDED
 from otel_goodput.accounting.stretches import Stretch
+
+_PLAIN: Final = (
+    "number",
+    "key",
+    "start",
+    "net",
+    "on_host",
+    "segments",
+    "timed",
+    "blurred",
+    "failed",
+    "left",
+    "doomed",
+    "marked",
+    "fate",
+)
 
 
 class Execution:
@@ -16,33 +32,35 @@ class Execution:
         key: identity of its phase.
         start: when it was dispatched, ns.
         net: its own time so far, ns.
-        device_end: when it left the device, ns; None where nobody looks (not an observed step).
-        on_device: it waits for, or occupies, the device.
         on_host: its phase is open.
+        segments: how many of its segments wait for, or occupy, the device.
+        timed: some of its segments are told of, so that its end is that of the device.
+        blurred: it ended, but nobody knows when on the device.
         failed: left early.
+        left: by a break.
         doomed: the run has gone back before it since (rule R4): it is lost even if it completes.
         shares: own time by lens bit, ns; None while no lens has been open.
         pieces: of what may be the first step of its stretch to complete: own time in order with the mask of open
         lenses.
         marked, parts: how much of it rolling windows have in closed buckets, and where.
+        fate: where its time has gone for now, while a checkpoint may yet save it; None for all others.
     """
 
     net = 0
     on_host = True
-    on_device = failed = doomed = False
+    segments = 0
+    timed = blurred = failed = left = doomed = False
     shares: dict[int, int] | None = None
     pieces: list[tuple[int, int]] | None = None
     marked = 0
     parts: tuple[tuple[int, int], ...] = ()
+    fate: int | None = None
 
-    def __init__(self, number: int, key: int, start: int, stretch: Stretch, device_end: int | None) -> None:
+    def __init__(self, number: int, key: int, start: int, stretch: Stretch) -> None:
         self.number = number
         self.key = key
         self.start = start
         self.stretch = stretch
-        self.device_end = device_end
-        if device_end is not None:
-            self.on_device = True
         if stretch.first_net is None:
             self.pieces = []
 
@@ -69,27 +87,17 @@ class Execution:
         twin.pieces = None if self.pieces is None else self.pieces.copy()
         return twin
 
-    def to_state(self) -> list[Any]:
-        return [
-            self.number,
-            self.key,
-            self.start,
-            self.device_end,
-            self.on_device,
-            self.on_host,
-            self.net,
-            self.failed,
-            self.doomed,
-            list((self.shares or {}).items()),
-            self.pieces,
-        ]
+    def to_state(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return {**plain, "shares": list((self.shares or {}).items()), "pieces": self.pieces, "parts": self.parts}
 
     @classmethod
-    def from_state(cls, state: list[Any], stretch: Stretch) -> Execution:
-        execution = cls(state[0], state[1], state[2], stretch, state[3])
-        (execution.on_device, execution.on_host, execution.net, execution.failed, execution.doomed, shares, pieces) = (
-            state[4:]
-        )
-        execution.shares = dict(shares) or None
+    def from_state(cls, state: dict[str, Any], stretch: Stretch) -> Execution:
+        execution = cls(state["number"], state["key"], state["start"], stretch)
+        for name in _PLAIN:
+            setattr(execution, name, state[name])
+        pieces = state["pieces"]
+        execution.shares = dict(state["shares"]) or None
         execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]
+        execution.parts = tuple((bucket, duration) for bucket, duration in state["parts"])
         return execution

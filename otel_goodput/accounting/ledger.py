@@ -17,11 +17,13 @@ from typing import Any, Final
 
 from otel_goodput.accounting import balance, snapshot
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.cursor import NEVER, Cursor
+from otel_goodput.accounting.cursor import Cursor
+from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.progress import Blob
-from otel_goodput.accounting.rules import STEP
+from otel_goodput.accounting.rules import MARKABLE, STEP
 from otel_goodput.accounting.totals import Totals
+from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 
 CHECKPOINT: Final = 2048  # settled events from one checkpoint to the next
 WAITING: Final = 4096  # events that may wait for the watermark; then the oldest step is taken by the host clock
@@ -40,12 +42,15 @@ class Ledger:
     def __init__(self, spans: Sequence[int] = (), cursor: Cursor | None = None) -> None:
         self._settled = cursor or Cursor(spans)
         self._pending: list[Event] = []
-        # Steps that hold back the watermark, from their start until their end on the clock that counts is known.
+        # Steps and marks that hold back the watermark, from their start until their end on the clock that counts is
+        # known; and, where the clock is unknown without marks, all phases that may be marked.
         self._held: dict[int, int] = {}  # key -> start
         self._observed: set[int] = set()
-        # Observed steps of which one thing is known of two: the end on the host, and that the other will never be.
+        # Of these, those of which one thing is known of two: the end on the host (a mark has none), and that the other
+        # will never be.
         self._left: set[int] = set()
         self._device_ends: dict[int, int] = {}
+        self._marking = False  # phases may be marked
         self._mark = 0  # time of the latest settled event
         self._log: list[Event] = []  # settled since the older checkpoint
         self._older = (self._mark, self._settled.clone())
@@ -70,7 +75,7 @@ class Ledger:
         for event in events:
             time, kind, phase, key, _, flags, _, _ = event
             if kind == ev.START:
-                if phase == STEP:
+                if phase == STEP or (self._marking and phase in MARKABLE and not flags & ev.NONBLOCKING):
                     held[key] = time
             elif kind == ev.END:
                 if key in held:
@@ -92,6 +97,12 @@ class Ledger:
                 self._next_attempt(event)
                 latest, ordered = 0, True
                 continue
+            elif kind == ev.MARK:
+                held[key] = time
+                observed.add(key)
+                self._left.add(key)
+            elif kind == ev.CLOCK:
+                self._marking = FALLBACK_CLOCKS[phase] == ClockState.UNKNOWN
             if time < latest:
                 ordered = False
             else:
@@ -137,15 +148,13 @@ class Ledger:
         pending = self._pending
         if not pending or pending[0].time >= watermark:
             return
+        if self._device_ends:
+            pending[:] = place(pending, self._device_ends)
+            self._device_ends.clear()
         count = len(pending)
         if pending[-1].time >= watermark:
             count = next(at for at, event in enumerate(pending) if event.time >= watermark)
         apply = self._settled.apply
-        if self._device_ends:
-            for at in range(count):
-                event = pending[at]
-                if event.phase == STEP and event.kind == ev.START and event.key in self._device_ends:
-                    pending[at] = event._replace(arg=self._device_ends.pop(event.key))
         for event in pending if count == len(pending) else pending[:count]:
             apply(event)
         self._mark = pending[count - 1].time
@@ -203,6 +212,7 @@ class Ledger:
         self._pending.clear()
         for waiting in (self._held, self._observed, self._left, self._device_ends):
             waiting.clear()
+        self._marking = False
         self._settled.apply(event)
         self._mark = 0
         self._log.clear()
@@ -211,10 +221,7 @@ class Ledger:
 
     def _run_out(self, cursor: Cursor) -> None:
         """Let `cursor` take what is pending; a device end not told yet is still to come."""
-        for event in self._pending:
-            if event.phase == STEP and event.kind == ev.START:
-                unknown = NEVER if event.key in self._observed else event.arg
-                event = event._replace(arg=self._device_ends.get(event.key, unknown))
+        for event in place(self._pending, self._device_ends, self._observed, NEVER):
             cursor.apply(event)
 
     def collect_finished(self) -> None:
@@ -229,12 +236,18 @@ class Ledger:
         self._settled.course.finished = []
         return taken
 
-    def totals(self, at: int | None = None) -> Totals:
-        """The account at `at` (ns since the epoch; by default at the last event). Constant work."""
+    def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
+        """The account at `at` (ns since the epoch; by default at the last event). Constant work.
+
+        `dead`: the process that told of the latest attempt lives no more, so that nothing is in flight.
+        """
         cursor = self._settled.clone()
         self._run_out(cursor)
-        if at is not None:
-            cursor.advance(at)
+        if at is None:
+            cursor.drain()
+        else:
+            cursor.reach(at)
+        cursor.close(dead=dead)
         return balance.draw(cursor, at=at)
 
     # --- restart ------------------------------------------------------------------------------------------------------
@@ -249,6 +262,7 @@ class Ledger:
             "left": list(self._left),
             "device_ends": list(self._device_ends.items()),
             "mark": self._mark,
+            "marking": self._marking,
         }
         return {"cursor": head, "waiting": waiting}, blobs
 
@@ -266,6 +280,7 @@ class Ledger:
         ledger._observed, ledger._left = set(waiting["observed"]), set(waiting["left"])
         ledger._device_ends = dict(waiting["device_ends"])
         ledger._mark = waiting["mark"]
+        ledger._marking = waiting.get("marking", False)
         ledger._older = (ledger._mark, ledger._settled.clone())
         ledger._newer = (*ledger._older, 0)
         return ledger

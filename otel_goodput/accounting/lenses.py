@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from otel_goodput.accounting.overlay import NOTHING, widened
+from otel_goodput.accounting.rules import WASTED_PROGRESS
 
 EXCLUDED: Final = 1  # bit of the lens through which exclusions are seen; while it is open no other is
 
@@ -25,11 +26,11 @@ class Lens:
         totals: ns by category index, steps apart.
         kept: ns by index in the kept stack, for the entries with own time in the lens.
         kept_total: sum of `kept`.
-        wasted: ns of lost executions.
+        forfeited: ns of executions that are not kept, by the category that has it.
         beside: what lay over that time, ns weighted as in ``Overlay.time``.
     """
 
-    __slots__ = ("beside", "bit", "elapsed", "kept", "kept_total", "totals", "wasted")
+    __slots__ = ("beside", "bit", "elapsed", "forfeited", "kept", "kept_total", "totals")
 
     def __init__(self, bit: int) -> None:
         self.bit = bit
@@ -37,12 +38,12 @@ class Lens:
         self.totals: dict[int, int] = {}
         self.kept: dict[int, int] = {}
         self.kept_total = 0
-        self.wasted = 0
+        self.forfeited: dict[int, int] = {}
         self.beside: list[float] = list(NOTHING)
 
     def clone(self) -> Lens:
         twin = Lens(self.bit)
-        twin.elapsed, twin.kept_total, twin.wasted = self.elapsed, self.kept_total, self.wasted
+        twin.elapsed, twin.kept_total, twin.forfeited = self.elapsed, self.kept_total, self.forfeited.copy()
         twin.totals = self.totals.copy()
         twin.kept = self.kept.copy()
         twin.beside = self.beside.copy()
@@ -53,6 +54,11 @@ class Lens:
             self.kept[index] = duration
             self.kept_total += duration
 
+    def forfeit(self, fate: int, duration: int) -> None:
+        """`duration` ns of an execution that is not kept go to the category `fate`; negative: they come back."""
+        if duration:
+            self.forfeited[fate] = self.forfeited.get(fate, 0) + duration
+
     def insert(self, index: int) -> None:
         """The kept entries from `index` on move up by one."""
         self.kept = {at + (at >= index): duration for at, duration in self.kept.items()}
@@ -62,7 +68,7 @@ class Lens:
         for lost in [i for i in self.kept if i >= index] if len(self.kept) < end - index else range(index, end):
             duration = self.kept.pop(lost, 0)
             self.kept_total -= duration
-            self.wasted += duration
+            self.forfeit(WASTED_PROGRESS, duration)
 
     def kept_from(self, index: int) -> int:
         return sum(duration for i, duration in self.kept.items() if i >= index)
@@ -74,14 +80,15 @@ class Lens:
             list(self.totals.items()),
             list(self.kept.items()),
             self.kept_total,
-            self.wasted,
+            list(self.forfeited.items()),
             self.beside,
         ]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Lens:
         lens = cls(state[0])
-        lens.elapsed, totals, kept, lens.kept_total, lens.wasted, beside = state[1:]
+        lens.elapsed, totals, kept, lens.kept_total, forfeited, beside = state[1:]
+        lens.forfeited = dict(forfeited)
         lens.beside = widened(beside)
         lens.totals, lens.kept = dict(totals), dict(kept)
         return lens

@@ -33,12 +33,11 @@ class Rolling:
         "_beside",
         "_buckets",
         "_firsts",
-        "_kept",
+        "_gains",
         "_lows",
         "_offset",
         "_parts",
         "_sums",
-        "_wasted",
         "resolution",
         "spans",
     )
@@ -57,14 +56,13 @@ class Rolling:
         self._sums: list[Bucket] = [{} for _ in self.spans]
         self._firsts = [0 for _ in self.spans]  # first bucket in each sum
         self._base: list[int] = []  # totals when the open bucket opened
-        self._kept = 0
-        self._wasted = 0
+        self._gains: Bucket = {}  # what has come to categories in the open bucket by the fate of executions
 
     def clone(self) -> Rolling:
         twin = Rolling.__new__(Rolling)
-        for name in ("spans", "resolution", "_begin", "_offset", "_base", "_kept", "_wasted"):
+        for name in ("spans", "resolution", "_begin", "_offset", "_base"):
             setattr(twin, name, getattr(self, name))
-        for name in ("_buckets", "_lows", "_beside", "_parts", "_firsts"):
+        for name in ("_buckets", "_lows", "_beside", "_parts", "_firsts", "_gains"):
             setattr(twin, name, getattr(self, name).copy())
         twin._sums = [total.copy() for total in self._sums]
         return twin
@@ -90,17 +88,29 @@ class Rolling:
 
     def keep(self, index: int, execution: Execution) -> None:
         """`execution` completed and is kept at `index`."""
-        self._kept += execution.visible - execution.marked
+        _add(self._gains, PRODUCTIVE, execution.visible - execution.marked)
         if execution.parts:
             self._parts[index] = execution.parts
             for bucket, duration in execution.parts:
                 self._move(bucket, IN_FLIGHT, PRODUCTIVE, duration)
 
-    def lose(self, execution: Execution) -> None:
-        """`execution`, in flight until now, is lost."""
-        self._wasted += execution.visible - execution.marked
+    def forfeit(self, execution: Execution, fate: int) -> None:
+        """`execution`, in flight until now, is not kept: its time goes to the category `fate`."""
+        self._mark(execution)
         for bucket, duration in execution.parts:
-            self._move(bucket, IN_FLIGHT, WASTED_PROGRESS, duration)
+            self._move(bucket, IN_FLIGHT, fate, duration)
+
+    def give_back(self, execution: Execution, fate: int) -> None:
+        """What `execution` forfeited to `fate` is in flight again."""
+        for bucket, duration in execution.parts:
+            self._move(bucket, fate, IN_FLIGHT, duration)
+
+    def _mark(self, execution: Execution) -> None:
+        """What has passed of `execution` since it was last looked at was in the open bucket."""
+        if execution.visible > execution.marked:
+            execution.parts += ((self._open_id, execution.visible - execution.marked),)
+            _add(self._gains, IN_FLIGHT, execution.visible - execution.marked)
+            execution.marked = execution.visible
 
     def lose_from(self, index: int, durations: Sequence[int]) -> None:
         """The kept entries from `index` on, with these visible net times, are lost."""
@@ -110,10 +120,7 @@ class Rolling:
                 self._move(bucket, PRODUCTIVE, WASTED_PROGRESS, duration)
                 rest -= duration
             at = bisect_right(self._lows, entry) - 1
-            if at == len(self._lows) - 1:
-                self._kept -= rest
-                self._wasted += rest
-            elif at >= 0:
+            if at >= 0:
                 self._move(self._offset + at, PRODUCTIVE, WASTED_PROGRESS, rest)
         at = len(self._lows) - 1
         while at >= 0 and self._lows[at] > index:
@@ -129,12 +136,9 @@ class Rolling:
         """The open bucket ends; `totals` and `beside` are the ledger's so far, `running` the open executions, `length`
         the stack's.
         """
-        bucket = self._since(totals, running)
-        identity = self._open_id
         for execution in running:
-            if execution.visible > execution.marked:
-                execution.parts += ((identity, execution.visible - execution.marked),)
-                execution.marked = execution.visible
+            self._mark(execution)
+        bucket = self._since(totals, ())
         self._buckets.append(bucket)
         self._lows.append(length)
         self._beside.append(tuple(beside))
@@ -163,7 +167,7 @@ class Rolling:
 
     def _open(self, totals: Sequence[int]) -> None:
         self._base = list(totals)
-        self._kept = self._wasted = 0
+        self._gains = {}
 
     def _since(self, totals: Sequence[int], running: Iterable[Execution]) -> Bucket:
         base = self._base
@@ -173,7 +177,7 @@ class Rolling:
             if spent:
                 bucket[category] = spent
         in_flight = sum(execution.visible - execution.marked for execution in running)
-        for category, duration in ((PRODUCTIVE, self._kept), (WASTED_PROGRESS, self._wasted), (IN_FLIGHT, in_flight)):
+        for category, duration in (*self._gains.items(), (IN_FLIGHT, in_flight)):
             if duration:
                 _add(bucket, category, duration)
         return bucket
@@ -183,8 +187,8 @@ class Rolling:
         if at < 0 or not duration:
             return
         if at >= len(self._buckets):
-            self._kept -= duration
-            self._wasted += duration
+            _add(self._gains, source, -duration)
+            _add(self._gains, target, duration)
             return
         changed = self._buckets[at].copy()
         _add(changed, source, -duration)
@@ -224,19 +228,18 @@ class Rolling:
             "offset": self._offset,
             "buckets": [list(bucket.items()) for bucket in self._buckets],
             "lows": self._lows,
-            "slices": self._beside,
+            "beside": self._beside,
             "parts": list(self._parts.items()),
             "base": self._base,
-            "kept": self._kept,
-            "wasted": self._wasted,
+            "gains": list(self._gains.items()),
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Rolling:
         rolling = cls(state["spans"], state["begin"])
         rolling._offset, rolling._lows, rolling._base = state["offset"], state["lows"], state["base"]
-        rolling._kept, rolling._wasted = state["kept"], state["wasted"]
-        rolling._beside = [tuple(widened(sums)) for sums in state.get("slices", [NOTHING] * len(rolling._lows))]
+        rolling._gains = dict(map(tuple, state["gains"]))
+        rolling._beside = [tuple(widened(sums)) for sums in state["beside"]]
         rolling._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
         rolling._parts = {index: [(bucket, ns) for bucket, ns in parts] for index, parts in state["parts"]}
         rolling._firsts = [rolling._offset for _ in rolling.spans]

@@ -43,7 +43,12 @@ OWNERS: Final[dict[int, int]] = {
         Phase.ELASTIC_REINIT: Category.ELASTIC_REINITIALIZATION,
     }.items()
 }
-# Of these, the ones with nothing more to them than a category.
+# R3.2: phases whose work on the device has their name.
+MARKABLE: Final = frozenset(
+    PHASE_INDEX[phase]
+    for phase in (Phase.STEP, Phase.CUSTOM, Phase.CHECKPOINT_SAVE, Phase.CHECKPOINT_RESTORE, Phase.TRAINING_PREP)
+)
+# Of the owners, the ones with nothing more to them than a category.
 SIMPLE: Final[dict[int, int]] = {
     phase: category for phase, category in OWNERS.items() if phase not in (SAVE, CUSTOM_PHASE, COMPILE, ELASTIC_REINIT)
 }
@@ -66,3 +71,4 @@ STARTUP_SAMPLE: Final = 1000  # R5: the first this many steps make the median
 RECOMPILED_NAMES: Final = 100  # functions whose recompilations are counted one by one
 IDEAL_SAMPLE: Final = 1000  # ideal step time: the last this many steps
 DEVIATION_SAMPLE: Final = 100  # step time deviation: the recent steps
+USUAL_SAMPLE: Final = 1000  # R4: a step left by a break is held against the last this many kept steps

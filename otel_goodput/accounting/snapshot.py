@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.cursor import Cursor
+from otel_goodput.accounting.device import Segment
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.lenses import Lens, Shutter
@@ -19,9 +20,9 @@ from otel_goodput.accounting.overlay import Overlay
 from otel_goodput.accounting.progress import Blob, Progress
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.stretches import Life, Stretch
+from otel_goodput.accounting.upgrades import UPGRADES
 
 FORMAT: Final = 4
-OLDER: Final = (3,)  # formats that are read as well
 _CHECK: Final = 32  # bytes
 
 # Attributes that are plain data.
@@ -39,14 +40,17 @@ _CURSOR: Final = (
     "recompilations",
     "overlapped",
     "job",
+    "shift",
+    "fallback",
+    "clock",
 )
-_SINCE_4: Final = ("fallback", "clock")  # an older snapshot knows of none: what a new cursor has
 _COURSE: Final = (
     "executed",
     "lost",
-    "lost_time",
     "interrupted",
     "last_step",
+    "latest",
+    "previous",
     "observed",
     "safe",
     "attempts",
@@ -65,9 +69,13 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
     life_at = {id(life): at for at, life in enumerate(lives)}
     stretch_at = {id(stretch): at for at, stretch in enumerate(course.stretches)}
     progress, blobs = course.progress.dump()
+
+    def place(execution: Execution) -> list[Any]:
+        return [stretch_at[id(execution.stretch)], execution.to_state()]
+
     head: dict[str, Any] = {
         "format": FORMAT,
-        "cursor": {name: getattr(cursor, name) for name in _CURSOR + _SINCE_4},
+        "cursor": {name: getattr(cursor, name) for name in _CURSOR},
         "course": {name: getattr(course, name) for name in _COURSE},
         "progress": progress,
         "lives": [life.to_state() for life in lives],
@@ -77,14 +85,21 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "lenses": [lens.to_state() for lens in cursor.lenses],
         "rolling": cursor.rolling.to_state() if cursor.rolling else None,
         "saves": list(course.saves.items()),
+        "forfeited": list(course.forfeited.items()),
         "blockers": list(cursor.blockers.items()),
         "elastic": list(cursor.elastic.items()),
         "loads": list(cursor.loads),
         "shutter": cursor.shutter.to_state(),
-        "slices": cursor.overlay.to_state(),
-        "running": [[stretch_at[id(execution.stretch)], execution.to_state()] for execution in course.running.values()],
+        "overlay": cursor.overlay.to_state(),
+        "running": [place(execution) for execution in course.running.values()],
+        "spared": [place(execution) for execution in course.spared.values()],
         "hosts": [execution.key for execution in cursor.hosts],
-        "device": [execution.key for execution in cursor.device],
+        "device": [
+            [None, segment.owner, segment.end]
+            if isinstance(segment.owner, int)
+            else [segment.owner.key, None, segment.end]
+            for segment in cursor.device
+        ],
     }
     return head, blobs
 
@@ -99,18 +114,18 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     Raises:
         ValueError: the snapshot is of another format.
     """
-    if head.get("format") not in (FORMAT, *OLDER):
+    if head.get("format") in UPGRADES:
+        head = UPGRADES[head["format"]](head)
+    if head.get("format") != FORMAT:
         raise ValueError(f"snapshot format {head.get('format')}, expected {FORMAT}")
     cursor = Cursor()
     course = cursor.course
     for name in _CURSOR:
         setattr(cursor, name, head["cursor"][name])
-    for name in _SINCE_4 if head["format"] >= FORMAT else ():
-        setattr(cursor, name, head["cursor"][name])
     for name in _COURSE:
         setattr(course, name, head["course"][name])
     cursor.spans = tuple(cursor.spans)
-    cursor.overlay = Overlay.from_state(head["slices"])
+    cursor.overlay = Overlay.from_state(head["overlay"])
     cursor.shutter = Shutter.from_state(head["shutter"])
     cursor.name_index = {name: at for at, name in enumerate(cursor.names, rules.FIXED)}
     cursor.lenses = course.lenses = [Lens.from_state(state) for state in head["lenses"]]
@@ -121,15 +136,17 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     course.stretches = [Stretch.from_state(state, lives[at]) for at, state in head["stretches"]]
     course.recompiled = head.get("recompiled", {})  # not counted by older versions
     course.history = [Disruption(*state) for state in head["history"]]
-    course.saves = dict(head["saves"])
+    course.saves, course.forfeited = dict(head["saves"]), dict(head["forfeited"])
     cursor.blockers = dict(head["blockers"])
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["elastic"]}
     cursor.loads = set(head["loads"])
-    for at, state in head["running"]:
-        execution = Execution.from_state(state, course.stretches[at])
-        course.running[execution.key] = execution
+    for executions, kind in ((course.running, "running"), (course.spared, "spared")):
+        for at, state in head[kind]:
+            execution = Execution.from_state(state, course.stretches[at])
+            executions[execution.key] = execution
     cursor.hosts = [course.running[key] for key in head["hosts"]]
-    cursor.device.extend(course.running[key] for key in head["device"])
+    for key, category, end in head["device"]:
+        cursor.device.append(Segment(category if key is None else course.running[key], end))
     if spans is not None and spans != cursor.spans:
         cursor.change_spans(spans)
     cursor.choose()

@@ -9,8 +9,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from otel_goodput.accounting import Event, Ledger, rules, snapshot
+from otel_goodput.accounting import Event, Ledger, snapshot
 from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.progress import Blob
 from otel_goodput.journal import records
 from otel_goodput.journal.records import Record
@@ -131,15 +132,21 @@ def all_events(run: RunDirectory, process: int = 0) -> Iterator[Event]:
 
 
 def _ordered(events: list[Event]) -> Iterator[Event]:
-    """One attempt's events in the order of time, each observed step's start with its device end."""
+    """One attempt's events in the order of time, each observed step and each mark with its device end."""
     yield from [event for event in events if event[1] == ev.ATTEMPT]
-    rest = [event for event in events if event[1] != ev.ATTEMPT]
+    ends: dict[int, int] = {}
+    awaited: set[int] = set()
+    given_up: set[int] = set()
+    rest = []
+    for event in events:
+        kind = event[1]
+        if kind == ev.OBSERVED or kind == ev.MARK or (kind == ev.END and event[5] & ev.ON_DEVICE):
+            awaited.add(event[3])
+        elif kind == ev.DEVICE_END:
+            ends[event[3]] = max(1, event[0])
+        elif kind == ev.UNOBSERVED:
+            given_up.add(event[3])
+        if kind != ev.ATTEMPT:
+            rest.append(event)
     rest.sort(key=itemgetter(0))
-    ends = {event.key: event.time for event in rest if event[1] == ev.DEVICE_END}
-    if not ends:
-        yield from rest
-        return
-    for event in rest:
-        if event.kind == ev.START and event.key in ends and event.phase == rules.STEP:
-            event = event._replace(arg=max(1, ends[event.key]))
-        yield event
+    yield from place(rest, ends, awaited - given_up, NEVER) if awaited or ends else rest

@@ -26,10 +26,15 @@ HOST_CATEGORIES = {
     "data_loading": "data_loading",
     "compile": "program_startup",
 }
-KINDS = {*HOST_CATEGORIES, "job", "step", "elastic_wait", "elastic_reinit", "slice_counts", "heartbeat", "exclusion"}
+# Phases whose work on the device has their name.
+MARKABLE = {"step", "custom", "checkpoint_save", "checkpoint_restore", "training_prep"}
+SIGNS = {"slice_counts", "heartbeat", "clock"}
+KINDS = {*HOST_CATEGORIES, *SIGNS, "job", "step", "part", "elastic_wait", "elastic_reinit", "exclusion"}
+CLOCKS = {"host", "unknown"}
 SAMPLE = 1000
 
 Span = tuple[int, int]
+Moment = tuple[Any, ...]  # a place in the order of happenings: time, turn among what is at the same time, more turns
 T = TypeVar("T")
 
 
@@ -44,7 +49,10 @@ class Row:
     name: str | None
     attempt: int
     blocking: bool | None
-    device_end: float | None  # None: not observed
+    segments: tuple[tuple[int, float], ...]  # (from when on it was dispatched, when it left the device)
+    completed: bool
+    left: bool
+    state: str | None
     active: int
     available: int
     total: int
@@ -59,19 +67,41 @@ class Row:
             return (self.start, -1, self.end, self.order)
         return (self.start, 0, -self.end, self.order)
 
+    @property
+    def begins(self) -> Moment:
+        return (self.start, 2, *self.rank)
+
+    @property
+    def ends(self) -> Moment:
+        """At the same instant ends come before starts, except those of no length."""
+        return (self.end, 1 if self.end > self.start else 3, self.order)
+
+    def shifted(self, by: int) -> Row:
+        return replace(
+            self, start=self.start + by, end=self.end + by, segments=tuple((s + by, e + by) for s, e in self.segments)
+        )
+
 
 @dataclass(eq=False)
 class Life:
     """One job from its start to its end: `begin` to `end` is the stretch of the partition it fills."""
 
     attempt: int
-    job_start: int
-    job_end: float
+    job: Row
+    latest: bool  # of the latest attempt
     rows: list[Row] = field(default_factory=list)
     begin: int = 0
     end: int = 0
     gap: Span = (0, 0)
     last: bool = False
+
+    @property
+    def job_start(self) -> int:
+        return self.job.start
+
+    @property
+    def job_end(self) -> float:
+        return self.job.end
 
     @property
     def open(self) -> bool:
@@ -85,9 +115,10 @@ class Execution:
 
     row: Row
     life: Life
-    device_begin: float
-    device_end: float
+    over: Moment  # on the host and on the device
     stretch: int = -1
+    outcome: str | None = None  # completed, failed, idle (never began); None: nobody knows
+    finished: int = 0  # the how manieth to complete
     lost: bool = False
     cause: Disruption | None = None  # the disruption that lost it
     own: list[Span] = field(default_factory=list)
@@ -99,19 +130,8 @@ class Execution:
         return self.row.step
 
     @property
-    def completed_at(self) -> float:
-        return max(self.row.end, self.device_end)
-
-    @property
-    def completion(self) -> tuple[Any, ...]:
-        """Sorts by completion; at the same instant the device's come first, in turn, then the host's as they appear."""
-        by_host = self.row.device_end is None or self.device_end <= self.row.end
-        turn = (self.row.order,) if by_host else self.row.rank
-        return (self.completed_at, self.completed_at == self.row.start, by_host, turn)
-
-    @property
     def completed(self) -> bool:
-        return self.completed_at != OPEN
+        return self.outcome == "completed"
 
     @property
     def net(self) -> int:
@@ -119,9 +139,9 @@ class Execution:
 
     @property
     def fate(self) -> str:
-        if not self.completed:
-            return "in_flight" if self.life.open else "wasted_progress"
-        return "wasted_progress" if self.lost else "productive"
+        if self.outcome == "completed":
+            return "wasted_progress" if self.lost else "productive"
+        return {"failed": "wasted_progress", "idle": "other", None: "in_flight"}[self.outcome]
 
 
 @dataclass(eq=False)
@@ -162,85 +182,184 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             continue
         if row["kind"] == "step" and (step is None or step < 0):
             continue
-        end, device_end = (
-            None if t is None else max(start, t) for t in (nanoseconds(row, "end"), nanoseconds(row, "device_end"))
-        )
-        if row["kind"] in ("slice_counts", "heartbeat"):
+        end = nanoseconds(row, "end")
+        end = None if end is None else max(start, end)
+        if row["kind"] in SIGNS:
             end = start
+        if row["kind"] == "clock" and row.get("state") not in CLOCKS:
+            continue
         read = Row(
             kind=row["kind"], start=start, end=OPEN if end is None else end, step=step,
-            name=row.get("name"), attempt=row.get("attempt", 1), blocking=row.get("blocking"), device_end=device_end,
+            name=row.get("name"), attempt=row.get("attempt", 1), blocking=row.get("blocking"),
+            segments=read_segments(row, start, end), completed=row.get("completed") is not False,
+            left=row.get("left") is True, state=row.get("state"),
             active=row.get("active", 0), available=row.get("available", 0), total=row.get("total", 0), order=order,
         )
         blocking = read.blocking if read.kind == "data_loading" else read.blocking is not False
         identity = (
-            read.kind, start, end, step, read.name, read.attempt, device_end, blocking,
-            read.active, read.available, read.total,
+            read.kind, start, end, step, read.name, read.attempt, read.segments, blocking, read.completed, read.left,
+            read.state, read.active, read.available, read.total,
         )
         found.setdefault(identity, read)
     return list(found.values())
 
 
+def read_segments(row: dict[str, Any], start: int, end: int | None) -> tuple[tuple[int, float], ...]:
+    """What a phase that holds up training dispatched to the device, one stretch of it after the other."""
+    if row["kind"] not in MARKABLE or row.get("blocking") is False:
+        return ()
+    device_end = nanoseconds(row, "device_end")
+    pairs: list[Any] = [] if device_end is None else [(start, device_end)]
+    if row.get("device_ns") is not None:
+        pairs += row["device_ns"]
+    else:
+        pairs += [(s * 1e9, None if e is None else e * 1e9) for s, e in row.get("device") or ()]
+    last = OPEN if end is None else end
+    found = []
+    for a, b in pairs:
+        s = int(min(max(round(a), start), last))
+        found.append((s, OPEN if b is None else max(s, round(b))))
+    return tuple(sorted(found))
+
+
 def stamps(row: Row) -> list[int]:
     """Every instant the row gives witness of."""
-    return [int(t) for t in (row.start, row.end, row.device_end) if t is not None and t != OPEN]
+    times = (row.start, row.end, *(t for segment in row.segments for t in segment))
+    return [int(t) for t in times if t != OPEN]
 
 
 def known_at(rows: list[Row], now: int) -> list[Row]:
     """The rows as they looked at `now`: what starts later is unknown, what ends later is open."""
     def hide(t: Any) -> Any:
-        return OPEN if t is not None and t > now else t
+        return OPEN if t > now else t
 
-    return [replace(row, end=hide(row.end), device_end=hide(row.device_end)) for row in rows if row.start <= now]
+    return [
+        replace(row, end=hide(row.end), segments=tuple((s, hide(e)) for s, e in row.segments if s <= now))
+        for row in rows if row.start <= now
+    ]
 
 
 # --- lives (R1, R2) -------------------------------------------------------------------------------------------------
 
-def split_lives(rows: list[Row], now: int) -> tuple[list[Life], bool]:
-    """The lives of the run in order, placed on the timeline, and whether two of them overlap (skewed clocks)."""
+def split_lives(rows: list[Row], now: int | None) -> tuple[list[Life], dict[int, list[Row]], bool]:
+    """The lives of the run in order, placed on the timeline, the rows of each attempt as they lie on it, and whether
+    the clock of an attempt was behind what had passed.
+
+    `now` is the query by the clock of the latest attempt; None: after all that is told.
+    """
+    attempts: dict[int, list[Row]] = {}
     lives: list[Life] = []
-    for attempt in sorted({row.attempt for row in rows}):
-        mine: list[Life] = []
-        for job in sorted((r for r in rows if r.attempt == attempt and r.kind == "job"), key=lambda r: r.rank):
-            if not mine or job.start >= mine[-1].job_end:
-                mine.append(Life(attempt, job.start, job.end))
-        for row in sorted((r for r in rows if r.attempt == attempt and r.kind not in ("job", "exclusion")),
-                          key=lambda r: r.rank):
-            if mine:
-                next((life for life in mine if row.start < life.job_end), mine[-1]).rows.append(row)
-        lives += mine
-    skewed = False
-    for before, life in zip([None, *lives], lives, strict=False):
-        life.last = life is lives[-1]
-        life.begin = life.job_start
-        life.gap = (life.begin, life.begin)
-        if before is not None:
-            life.begin = max(life.job_start, before.end)
-            life.gap = (before.end, life.begin)
-            skewed = skewed or life.job_start < before.end
-        if life.job_end != OPEN:
-            end = int(life.job_end)
-        elif life.last:
-            end = now
-        else:
-            end = max(t for row in rows if row.attempt == life.attempt and row.kind != "exclusion" for t in stamps(row))
-        life.end = max(life.begin, end)
-    return lives, skewed
+    behind = False
+    numbers = sorted({row.attempt for row in rows if row.kind != "exclusion"})
+    for attempt in numbers:
+        mine = [row for row in rows if row.attempt == attempt and row.kind != "exclusion"]
+        shift = 0
+        jobs: list[Row] = []
+        for job in sorted((row for row in mine if row.kind == "job"), key=lambda row: row.rank):
+            if not jobs or job.start >= jobs[-1].end:
+                jobs.append(job)
+        if jobs and lives and jobs[0].start < lives[-1].end:
+            shift, behind = lives[-1].end - jobs[0].start, True
+        mine = attempts[attempt] = [row.shifted(shift) for row in mine]
+        lasts = [Life(attempt, job.shifted(shift), attempt == numbers[-1]) for job in jobs]
+        for row in sorted((row for row in mine if row.kind != "job"), key=lambda row: row.rank):
+            if lasts:
+                next((life for life in lasts if row.start < life.job_end), lasts[-1]).rows.append(row)
+        for life in lasts:
+            life.begin = life.job_start
+            life.gap = (lives[-1].end, life.begin) if lives else (life.begin, life.begin)
+            life.last = life.latest and life is lasts[-1]
+            if life.job_end != OPEN:
+                life.end = int(life.job_end)
+            elif not life.last:
+                life.end = max(t for row in mine for t in stamps(row))
+            elif now is not None:
+                life.end = now + shift
+            else:
+                # Other machines' clocks may be ahead.
+                life.end = max(t for row in (mine if shift else rows) for t in stamps(row))
+            life.end = max(life.begin, life.end)
+            lives.append(life)
+    return lives, attempts, behind
+
+
+# --- the device (R3.2) ----------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Stay:
+    """A segment's time on the device."""
+
+    row: Row
+    begin: float
+    end: float
+    turn: int
+
+
+def stays(rows: list[Row]) -> list[Stay]:
+    """What an attempt's phases dispatched, one after the other as the device works it off."""
+    segments = sorted(
+        (dispatched(rows, row, which), which, row.order, row, row.segments[which][1])
+        for row in rows for which in range(len(row.segments))
+    )
+    free = -OPEN
+    found = []
+    for turn, (moment, _, _, row, end) in enumerate(segments):
+        if moment[0] != OPEN:
+            begin = max(free, moment[0])
+            free = max(free, end)
+            found.append(Stay(row, begin, free, turn))
+    return found
+
+
+def told(row: Row, which: int) -> Moment:
+    """When the phase begins to dispatch the segment."""
+    start = row.segments[which][0]
+    return (*row.begins, which) if start == row.start else (start, 0, row.order, which)
+
+
+def dispatched(rows: list[Row], row: Row, which: int) -> Moment:
+    """When the segment can have been dispatched: not before the last compilation inside it, which may go on."""
+    moment = told(row, which)
+    compilations = [c for c in rows if c.kind == "compile" and c.blocking is not False]
+    if not compilations:
+        return moment
+    end = row.segments[which][1]
+    later = [told(row, other) for other in range(len(row.segments)) if told(row, other) > moment]
+    inside = [
+        c for c in compilations
+        if moment < c.begins < min([row.ends, *later]) and innermost(rows, c) is row
+    ]
+    if end == OPEN and row.end == OPEN and any(c.end == OPEN for c in inside):
+        return (OPEN,)
+    ended = [c for c in inside if c.ends < row.ends and c.end <= end and c.end != OPEN]
+    if not ended:
+        return moment
+    last = max(ended, key=lambda c: c.ends)
+    return (*last.ends, *moment)
+
+
+def innermost(rows: list[Row], compilation: Row) -> Row | None:
+    """The phase that compiles."""
+    around = [
+        row for row in rows
+        if row.kind in MARKABLE and row.blocking is not False and row.begins < compilation.begins < row.ends
+    ]
+    return max(around, key=lambda row: row.begins, default=None)
 
 
 # --- progress (R4, R6) ----------------------------------------------------------------------------------------------
 
-def find_executions(life: Life, device_free: float) -> list[Execution]:
-    """The life's executions in order of their starts, each with its stay on the device."""
+def find_executions(life: Life, device: list[Stay]) -> list[Execution]:
+    """The life's executions in order of their starts, with the moment at which each is over."""
+    last = {id(stay.row): stay for stay in device}
     executions = []
     for row in life.rows:
         if row.kind == "step" and row.blocking is not False:
-            begin: float = row.start
-            end: float = row.start
-            if row.device_end is not None:
-                begin = max(device_free, row.start)
-                end = device_free = max(device_free, row.device_end)
-            executions.append(Execution(row, life, begin, end))
+            over = row.ends
+            stay = last.get(id(row))
+            if stay is not None and stay.end > row.end:
+                over = (stay.end, -1, stay.turn)
+            executions.append(Execution(row, life, over))
     return executions
 
 
@@ -253,28 +372,27 @@ class Progress:
     safe: int = -1  # the kept steps up to this number are in a durable checkpoint
     disruptions: list[Disruption] = field(default_factory=list)
     stretches: int = 0
+    completed: int = 0
+    last_step: int | None = None
 
 
-def follow_progress(lives: list[Life]) -> Progress:
+def follow_progress(lives: list[Life], executions: dict[Life, list[Execution]]) -> Progress:
     """Plays the starts and ends of steps and saves in order and tells which executions are kept."""
     progress = Progress()
-    device_free = -OPEN
     for life, before in zip(lives, [None, *lives], strict=False):
-        if before is None or before.attempt != life.attempt:
-            device_free = -OPEN
-        executions = find_executions(life, device_free)
-        device_free = max([device_free, *(e.device_end for e in executions if e.row.device_end is not None)])
         disruption = None
         if before is not None:
-            reached = progress.executions[-1].number if progress.executions else None
-            reason = "crash" if before.job_end == OPEN else "restart"
-            disruption = Disruption(reason, life, reached, None)
+            clean = before.job_end != OPEN and before.job.completed
+            disruption = Disruption("restart" if clean else "crash", life, progress.last_step, None)
             progress.disruptions.append(disruption)
             for execution in progress.executions:
-                if execution.life is before and not execution.completed:
+                if execution.life is before and execution.outcome == "died":
                     execution.cause = disruption
-        play(life, executions, disruption, progress)
-        progress.executions += executions
+        play(life, executions[life], disruption, progress)
+        progress.executions += executions[life]
+    for execution in progress.executions:
+        if execution.outcome == "died":
+            execution.outcome = "failed"
     return progress
 
 
@@ -284,6 +402,8 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
     held: dict[int, int] = {}  # by save, the highest step kept when it started and ever since
     started: list[Execution] = []
     running: set[Execution] = set()
+    spared: set[Execution] = set()
+    before: dict[Execution, int | None] = {}  # the last step before each
 
     def start_step(execution: Execution) -> None:
         number = execution.number
@@ -295,7 +415,7 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
             if disruption is not None:
                 disruption.to_step = number
         elif popped:
-            cause = Disruption("rollback", None, started[-1].number, number)
+            cause = Disruption("rollback", None, progress.last_step, number)
             progress.disruptions.append(cause)
         if not started or popped:
             progress.stretches += 1
@@ -304,15 +424,40 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
             lost.lost, lost.cause = True, cause
         for lost in doomed:
             lost.lost = True
+        spared.difference_update([e for e in spared if e.number >= number])
         del kept[len(kept) - len(popped):]
         progress.safe = min(progress.safe, number - 1)
         for save in held:
             held[save] = min(held[save], number - 1)
         started.append(execution)
         running.add(execution)
+        before[execution] = progress.last_step
+        progress.last_step = number
 
-    def complete_step(execution: Execution) -> None:
+    def is_saved(execution: Execution) -> bool:
+        return execution.number <= progress.safe and not execution.lost
+
+    def did_its_work(execution: Execution) -> bool:
+        usual = [e.net for e in kept][-SAMPLE:]
+        return not usual or 2 * execution.net >= middle(usual)
+
+    def end_step(execution: Execution) -> None:
         running.discard(execution)
+        left = execution.row.left
+        whole = execution.row.completed and not left
+        if whole or is_saved(execution) or (left and did_its_work(execution)):
+            complete(execution)
+            return
+        execution.outcome = "idle" if left else "failed"
+        if left and started[-1] is execution:
+            progress.last_step = before[execution]
+        if not execution.lost and any(reach >= execution.number for reach in held.values()):
+            spared.add(execution)
+
+    def complete(execution: Execution) -> None:
+        execution.outcome = "completed"
+        progress.completed += 1
+        execution.finished = progress.completed
         if not execution.lost:
             kept.append(execution)
             kept.sort(key=lambda e: e.number)
@@ -320,26 +465,63 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
     def start_save(row: Row) -> None:
         # Of the step in progress the checkpoint of that step has the result.
         begun = [e.number for e in running if row.step is not None and e.number <= row.step]
-        held[row.order] = max([-1, *(e.number for e in kept), *begun])
+        reach = max([-1, *(e.number for e in kept), *begun])
+        held[row.order] = reach if row.step is None else min(reach, row.step)
 
     def end_save(row: Row) -> None:
-        reach = held[row.order] if row.step is None else min(held[row.order], row.step)
-        progress.safe = max(progress.safe, reach)
+        reach = held.pop(row.order)
+        if row.completed:
+            progress.safe = max(progress.safe, reach)
+            for execution in sorted((e for e in spared if e.number <= reach), key=lambda e: started.index(e)):
+                spared.discard(execution)
+                complete(execution)
 
-    happenings: list[tuple[tuple[Any, ...], Callable[[], None]]] = []
+    happenings: list[tuple[Moment, Callable[[], None]]] = []
 
-    def happen(row: Row, end: float, starts: Callable[[], None], ends: Callable[[], None]) -> None:
-        happenings.append(((row.start, 1, *row.rank), starts))
-        if end != OPEN:
-            happenings.append(((end, 0 if end > row.start else 2, row.order), ends))
+    def happen(begins: Moment, ends: Moment, starts: Callable[[], None], stops: Callable[[], None]) -> None:
+        happenings.append((begins, starts))
+        if ends[0] != OPEN:
+            happenings.append((ends, stops))
 
     for e in executions:
-        happen(e.row, e.completed_at, lambda e=e: start_step(e), lambda e=e: complete_step(e))  # type: ignore[misc]
+        happen(e.row.begins, e.over, lambda e=e: start_step(e), lambda e=e: end_step(e))  # type: ignore[misc]
     for row in life.rows:
         if row.kind == "checkpoint_save":
-            happen(row, row.end, lambda row=row: start_save(row), lambda row=row: end_save(row))  # type: ignore[misc]
+            happen(row.begins, row.ends, lambda row=row: start_save(row), lambda row=row: end_save(row))  # type: ignore[misc]
     for _, action in sorted(happenings, key=lambda h: h[0]):
         action()
+
+    for execution in started:
+        # What is open in an ended job does not end any more; what only the device has, with its process.
+        if execution in running and not life.open and (not life.latest or execution.row.end == OPEN):
+            if is_saved(execution):
+                complete(execution)
+            else:
+                execution.outcome = "died"
+
+
+def unknown_spans(lives: list[Life], attempts: dict[int, list[Row]], progress: Progress) -> tuple[list[Span], str]:
+    """When nobody knows what the steps' ends are worth, and by which clock the latest step ended."""
+    spans: list[Span] = []
+    state = None
+    for life in lives:
+        words = [row for row in attempts[life.attempt] if row.kind == "clock"]
+        mine = [e for e in progress.executions if e.life is life and e.over[0] != OPEN and e.outcome != "idle"]
+        since: int | None = None
+        for execution in sorted(mine, key=lambda e: e.over):
+            fallback = max((row for row in words if row.begins < execution.over), key=lambda r: r.begins, default=None)
+            state = "device" if execution.row.segments else fallback.state if fallback else "host"
+            unknown = state == "unknown" and execution.over[0] < life.end
+            if since is not None and not unknown:
+                spans.append((since, min(execution.over[0], life.end)))
+            since = (execution.over[0] if since is None else since) if unknown else None
+        if since is not None:
+            spans.append((since, life.end))
+    if state is None:
+        latest = max(attempts, default=0)
+        words = [row for row in attempts.get(latest, ()) if row.kind == "clock"]
+        state = max(words, key=lambda row: row.begins).state if words else "host"
+    return [(a, b) for a, b in spans if a < b], str(state)
 
 
 # --- owners (R3) ----------------------------------------------------------------------------------------------------
@@ -361,18 +543,20 @@ def open_over(borders: list[int], intervals: list[tuple[float, float, T]]) -> li
     return covering
 
 
-def paint(life: Life, executions: list[Execution], attempt_rows: list[Row]) -> list[Piece]:
+def paint(life: Life, executions: list[Execution], attempt_rows: list[Row], device: list[Stay]) -> list[Piece]:
     """Cuts the life at every boundary and gives each piece to its owner."""
-    phases = [row for row in attempt_rows if row.kind not in ("job", "step") and blocks(row, attempt_rows)]
+    phases = [row for row in attempt_rows if row.kind not in ("job", "step", "part") and blocks(row, attempt_rows)]
+    by_row = {id(execution.row): execution for execution in executions}
+    device = [stay for stay in device if stay.row.kind != "step" or id(stay.row) in by_row]
     cuts = {life.begin, life.end}
     for row in attempt_rows:
         cuts.update(t for t in (row.start, row.end) if life.begin < t < life.end)  # type: ignore[misc]
-    for e in executions:
-        cuts.update(t for t in (e.device_begin, e.device_end) if life.begin < t < life.end)  # type: ignore[misc]
+    for stay in device:
+        cuts.update(t for t in (stay.begin, stay.end) if life.begin < t < life.end)  # type: ignore[misc]
     borders = sorted(int(t) for t in cuts)
     phases_over = open_over(borders, [(p.start, p.end, p) for p in phases])
     steps_over = open_over(borders, [(e.row.start, e.row.end, e) for e in executions])
-    devices_over = open_over(borders, [(e.device_begin, e.device_end, e) for e in executions])
+    devices_over = open_over(borders, [(stay.begin, stay.end, stay.row) for stay in device])
     pieces = []
     for (a, b), open_phases, steps, on_device in zip(
         pairwise(borders), phases_over, steps_over, devices_over, strict=True
@@ -386,17 +570,23 @@ def paint(life: Life, executions: list[Execution], attempt_rows: list[Row]) -> l
             up = max(waits, key=lambda p: p.rank).name == "scale_up"
             pieces.append(Piece(a, b, "elastic_scale_up" if up else "elastic_slice_down"))
         elif on_device:
-            (execution,) = on_device
-            execution.own.append((a, b))
+            (owner,) = on_device
+            if owner.kind == "step":
+                by_row[id(owner)].own.append((a, b))
+            else:
+                pieces.append(piece_of(owner, a, b))
         elif hosts:
-            inner = max(hosts, key=lambda p: p.rank)
-            name = (inner.name or "custom") if inner.kind == "custom" else None
-            pieces.append(Piece(a, b, HOST_CATEGORIES[inner.kind], name))
+            pieces.append(piece_of(max(hosts, key=lambda p: p.rank), a, b))
         elif steps:
             max(steps, key=lambda e: e.row.rank).own.append((a, b))
         else:
             pieces.append(Piece(a, b, "other"))
     return pieces
+
+
+def piece_of(phase: Row, a: int, b: int) -> Piece:
+    name = (phase.name or "custom") if phase.kind == "custom" else None
+    return Piece(a, b, HOST_CATEGORIES[phase.kind], name)
 
 
 # --- start-up (R5) --------------------------------------------------------------------------------------------------
@@ -412,7 +602,7 @@ def estimate_startup(progress: Progress, compiled: set[int]) -> None:
     for stretch in range(1, progress.stretches + 1):
         done = sorted(
             (e for e in progress.executions if e.stretch == stretch and e.completed),
-            key=lambda e: e.completion,
+            key=lambda e: e.finished,
         )
         if not done or done[0].life.attempt in compiled:
             continue
@@ -523,6 +713,16 @@ def step_time(nets: list[int]) -> dict[str, float]:
     }
 
 
+def crossing(rows: Iterable[dict[str, Any]]) -> bool:
+    """Whether a step is over before one that started earlier: no loop does that, and what a save then holds is moot."""
+    lives, attempts, _ = split_lives(leader_rows(rows), None)
+    for life in lives:
+        moments = [execution.over for execution in find_executions(life, stays(attempts[life.attempt]))]
+        if any(after < before for before, after in pairwise(moments)):
+            return True
+    return False
+
+
 # --- the answer -----------------------------------------------------------------------------------------------------
 
 def account(
@@ -536,37 +736,45 @@ def account(
     if any(b < a for a, b in (*windows, *exclusions)):
         raise ValueError("a window ends before it starts")
     everything = leader_rows(rows)
-    now = max((t for row in everything for t in stamps(row)), default=0) if at is None else round(at * 1e9)
-    known = known_at(everything, now)
-    lives, skewed = split_lives(known, now)
-    progress = follow_progress(lives)
+    now = None if at is None else round(at * 1e9)
+    known = everything if now is None else known_at(everything, now)
+    lives, attempts, behind = split_lives(known, now)
     pieces: list[Piece] = []
     overlapped = 0
+    of_life: dict[Life, list[Execution]] = {}
+    devices: dict[int, list[Stay]] = {}
     for life in lives:
         if life.gap[0] < life.gap[1]:
             pieces.append(Piece(*life.gap, "infrastructure_recovery"))
-        same_attempt = [row for row in known if row.attempt == life.attempt]
-        pieces += paint(life, [e for e in progress.executions if e.life is life], same_attempt)
+        same_attempt = attempts[life.attempt]
+        device = devices.setdefault(life.attempt, stays(same_attempt))
+        of_life[life] = find_executions(life, device)
+        pieces += paint(life, of_life[life], same_attempt, device)
         for row in same_attempt:
             if row.kind == "data_loading" and not blocks(row, same_attempt):
                 overlapped += max(0, int(min(row.end, life.end)) - max(row.start, life.begin))
-    compiles = [row for row in known if row.kind == "compile"]
+    progress = follow_progress(lives, of_life)
+    compiles = [row for rows in attempts.values() for row in rows if row.kind == "compile"]
     estimate_startup(progress, {row.attempt for row in compiles})
     for execution in progress.executions:
         pieces += settle(execution)
+    unknown, clock = unknown_spans(lives, attempts, progress)
 
     span = [(lives[0].begin, lives[-1].end)] if lives else []
     holes = [(round(a * 1e9), round(b * 1e9)) for a, b in exclusions]
-    holes += [(row.start, int(min(row.end, now))) for row in known if row.kind == "exclusion"]
+    holes += [(row.start, int(min(row.end, span[0][1]))) for row in known if row.kind == "exclusion" and span]
     counted = subtract(span, holes)
+
+    def is_known(spans: list[Span]) -> bool:
+        return 100 * sum(length(clip(a, b, spans)) for a, b in unknown) <= length(spans)
 
     def cut(spans: list[Span]) -> dict[str, Any]:
         elapsed = length(spans) / 1e9
         seconds = total_seconds(pieces, spans)
         return {
             "elapsed_s": elapsed, "seconds": seconds,
-            "goodput": seconds.get("productive", 0.0) / elapsed if elapsed else None,
-            "reason": None,
+            "goodput": seconds.get("productive", 0.0) / elapsed if elapsed and is_known(spans) else None,
+            "reason": None if is_known(spans) else "not known: dispatch only",
             "slice_efficiency": slice_efficiency(lives, spans),
         }
 
@@ -579,10 +787,10 @@ def account(
     nets = [e.net for e in kept]
     exposed = {e for e in kept if e.number > progress.safe}
     at_risk = [p for p in pieces if p.execution in exposed and p.category == "productive"]
-    flying = [e for e in executions if not e.completed and e.life.open]
+    flying = [e for e in executions if e.outcome is None]
     seen_functions: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for row in compiles:
-        if row.name is not None and row.end <= now:
+        if row.name is not None and row.end != OPEN:
             seen_functions[row.attempt][row.name] += 1
 
     def describe(disruption: Disruption) -> dict[str, Any]:
@@ -600,7 +808,7 @@ def account(
     answer.update(
         excluded_s=(length(span) - length(counted)) / 1e9,
         max_productive_step=kept[-1].number if kept else None,
-        last_step=executions[-1].number if executions else None,
+        last_step=progress.last_step,
         disruptions=len(progress.disruptions),
         disruption_reasons=dict(Counter(d.reason for d in progress.disruptions)),
         disruption_list=[describe(d) for d in progress.disruptions[-100:]],
@@ -609,17 +817,21 @@ def account(
             "lost": sum(e.fate == "wasted_progress" for e in executions),
         },
         pending_steps=sum(e.fate == "in_flight" for e in executions),
-        started_steps=len(executions),
+        started_steps=sum(e.outcome != "idle" for e in executions),
+        clock=clock,
         ideal_step_time_s=ideal_step(nets) if ideal_step_time is None else ideal_step_time,
         step_time_deviation_s=deviation(nets),
         at_risk_s=total_seconds(at_risk, counted).get("productive", 0.0),
         in_flight_step=flying[-1].number if flying else None,
         overlapped_data_loading_s=overlapped / 1e9,
-        skewed_clocks=skewed,
+        skewed_clocks=behind,
         recompilations=sum(n - 1 for names in seen_functions.values() for n in names.values()),
         attempts=len(lives),
         windows=[window(a, b) for a, b in windows],
     )
     if nets:
         answer["step_time"] = step_time(nets)
+    if not is_known(counted):
+        fate = {"step_time", "ideal_step_time_s", "step_time_deviation_s", "at_risk_s"}
+        answer.update(dict.fromkeys(fate & answer.keys()))
     return answer

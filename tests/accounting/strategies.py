@@ -17,6 +17,9 @@ PHASES = (
     "accelerator_init", "training_prep", "data_loading", "checkpoint_save", "checkpoint_restore", "custom", "compile",
 )
 
+# Phases that may have something of theirs on the device.
+MARKED = ("step", "custom", "checkpoint_save", "checkpoint_restore", "training_prep")
+
 
 @dataclass
 class Question:
@@ -46,6 +49,8 @@ class Trainer:
         self.clean = clean  # no reversed, missing or concurrent phases but those that a crash leaves
         self.crashes = crashes
         self.observed = self.chance(3) if observed is None else observed
+        self.marking = self.chance(3) if observed is not False else False
+        self.blurred = self.chance(3)
         self.compiles = self.chance(3)
         self.rows: Rows = []
         self.now = draw(st.integers(1, 20))
@@ -86,7 +91,24 @@ class Trainer:
         if depth < 2 and self.chance(4):
             self.go()
             self.phase(self.draw(st.sampled_from(PHASES[2:])), depth + 1)
-        self.write(kind, start, self.ending(start), **extra)
+        if kind == "checkpoint_save" and self.chance(8):
+            extra["completed"] = False
+        row = self.write(kind, start, self.ending(start), **extra)
+        if kind in MARKED and self.marking and self.chance(2):
+            self.mark(row)
+
+    def mark(self, row: dict[str, Any]) -> None:
+        """What the phase has dispatched is on the device; it may be told in pieces."""
+        pieces: list[list[int | None]] = []
+        dispatched = row["start_ns"]
+        for _ in range(self.pick(1, 2)):
+            self.device_free = max(self.device_free, dispatched) + self.pick(0, 8)
+            pieces.append([dispatched, None if not self.clean and self.chance(40) else self.device_free])
+            dispatched += self.pick(0, 4)
+        if len(pieces) == 1 and pieces[0][1] is not None and self.chance(2):
+            row["device_end_ns"] = pieces[0][1]
+        else:
+            row["device_ns"] = pieces
 
     def ending(self, start: int) -> int | None:
         end = self.go()
@@ -130,7 +152,13 @@ class Trainer:
         else:
             self.go(5)
         row = self.write("step", start, self.ending(start), step=self.step)
-        if last is not None and not self.chance(6):
+        if self.chance(8):
+            row.update(self.draw(st.sampled_from(({"completed": False}, {"left": True}))))
+        if self.chance(8):
+            self.write("part", start, self.now, name="forward")
+        if self.marking and self.chance(2):
+            self.mark(row)
+        elif last is not None and not self.chance(6):
             self.device_free = max(self.device_free, start) + self.pick(0, 8)
             if self.chance(12):
                 self.device_free = max(1, self.device_free + self.pick(-12, 12))
@@ -155,6 +183,8 @@ class Trainer:
             self.phase("accelerator_init")
             begin = self.go()
         for kind in PHASES[:2]:
+            if self.blurred and self.chance(2):
+                self.write("clock", self.now, None, state=self.draw(st.sampled_from(("unknown", "unknown", "host"))))
             if self.chance(2):
                 self.phase(kind)
         if self.compiles and self.chance(2):
@@ -174,7 +204,7 @@ class Trainer:
         dies = self.crashes and self.chance(2)
         if dies:
             self.die()
-        if not dies and self.observed and self.chance(2):
+        if not dies and (self.observed or self.marking) and self.chance(2):
             self.now = max(self.now, self.device_free)
         self.write("job", begin, None if dies or (last and self.chance(5)) else self.go())
 
@@ -206,7 +236,8 @@ class Trainer:
 
 def instants(rows: Rows) -> list[int]:
     """Every instant of the rows, of the leader's and the others' alike."""
-    return [row[key] for row in rows for key in ("start_ns", "end_ns", "device_end_ns") if row.get(key) is not None]
+    plain = [row[key] for row in rows for key in ("start_ns", "end_ns", "device_end_ns") if row.get(key) is not None]
+    return plain + [t for row in rows for pair in row.get("device_ns", ()) for t in pair if t is not None]
 
 
 def spread(rows: Rows) -> Rows:
@@ -219,26 +250,14 @@ def spread(rows: Rows) -> Rows:
             if row.get(key) is not None:
                 count += 1
                 row[key] = row[key] * 1024 + count
+        if "device_ns" in row:
+            pieces = []
+            for begin, end in row["device_ns"]:
+                count += 2
+                pieces.append([begin * 1024 + count - 1, None if end is None else end * 1024 + count])
+            row["device_ns"] = pieces
         spread_rows.append(row)
     return spread_rows
-
-
-def crossing_steps(rows: Rows) -> bool:
-    """Whether a step ends before one that started earlier: no loop does that, and what a save then holds is moot."""
-    steps = [row for row in rows if row["kind"] == "step" and not row.get("process") and row["end_ns"] is not None]
-    steps.sort(key=lambda row: (row.get("attempt", 1), row["start_ns"], row["end_ns"]))
-    attempt = latest = device_free = 0
-    for row in steps:
-        if row.get("attempt", 1) != attempt:
-            attempt, latest, device_free = row.get("attempt", 1), 0, 0
-        end = max(row["start_ns"], row["end_ns"])
-        if row.get("device_end_ns") is not None:
-            device_free = max(device_free, row["device_end_ns"])
-            end = max(end, device_free)
-        if end < latest:
-            return True
-        latest = max(latest, end)
-    return False
 
 
 @st.composite
@@ -278,15 +297,26 @@ def chaos(draw: Any) -> Rows:
             row = {"kind": kind, "start_ns": draw(time), "end_ns": draw(st.one_of(st.none(), time)), "attempt": attempt}
             if kind in ("step", "checkpoint_save"):
                 row["step"] = draw(st.sampled_from((row["start_ns"] // 4, row["start_ns"] // 4, 2, 5)))
-            if kind == "step" and draw(st.booleans()):
-                row["device_end_ns"] = draw(time)
+            if kind in MARKED and draw(st.integers(0, 2 if kind == "step" else 5)) == 0:
+                if draw(st.booleans()):
+                    row["device_end_ns"] = draw(time)
+                else:
+                    pair = st.tuples(time, st.one_of(time, time, time, st.none())).map(list)
+                    row["device_ns"] = draw(st.lists(pair, min_size=1, max_size=2))
+            if kind in ("step", "checkpoint_save") and draw(st.integers(0, 5)) == 0:
+                row["completed"] = False
+            if kind == "step" and draw(st.integers(0, 5)) == 0:
+                row["left"] = True
             if kind == "custom":
                 row["name"] = draw(st.sampled_from(NAMES))
             if kind == "elastic_wait":
                 row["name"] = draw(st.sampled_from(("slice_down", "scale_up", "sideways")))
-            if draw(st.integers(0, 5)) == 0 and "device_end_ns" not in row:
+            if draw(st.integers(0, 5)) == 0:
                 row["blocking"] = draw(st.booleans())
             rows.append(row)
+        if draw(st.integers(0, 2)) == 0:
+            state = draw(st.sampled_from(("unknown", "unknown", "host")))
+            rows.append({"kind": "clock", "start_ns": draw(time), "end_ns": None, "attempt": attempt, "state": state})
         offset += draw(st.integers(10, 45))
     return without_strays(rows)
 
@@ -309,7 +339,8 @@ def without_strays(rows: Rows) -> Rows:
             jobs.append(row)
 
     def strays(step: dict[str, Any]) -> bool:
-        end = math.inf if step["end_ns"] is None else max(step["end_ns"], step.get("device_end_ns", 0))
+        device = [step.get("device_end_ns", 0), *(end for _, end in step.get("device_ns", ()))]
+        end = math.inf if None in (step["end_ns"], *device) else max(step["end_ns"], *device)
         mine = [job for job in jobs if job["attempt"] == step["attempt"]]
         before = [job for job in mine if job["start_ns"] <= step["start_ns"]]
         after = [job for job in mine if job["start_ns"] > step["start_ns"]]
@@ -355,10 +386,11 @@ def garbage(draw: Any) -> list[Any]:
     rows: list[Any] = list(draw(runs())) if draw(st.booleans()) else []
     keys = (
         "start", "end", "start_ns", "end_ns", "step", "name", "attempt", "process", "blocking", "device_end",
-        "device_end_ns", "active", "available", "total",
+        "device_end_ns", "device", "device_ns", "completed", "left", "state", "active", "available", "total",
     )
     for _ in range(draw(st.integers(1, 6))):
-        row: dict[str, Any] = {"kind": draw(st.sampled_from(("job", "step", "slice_counts", "exclusion", *PHASES)))}
+        kinds = ("job", "step", "slice_counts", "clock", "part", "exclusion", *PHASES)
+        row: dict[str, Any] = {"kind": draw(st.sampled_from(kinds))}
         for key in draw(st.lists(st.sampled_from(keys), unique=True)):
             row[key] = draw(st.one_of(st.integers(-5, 60), st.none(), ANYTHING))
         if draw(st.integers(0, 9)) == 9:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from otel_goodput.replay import replay
 
-from .oracle import account
-from .strategies import Question, Rows, chaos, crossing_steps, garbage, instants, questions, runs, spread
+from .oracle import account, crossing
+from .strategies import Question, Rows, chaos, garbage, instants, questions, runs, spread
 
 # To explain a failure takes longer than all the tests together.
 PHASES = [phase for phase in Phase if phase is not Phase.explain]
@@ -52,7 +52,7 @@ def check_agreement(question: Question) -> None:
     for mine, theirs in ((expected, found), *zip(expected["windows"], found["windows"], strict=True)):
         assert by_category(theirs) == by_category(mine)
         assert ns(theirs["elapsed_s"]) == ns(mine["elapsed_s"])
-    if crossing_steps(question.rows):
+    if crossing(question.rows):
         del expected["at_risk_s"]
     assert {key: found.get(key) for key in expected} == close(expected)
 

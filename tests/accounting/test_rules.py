@@ -102,14 +102,26 @@ def test_a_job_inside_the_job_is_ignored(ask: Ask) -> None:
     assert answer["disruptions"] == 0
 
 
-def test_a_start_before_the_last_sign_of_life_is_skew(ask: Ask) -> None:
-    second = "job 35-80 / init 36-45 / step 2 @45-75 / step 3 @75-80"
+def test_a_start_before_the_last_sign_of_life_goes_on_from_there(ask: Ask) -> None:
+    second = "job 35-80 / init 36-45 / step 2 @45-75 / step 3 @75-76 device 79"
     answer = ask(f"job 0- / step 1 @10-40 {SEEN}\nattempt 2\n{second} {SEEN}")
     assert answer["skewed_clocks"] is True
-    assert answer["elapsed_s"] == 80
-    # The second attempt counts from 40 on: what the first has had stays with it.
-    assert answer["seconds"] == {"other": 10, "productive": 30 + 35, "accelerator_init": 5}
+    # All times of the second attempt are 5 s later: no gap, and none of its time is missing.
+    assert answer["elapsed_s"] == 85
+    assert answer["seconds"] == {"other": 10 + 1 + 1, "productive": 30 + 30 + 4, "accelerator_init": 9}
+    assert answer["disruption_list"][0]["recovery_s"] == 0
     assert ask("job 0- / step 1 @10-40\nattempt 2\njob 40-60")["skewed_clocks"] is False
+
+
+def test_a_question_is_asked_by_the_clock_of_the_latest_attempt(ask: Ask) -> None:
+    text = f"job 0- / step 1 @10-40 {SEEN}\nattempt 2\njob 10- / step 2 @12-15 / step 3 @15- {SEEN}"
+    answer = ask(text)
+    assert answer["elapsed_s"] == 45 and answer["in_flight_step"] == 3
+    answer = ask(f"{text} / heartbeat @19")
+    assert answer["elapsed_s"] == 49 and answer["seconds"]["in_flight"] == 4
+    # The next clock is right again, or not.
+    assert ask(f"{text}\nattempt 3\njob 60-70")["elapsed_s"] == 70
+    assert ask(f"{text}\nattempt 3\njob 1-11")["elapsed_s"] == 55
 
 
 # --- R3 owner -------------------------------------------------------------------------------------------------------

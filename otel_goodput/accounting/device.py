@@ -1,0 +1,115 @@
+"""What the device works off, one segment after the other (rule R3.2), and from when on each may be there."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from otel_goodput.accounting.events import END, MARK, NONBLOCKING, START, Event
+from otel_goodput.accounting.execution import Execution
+from otel_goodput.accounting.rules import COMPILE, MARKABLE, STEP
+
+NEVER: Final = 1 << 62
+_KEY: Final = (1 << 64) - 1  # a key in a signed field
+
+
+class Segment(NamedTuple):
+    """Work dispatched by one phase without another one in between.
+
+    Attributes:
+        owner: the execution whose time it is, or the category where the phase is no step.
+        end: when it leaves the device, ns; ``NEVER`` where that is not known yet.
+    """
+
+    owner: Execution | int
+    end: int
+
+
+def owner_of(mark: Event) -> int:
+    """Key of the phase that dispatched what the MARK speaks of."""
+    return mark.step & _KEY
+
+
+def place(
+    events: Sequence[Event], ends: Mapping[int, int], awaited: Container[int] = (), unknown: int = 0
+) -> list[Event]:
+    """Events of one attempt in the order of time, each segment told with its end and from where it may begin.
+
+    A segment begins no earlier than the last compilation inside it ends: until then nothing of it was dispatched. So a
+    segment with compilations becomes a MARK behind the last of them.
+
+    Args:
+        events: STARTs of steps and MARKs among them may bring their end as their `arg`.
+        ends: device ends by the key of a step or a mark, ns.
+        awaited: keys of which the end will be told.
+        unknown: what these have for an end until then; 0 leaves them as they are.
+    """
+    compiling = False
+    placed: list[Event] = []
+    for event in events:
+        kind = event[1]
+        if kind == START:
+            if event[2] == STEP:
+                end = ends.get(event[3]) or (unknown if event[3] in awaited else 0)
+                if end:
+                    event = event._replace(arg=end)
+            elif event[2] == COMPILE:
+                compiling = True
+        elif kind == MARK and not event[6]:
+            end = ends.get(event[3]) or (unknown if event[3] in awaited else 0)
+            if end:
+                event = event._replace(arg=end)
+        placed.append(event)
+    return _behind_compilations(placed) if compiling else placed
+
+
+def _behind_compilations(events: list[Event]) -> list[Event]:
+    last = _last_compilations(events)
+    if not last:
+        return events
+    behind: dict[int | None, list[Event]] = {}
+    for at, compilation in last.items():
+        event = events[at]
+        if event.kind == START:
+            events[at] = event._replace(arg=0)
+            event = event._replace(kind=MARK, step=event.key)
+        if compilation is not None:
+            behind.setdefault(compilation, []).append(event._replace(time=events[compilation].time))
+    placed: list[Event] = []
+    for at, event in enumerate(events):
+        if event.kind != MARK or at not in last:
+            placed.append(event)
+        placed += behind.get(at, ())
+    return placed
+
+
+def _last_compilations(events: list[Event]) -> dict[int, int | None]:
+    """Of the segments with compilations inside (each by the place of its event), the place of the last one's end; None
+    where one is still going on.
+    """
+    found: dict[int, int | None] = {}
+    # Open phases of which there may be segments, the innermost last, each with the place of its current segment.
+    opened: dict[int, int | None] = {}
+    compiling: dict[int, tuple[int, int]] = {}  # -> its phase, and the place of that phase's segment
+    for at, (time, kind, phase, key, _, flags, arg, _) in enumerate(events):
+        if kind == START:
+            if flags & NONBLOCKING:
+                continue
+            if phase in MARKABLE:
+                opened.setdefault(key, at if arg else None)
+            elif phase == COMPILE and opened:
+                owner, segment = next(reversed(opened.items()))
+                if segment is not None:
+                    compiling[key] = owner, segment
+        elif kind == MARK:
+            if arg:
+                opened[owner_of(events[at])] = at
+        elif kind == END:
+            opened.pop(key, None)
+            inside = compiling.pop(key, None)
+            if inside and inside[0] in opened and time <= events[inside[1]].arg:
+                found[inside[1]] = at
+    for owner, segment in compiling.values():
+        if owner in opened and events[segment].arg == NEVER:
+            found[segment] = None
+    return found

@@ -1,0 +1,261 @@
+"""How time passes in a run's account: every nanosecond goes to its owner (rules R1 to R3), and beside it to whatever
+else is kept of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.course import Course
+from otel_goodput.accounting.device import NEVER, Segment
+from otel_goodput.accounting.execution import Execution
+from otel_goodput.accounting.lenses import Edge, Lens, Shutter
+from otel_goodput.accounting.overlay import Overlay, Weighted
+from otel_goodput.accounting.rolling import Rolling
+from otel_goodput.semconv import ClockState
+
+NOBODY: Final = -1
+T = TypeVar("T", bound="Timepiece")
+
+
+class Timepiece:
+    """State of one run's account at one moment, and its way from one moment to the next.
+
+    Args:
+        spans: lengths of the rolling windows in ns.
+        edges: (time ns, lens index, opens?) of exact windows and exclusions known beforehand, rising; lens 0 excludes.
+        lenses: how many lenses `edges` speak of.
+
+    Attributes:
+        begin, now: first job start and the latest moment accounted for, ns.
+        shift: ns by which the clock of the present attempt is behind the account, which never goes back.
+        alive: between a job's start and its end.
+        ended, clean: the latest job ended by itself; and without an error.
+        totals: ns by category number, steps apart.
+        names: custom names; the first has the category ``rules.FIXED``.
+        course: fates of the steps.
+        fallback: what a step is whose end on the device is not told, one of ``semconv.FALLBACK_CLOCKS``.
+        clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
+    """
+
+    def __init__(self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), lenses: int = 1) -> None:
+        self.begin: int | None = None
+        self.now = 0
+        self.shift = 0
+        self.alive = False
+        self.ended = False
+        self.clean = False
+        self.spans = tuple(spans)
+        self.lenses = [Lens(1 << index) for index in range(lenses)]
+        self.course = Course(self.lenses)
+        self.shutter = Shutter(edges)
+        self.totals = [0] * rules.FIXED
+        self.names: list[str] = []
+        self.name_index: dict[str, int] = {}
+        self.notice: str | None = None
+        self.skewed = False
+        self.recompilations = 0
+        self.overlapped = 0  # ns of non-blocking data loading
+        self.fallback = ClockState.HOST
+        self.clock: str | None = None
+        self.overlay = Overlay()
+        # What is open, by key; in dictionaries the latest started is the last.
+        self.job: int | None = None
+        self.blockers: dict[int, int] = {}  # -> category
+        self.elastic: dict[int, tuple[int, int]] = {}  # -> rank, category
+        self.loads: set[int] = set()  # non-blocking data loads
+        self.hosts: list[Execution] = []  # executions whose phase is open, latest last
+        self.device: deque[Segment] = deque()  # what waits for, or occupies, the device
+        self._owner: int | Execution = NOBODY
+        self._timer = NEVER
+        self._plain = True  # nothing but the owner's account moves with time
+        self._calm = True  # nothing moves beside, whoever owns
+        self._direct = False  # nothing is above the ordinary phases and the open step
+
+    @property
+    def rolling(self) -> Rolling | None:
+        """The rolling windows, from the first job start on."""
+        return self.course.rolling
+
+    def clone(self: T) -> T:
+        """An independent copy; costs some microseconds, whatever the run's length."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.lenses = [lens.clone() for lens in self.lenses]
+        twin.course = self.course.clone(twin.lenses, self.rolling.clone() if self.rolling else None)
+        twin.shutter, twin.overlay = self.shutter.clone(), self.overlay.clone()
+        for name in ("totals", "names", "name_index", "blockers", "elastic", "loads"):
+            setattr(twin, name, getattr(self, name).copy())
+        running = twin.course.running
+        twin.hosts = [running[execution.key] for execution in self.hosts]
+        twin.device = deque(
+            segment if isinstance(segment.owner, int) else Segment(running[segment.owner.key], segment.end)
+            for segment in self.device
+        )
+        twin.choose()
+        return twin
+
+    # --- time passes --------------------------------------------------------------------------------------------------
+
+    def reach(self, time: int) -> None:
+        """Move to `time` (ns) by the clock of the present attempt."""
+        self.advance(time + self.shift)
+
+    def advance(self, time: int) -> None:
+        """Move to `time` (ns); what passed belongs to the owner. Never moves back."""
+        if time >= self._timer:
+            self._fire(time)
+        if self.alive and time > self.now:
+            self._spend(time)
+
+    def _spend(self, time: int) -> None:
+        spent = time - self.now
+        self.now = time
+        owner = self._owner
+        if owner.__class__ is int:
+            self.totals[owner] += spent
+        else:
+            owner.net += spent  # type: ignore[union-attr]
+        if not self._plain:
+            self._spend_beside(spent)
+
+    def _spend_beside(self, spent: int) -> None:
+        """What moves with time beside the owner's account: lenses, the overlay, overlapped loading, pieces."""
+        owner = self._owner
+        self.overlapped += len(self.loads) * spent
+        mask = self.shutter.mask
+        execution = owner if isinstance(owner, Execution) else None
+        if execution is not None and execution.pieces is not None:
+            execution.pieces.append((spent, mask))
+        self.overlay.weigh(self.overlay.time, spent)
+        for lens in self.lenses if mask else ():
+            if not lens.bit & mask:
+                continue
+            lens.elapsed += spent
+            if execution is not None:
+                execution.share(lens.bit, spent)
+            elif isinstance(owner, int):
+                lens.totals[owner] = lens.totals.get(owner, 0) + spent
+            self.overlay.weigh(lens.beside, spent)
+
+    def _fire(self, time: int) -> None:
+        """Stop at everything that is due up to `time` by itself: device ends, edges of lenses and of buckets."""
+        while self._timer <= time and self._timer < NEVER:
+            due = self._timer
+            if self.alive and due > self.now:
+                self._spend(due)
+            while self.device and self.device[0].end <= due:
+                self._leave_device()
+            if self.alive:
+                self.shutter.move(due)
+                if self.rolling is not None and self.rolling.boundary <= due:
+                    self._close_bucket(time)
+            self.choose()
+
+    def _close_bucket(self, time: int) -> None:
+        """A bucket of the rolling windows ends; skip those in which nothing but the passing of time happens."""
+        rolling = self.course.rolling
+        if rolling is None:
+            return
+        running = self.course.running.values()
+        rolling.close(self.visible_totals(), running, len(self.course.progress), self.visible_beside())
+        boundary = min(rolling.last_boundary_before(time), self._next_due())
+        if boundary > rolling.boundary:
+            boundary -= (boundary - rolling.boundary) % rolling.resolution
+            self.choose()
+            self._spend(boundary)
+            rolling.jump(boundary, self.visible_totals(), running, len(self.course.progress), self.visible_beside())
+
+    def _next_due(self) -> int:
+        """When something other than a bucket's edge is due."""
+        due = self.device[0].end if self.device else NEVER
+        edge = self.shutter.due
+        if edge is not None and self.alive:
+            due = min(due, edge)
+        return due
+
+    def change_spans(self, spans: Sequence[int]) -> None:
+        """Roll other windows from now on, empty ones; `spans` in ns."""
+        self.spans = tuple(spans)
+        self.course.rolling = None
+        if spans and self.begin is not None:
+            rolling = self.course.rolling = Rolling(spans, self.begin)
+            boundary = rolling.last_boundary_before(self.now) or self.begin
+            running, length = self.course.running.values(), len(self.course.progress)
+            rolling.jump(boundary, self.visible_totals(), running, length, self.visible_beside())
+
+    def visible_totals(self) -> list[int]:
+        """Time by category outside of exclusions, steps apart, ns."""
+        excluded = self.lenses[0].totals
+        if not excluded:
+            return self.totals
+        return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
+
+    def visible_beside(self) -> Weighted:
+        """What lies over the time line outside of exclusions, ns weighted."""
+        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.lenses[0].beside, strict=True)]
+
+    def choose(self) -> None:
+        """Who owns time from now on (rule R3), when to stop next, and what else moves with time."""
+        self._calm = self._nothing_beside()
+        self._direct = self.alive and not self.elastic and not self.device
+        if self._direct:
+            self._choose_directly()
+        else:
+            self._plain = False
+            if not self.alive:
+                self._owner = NOBODY
+            elif self.elastic:
+                # The latest of the highest rank.
+                self._owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]
+            else:
+                self._owner = self.device[0].owner
+        due = self._next_due()
+        rolling = self.course.rolling
+        if rolling is not None and self.alive and rolling.boundary < due:
+            due = rolling.boundary
+        self._timer = due
+
+    def _nothing_beside(self) -> bool:
+        return not (self.loads or self.shutter.mask or self.overlay.weights is not None)
+
+    def _choose_directly(self) -> None:
+        """The owner where nothing is above the ordinary phases and the open step."""
+        if self.blockers:
+            self._owner = next(reversed(self.blockers.values()))
+            self._plain = self._calm
+        elif self.hosts:
+            step = self._owner = self.hosts[-1]
+            self._plain = self._calm and step.pieces is None
+        else:
+            self._owner = rules.OTHER
+            self._plain = self._calm
+
+    # --- executions end -----------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Move to the latest device end that is told of: a sign of life."""
+        self.advance(max((segment.end for segment in self.device if segment.end < NEVER), default=0))
+
+    def _leave_device(self) -> None:
+        execution = self.device.popleft().owner
+        if isinstance(execution, int):
+            return
+        execution.segments -= 1
+        if not execution.on_host and not execution.segments:
+            self._finish(execution)
+
+    def _finish(self, execution: Execution) -> None:
+        """The execution is over, on the host and on the device."""
+        clock = ClockState.DEVICE if execution.timed else self.fallback
+        execution.blurred = clock == ClockState.UNKNOWN
+        if not self.course.settle(execution):
+            return
+        self.clock = clock
+        unknown = self.alive and execution.blurred
+        if unknown is not self.overlay.unknown:
+            self.overlay.blur(unknown)
+            self._calm = self._nothing_beside()

@@ -1,0 +1,65 @@
+"""Snapshots as older versions wrote them, in the form that is written today."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from otel_goodput.accounting.device import NEVER
+from otel_goodput.accounting.overlay import widened
+from otel_goodput.accounting.rules import PRODUCTIVE, WASTED_PROGRESS
+from otel_goodput.semconv import ClockState
+
+Head = dict[str, Any]
+
+
+def _from_3(head: Head) -> Head:
+    """Format 3 knew of no clock but the host's, of one segment on the device a step, and of no second thoughts."""
+    course = {**head["course"], "latest": None, "previous": None}
+    forfeited = [[WASTED_PROGRESS, course.pop("lost_time")]]
+    ends = {state[1]: state[3] for _, state in head["running"]}
+    return {
+        **head,
+        "format": 4,
+        "cursor": {**head["cursor"], "shift": 0, "fallback": ClockState.HOST, "clock": None},
+        "course": course,
+        "forfeited": forfeited,
+        "lenses": [[*state[:5], [[WASTED_PROGRESS, state[5]]], state[6]] for state in head["lenses"]],
+        "rolling": head["rolling"] and _rolling_from_3(head["rolling"]),
+        "overlay": head["slices"],
+        "running": [[at, _execution_from_3(state)] for at, state in head["running"]],
+        "spared": [],
+        "device": [[key, None, NEVER if ends[key] is None else ends[key]] for key in head["device"]],
+    }
+
+
+def _rolling_from_3(rolling: Head) -> Head:
+    gains = [[PRODUCTIVE, rolling["kept"]], [WASTED_PROGRESS, rolling["wasted"]]]
+    sums = rolling.get("slices", [()] * len(rolling["lows"]))
+    return {**rolling, "gains": gains, "beside": [widened(known) for known in sums]}
+
+
+def _execution_from_3(state: list[Any]) -> Head:
+    number, key, start, device_end, on_device, on_host, net, failed, doomed, shares, pieces = state
+    return {
+        "number": number,
+        "key": key,
+        "start": start,
+        "net": net,
+        "on_host": on_host,
+        "segments": int(on_device),
+        "timed": device_end is not None,
+        "blurred": False,
+        "failed": failed,
+        "left": False,
+        "doomed": doomed,
+        # How much of it closed buckets of rolling windows have was not told.
+        "marked": net,
+        "fate": None,
+        "shares": shares,
+        "pieces": pieces,
+        "parts": (),
+    }
+
+
+UPGRADES: Final[Mapping[int, Callable[[Head], Head]]] = {3: _from_3}
