@@ -170,7 +170,8 @@ class Timeline:
             if "device" in row or "device_ns" in row or (device and phase != _STEP):
                 segments, device = _segments(row, start, end, device), 0
                 if phase == _STEP and len(segments) == 1 and segments[0][0] == start:
-                    segments, device = (), segments[0][1]
+                    device = segments[0][1]
+                    segments = ()
         if step is None:
             step = ev.NO_STEP
         elif step.__class__ is not int:

@@ -118,6 +118,7 @@ class Execution:
     over: Moment  # on the host and on the device
     stretch: int = -1
     outcome: str | None = None  # completed, failed, idle (never began); None: nobody knows
+    idle: bool = False  # it was so when it ended; a checkpoint may have saved it since
     finished: int = 0  # the how manieth to complete
     lost: bool = False
     cause: Disruption | None = None  # the disruption that lost it
@@ -449,6 +450,7 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
             complete(execution)
             return
         execution.outcome = "idle" if left else "failed"
+        execution.idle = left
         if left and started[-1] is execution:
             progress.last_step = before[execution]
         if not execution.lost and any(reach >= execution.number for reach in held.values()):
@@ -506,7 +508,7 @@ def unknown_spans(lives: list[Life], attempts: dict[int, list[Row]], progress: P
     state = None
     for life in lives:
         words = [row for row in attempts[life.attempt] if row.kind == "clock"]
-        mine = [e for e in progress.executions if e.life is life and e.over[0] != OPEN and e.outcome != "idle"]
+        mine = [e for e in progress.executions if e.life is life and e.over[0] != OPEN and not e.idle]
         since: int | None = None
         for execution in sorted(mine, key=lambda e: e.over):
             fallback = max((row for row in words if row.begins < execution.over), key=lambda r: r.begins, default=None)

@@ -280,6 +280,8 @@ def test_the_snapshot_says_what_the_journal_says(snapped: RunDirectory, caplog: 
     ledger = Ledger()
     ledger.feed(events)
     offline = ledger.totals(max(event.time for event in events)).to_json()
+    # A report has a zero where the account has no time.
+    report["seconds"] = {category: seconds for category, seconds in report["seconds"].items() if seconds}
     assert {key: report[key] for key in offline} == offline
 
 
