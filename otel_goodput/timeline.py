@@ -155,7 +155,7 @@ class Timeline:
         if not (-_BOUND < start < _BOUND and (end is None or -_BOUND < end < _BOUND)):
             raise ValueError(f"no times: {start} ns, {end} ns")
         if phase is None:
-            return _Entry(attempt, start, number, number, _OPEN, False, _sign(kind, start, row))
+            return _Entry(attempt, start, 0, number, _OPEN, False, _sign(kind, start, row))
         if end is None:
             end = _OPEN
         elif end < start:

@@ -152,9 +152,11 @@ def test_duplicates_and_other_processes_change_nothing(rows: Rows) -> None:
 @given(st.one_of(runs(), chaos()))
 def test_seconds_and_nanoseconds_tell_the_same(rows: Rows) -> None:
     def in_seconds(row: dict[str, Any]) -> dict[str, Any]:
+        def seconds(value: Any) -> Any:
+            return [seconds(one) for one in value] if isinstance(value, list) else value and value / 1e9
+
         return {
-            key.removesuffix("_ns"): value / 1e9 if key.endswith("_ns") and value is not None else value
-            for key, value in row.items()
+            key.removesuffix("_ns"): seconds(value) if key.endswith("_ns") else value for key, value in row.items()
         }
 
     assert replay([in_seconds(row) for row in rows]) == replay(rows)
