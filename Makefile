@@ -2,6 +2,7 @@
 # makes it anew. Choose the interpreter with `make PYTHON=python3.12 …`.
 PYTHON ?= python3
 VENV ?= .venv
+EVERYDAY ?= .venv-everyday
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # uv is four times as fast, but does not read where pip shall look; whatever it cannot do, pip does.
@@ -11,7 +12,7 @@ define install
 endef
 
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test bench bench-gcp collector parts lint types clean
+.PHONY: demo demo-gcp test everyday bench bench-gcp collector parts lint types clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
@@ -30,6 +31,9 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(PY) -m mypy
 
+everyday: $(EVERYDAY)/.everyday  ## programs as people write them, with the libraries of others, beside a witness
+	$(EVERYDAY)/bin/python -m everyday --write $(EVERYDAY_ARGS)
+
 bench: $(VENV)/.bench  ## what it costs
 	$(PY) -m benchmarks $(BENCH_ARGS)
 
@@ -39,7 +43,7 @@ bench-gcp: $(VENV)/.bench $(VENV)/.test  ## what exporting to Google Cloud costs
 collector: collector/bin/otelcol-goodput  ## the OpenTelemetry Collector with what our configurations use
 
 clean:
-	rm -rf $(VENV) collector/bin demo-run goodput build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(EVERYDAY) collector/bin demo-run goodput build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.demo: $(VENV)/.made pyproject.toml
@@ -80,6 +84,13 @@ $(VENV)/.prometheus: $(VENV)/.made
 $(VENV)/.bench: $(VENV)/.made pyproject.toml
 	$(call install,--editable . --group demo --group bench)
 	@touch $@
+
+$(EVERYDAY)/.everyday: pyproject.toml
+	$(MAKE) --no-print-directory VENV=$(EVERYDAY) $(EVERYDAY)/.with-others
+
+$(VENV)/.with-others: $(VENV)/.made pyproject.toml
+	$(call install,--editable . --group demo --group everyday)
+	@touch $@ $(@D)/.everyday
 
 # Debian's python3 comes without ensurepip, which `venv` needs. `--group` needs pip 25.1.
 $(VENV)/.made:

@@ -1,39 +1,96 @@
-"""Runs the programs and says what is wrong with their figures."""
+"""Runs the programs, holds their figures against the truth, and writes down what came out."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from everyday.catalogue import PROGRAMS
-from everyday.trial import perform
+from everyday.trial import TOLERANCE, Program, Result, perform
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+PACKAGES = ("jax", "jaxlib", "optax", "orbax-checkpoint", "flax", "equinox", "keras", "torch", "opentelemetry-sdk")
+HEAD = """# What the everyday programs gave
+
+`make everyday` writes this. Each program uses the library as its users do (`job()`, `step(n)` or `steps(loader)`, and
+nothing for the device); beside it a witness reads the clock, and blocks on the device's outputs in a thread of its own.
+Goodput, and every category's time, have to be within {tolerance:.0%} of the witness's.
+
+{machine}
+
+| program | goodput | in truth | seconds | |
+| --- | ---: | ---: | ---: | --- |
+"""
+
+
+def missing(program: Program) -> list[str]:
+    """Packages that it needs and that are not here."""
+    return [name for name in program.needs if importlib.util.find_spec(name.partition(".")[0]) is None]
+
+
+def machine() -> str:
+    """Where this ran, with what."""
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    where = f"{platform.system()} {platform.machine()}, {cores} cores, Python {platform.python_version()}"
+    return f"{time.strftime('%Y-%m-%d')}, {where}: {', '.join(versions)}."
+
+
+def rows(name: str, program: Program, folder: Path) -> Iterator[tuple[str, bool]]:
+    """A line of the table for each run of a program, and whether it is as it should be."""
+    lacking = missing(program)
+    if lacking:
+        yield f"| {name} | | | | not run: {', '.join(lacking)} is not installed |", True
+        return
+    began = time.monotonic()
+    try:
+        results = perform(program, folder)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        yield f"| {name} | | | {time.monotonic() - began:.1f} | failed |", False
+        return
+    for result in results:
+        yield _row(name, result, time.monotonic() - began), not result.wrong()
+
+
+def _row(name: str, result: Result, seconds: float) -> str:
+    goodput = result.report["goodput"]
+    said = "not known" if goodput is None else f"{goodput:.2%}"
+    verdict = "; ".join(result.wrong()) or "right"
+    return f"| {name} | {said} | {result.truth.goodput:.2%} | {seconds:.1f} | {verdict} |"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="which (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs (default: all)")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}, where all were run")
     options = parser.parse_args()
-    status = 0
+    unknown = set(options.names) - set(PROGRAMS)
+    if unknown:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    lines, good = [], True
     for name in options.names or PROGRAMS:
-        began = time.monotonic()
         with tempfile.TemporaryDirectory() as place:
-            try:
-                results = perform(PROGRAMS[name], Path(place))
-            except RuntimeError as error:
-                print(f"{name}: {error}")
-                status = 1
-                continue
-        for result in results:
-            wrong = result.wrong()
-            said = "null" if result.report["goodput"] is None else f"{result.report['goodput']:.3f}"
-            print(f"{name:32} {said} (truth {result.truth.goodput:.3f})  {time.monotonic() - began:.1f} s", flush=True)
-            for one in wrong:
-                print("    " + one)
-                status = 1
-    return status
+            for line, right in rows(name, PROGRAMS[name], Path(place)):
+                print(line, flush=True)
+                lines.append(line)
+                good = good and right
+    if options.write and not options.names:
+        RESULTS.write_text(HEAD.format(tolerance=TOLERANCE, machine=machine()) + "\n".join(lines) + "\n")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

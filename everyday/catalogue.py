@@ -7,6 +7,9 @@ import signal
 from everyday.trial import Program
 from everyday.witness import EVALUATION, LOAD, PREPARE
 
+# What setting up a library compiles is not told apart from what else it does there.
+SETTING_UP = ("program_startup", "other", "training_prep")
+
 PROGRAMS: dict[str, Program] = {
     "plain": Program("programs/plain.py", untold=(LOAD, PREPARE)),
     "epochs": Program("programs/epochs.py", untold=(PREPARE, EVALUATION)),
@@ -26,4 +29,11 @@ PROGRAMS: dict[str, Program] = {
     "dispatched evaluation": Program("programs/dispatched_evaluation.py"),
     "slow loader": Program("programs/slow_loader.py"),
     "changed in place": Program("programs/mutated.py", untold=(LOAD,)),
+    "flax NNX": Program("third_party/flax_nnx.py", ("200",), merged=SETTING_UP, needs=("flax",)),
+    "Equinox": Program("third_party/equinox_cnn.py", ("150",), merged=SETTING_UP, needs=("equinox",)),
+    "Keras fit on JAX": Program("third_party/keras_fit.py", ("40",), merged=SETTING_UP, needs=("keras",)),
+    "Orbax, asynchronous, killed": Program(
+        "third_party/orbax_async.py", endings=((signal.SIGKILL, 90),), merged=SETTING_UP, needs=("orbax.checkpoint",)
+    ),
+    "PyTorch on the CPU": Program("third_party/torch_loop.py", needs=("torch",)),
 }

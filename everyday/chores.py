@@ -55,7 +55,11 @@ class Batches:
                 continue
             witness.number += 1
             key = witness.begin(STEP)
-            yield batch
+            try:
+                yield batch
+            except GeneratorExit:
+                witness.end(key, left=True)
+                raise
             witness.end(key)
 
 

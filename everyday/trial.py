@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ class Program(NamedTuple):
         untold: chores that the program says nothing of.
         apart: each life of it is a run of its own.
         left_is_done: as of :func:`~everyday.truth.truth`.
+        merged: categories that are held against the truth as one.
         needs: packages beside those of the group `demo`.
         expect: what else must be in the JSON report.
     """
@@ -47,6 +49,7 @@ class Program(NamedTuple):
     untold: tuple[str, ...] = ()
     apart: bool = False
     left_is_done: bool = True
+    merged: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     expect: Callable[[dict[str, Any]], bool] = lambda report: True
 
@@ -57,22 +60,31 @@ class Result(NamedTuple):
     run: str
     report: dict[str, Any]
     truth: Truth
+    merged: tuple[str, ...] = ()
 
     @property
     def spent(self) -> dict[str, float]:
         """Seconds by category, custom phases as one."""
-        seconds = dict(self.report["seconds"])
-        custom = seconds.pop("custom", {})
-        return seconds | ({"custom": sum(custom.values())} if custom else {})
+        return {
+            name: sum(value.values()) if isinstance(value, dict) else value
+            for name, value in self.report["seconds"].items()
+        }
+
+    def _merged(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        found: Counter[str] = Counter()
+        for name, value in seconds.items():
+            found[" and ".join(self.merged) if name in self.merged else name] += value
+        return found
 
     def wrong(self) -> list[str]:
         """What is off by more than the tolerance."""
-        found, told, true = [], self.spent, self.truth
+        found, told, true = [], self._merged(self.spent), self.truth
         goodput = self.report["goodput"]
         if goodput is None or abs(goodput - true.goodput) > TOLERANCE * true.goodput:
             found.append(f"goodput is {goodput}, in truth {true.goodput:.4f}")
-        for name in sorted({*told, *true.seconds}):
-            ours, theirs = told.get(name, 0.0), true.seconds.get(name, 0.0)
+        really = self._merged(true.seconds)
+        for name in sorted({*told, *really}):
+            ours, theirs = told.get(name, 0.0), really.get(name, 0.0)
             if abs(ours - theirs) > max(TOLERANCE * theirs, SMALL * true.elapsed):
                 found.append(f"{name} is {ours:.3f} s, in truth {theirs:.3f} s")
         return found
@@ -107,7 +119,7 @@ def perform(program: Program, folder: Path, python: str = sys.executable) -> lis
     if len(reports) != len(lives):
         raise RuntimeError(f"{program.script} has made {len(lives)} runs, not {[one['run_id'] for one in reports]}")
     return [
-        Result(report["run_id"], report, truth(life, program.untold, left_is_done=program.left_is_done))
+        Result(report["run_id"], report, truth(life, program.untold, left_is_done=program.left_is_done), program.merged)
         for report, life in zip(reports, lives, strict=True)
     ]
 

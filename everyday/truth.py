@@ -26,13 +26,17 @@ NEVER = 1 << 62
 
 
 class Reading(NamedTuple):
-    """A chore; times in unix ns, `end` is NEVER if it was not over when the process died."""
+    """A chore; times in unix ns, `end` is NEVER if it was not over when the process died.
+
+    `left`: it was not done to its end; `device`: it is the device's.
+    """
 
     kind: str
     begin: int
     end: int
     step: int
     device: bool
+    left: bool = True
 
 
 def readings(path: Path) -> list[Reading]:
@@ -44,7 +48,7 @@ def readings(path: Path) -> list[Reading]:
         if "kind" in told:
             found[key] = Reading(**{"end": NEVER, **told})
         else:
-            found[key] = found[key]._replace(end=told["end"])
+            found[key] = found[key]._replace(end=told["end"], left=told["left"])
     return sorted(found.values(), key=lambda reading: reading.begin)
 
 
@@ -78,7 +82,7 @@ def truth(taken: Iterable[Reading], untold: Iterable[str] = (), *, left_is_done:
         for owner, duration in _owners(inside, end):
             if owner.kind == STEP:
                 gone_back = any(other.step <= owner.step and other.begin > owner.begin for other in later)
-                done = left_is_done or owner.end < NEVER
+                done = left_is_done or not owner.left
                 spent[WASTED if gone_back or not done else PRODUCTIVE] += duration
             else:
                 spent[COUNTS_AS[owner.kind]] += duration

@@ -45,9 +45,9 @@ class Witness:
         self._write(key=[os.getpid(), key], kind=kind, begin=begun, step=self.number, device=device)
         return key
 
-    def end(self, key: int, at: int | None = None) -> None:
-        """The chore `key` is over."""
-        self._write(key=[os.getpid(), key], end=time.time_ns() if at is None else at)
+    def end(self, key: int, at: int | None = None, *, left: bool = False) -> None:
+        """The chore `key` is over, or was `left` in its middle."""
+        self._write(key=[os.getpid(), key], end=time.time_ns() if at is None else at, left=left)
 
     @contextmanager
     def of(self, kind: str) -> Iterator[None]:

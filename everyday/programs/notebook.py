@@ -15,6 +15,6 @@ def cell(steps: int) -> None:
     print(goodput.report())
 
 
-cell(20)
 cell(30)
-cell(25)
+cell(40)
+cell(35)
