@@ -208,6 +208,7 @@ class Recorder(Phases[Any]):
             config.own_traces,
         )
         self._processor.hold = tracer.hold
+        tracer.opened, tracer.end_span = self._processor.opened, self._processor.on_end
         self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         book = opened.restored.book.successor(self.attempt)
         self._owed: list[ReadableSpan] = []

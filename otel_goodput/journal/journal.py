@@ -121,6 +121,7 @@ class Journal:
         self.names: list[str] = [""]
         self._ids: dict[str, int] = {}
         self._changing = threading.Lock()
+        self._torn = 0  # appends that were interrupted: so many holes there may be that will never be filled
         first.adopt(attempt, process, 0)
         self._segment = first
         self._segments: deque[Segment] = deque([first])
@@ -132,22 +133,27 @@ class Journal:
     def append(self, kind: int, phase: int, flags: int, name: int, key: int, step: int, moment: int) -> None:
         """Record one happening at `moment` (ns). Neither waits nor enters the kernel."""
         body = _pack(kind, phase, flags, name, key, step, moment)  # what cannot be packed must not take a place
-        segment = self._segment
-        place = next(segment.places)
-        while place >= CAPACITY:
-            segment = self.roll(segment)
+        try:
+            segment = self._segment
             place = next(segment.places)
-        at = HEADER_SIZE + place * SIZE
-        segment.buffer[at : at + SIZE] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+            while place >= CAPACITY:
+                segment = self.roll(segment)
+                place = next(segment.places)
+            at = HEADER_SIZE + place * SIZE
+            segment.buffer[at : at + SIZE] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+        except BaseException:
+            self._torn += 1  # a Ctrl-C: a place may have been taken that nobody will write to
+            raise
 
     def roll(self, full: Segment) -> Segment:
         """Go on in the next segment; a spare one the keeper has laid ready, else one in memory."""
         with self._changing:
             if self._segment is full:
-                segment = self.spares.popleft() if self.spares else Segment(None)
-                segment.adopt(self.attempt, self.process, full.number + 1)
-                self._segments.append(segment)
-                self._segment = segment
+                if self._segments[-1] is full:  # else whoever was here before us was interrupted
+                    segment = self.spares.popleft() if self.spares else Segment(None)
+                    segment.adopt(self.attempt, self.process, full.number + 1)
+                    self._segments.append(segment)
+                self._segment = self._segments[-1]
         self.rolled()
         return self._segment
 
@@ -175,14 +181,18 @@ class Journal:
                 return self._ids[text]
             identity = len(self.names)
             self.names.append(text)
-        for record in records.encode_name(identity, text.encode("utf-8", "replace")[:NAME_BYTES]):
-            segment = self._segment
-            place = next(segment.places)
-            while place >= CAPACITY:
-                segment = self.roll(segment)
+        try:
+            for record in records.encode_name(identity, text.encode("utf-8", "replace")[:NAME_BYTES]):
+                segment = self._segment
                 place = next(segment.places)
-            at = HEADER_SIZE + place * SIZE
-            segment.buffer[at : at + SIZE] = record
+                while place >= CAPACITY:
+                    segment = self.roll(segment)
+                    place = next(segment.places)
+                at = HEADER_SIZE + place * SIZE
+                segment.buffer[at : at + SIZE] = record
+        except BaseException:
+            self._torn += 1
+            raise
         # Only now, so that no record bears an id before the journal knows its name.
         self._ids[text] = identity
         return identity
@@ -234,7 +244,9 @@ class Journal:
             return False  # the end so far
         now = time.monotonic_ns()
         segment.hole_since = segment.hole_since or now
-        if now - segment.hole_since <= HOLE_NS:
+        if self._torn:
+            self._torn -= 1
+        elif now - segment.hole_since <= HOLE_NS:
             return False
         segment.read += 1
         segment.hole_since = 0

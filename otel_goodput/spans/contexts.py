@@ -5,6 +5,7 @@ every call.
 from __future__ import annotations
 
 import operator
+import sys
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, SupportsIndex
@@ -29,7 +30,8 @@ from otel_goodput.semconv import (
     Reason,
 )
 from otel_goodput.spans.decorators import F, decorate
-from otel_goodput.spans.fast import FastSpan, clean_exit, error_name
+from otel_goodput.spans.entries import Entry
+from otel_goodput.spans.fast import FastSpan, clean_exit, current_span, error_name
 from otel_goodput.spans.tracer import Find, PhaseTracer
 
 # Where a context keeps the open phase of these kinds, however many spans lie between.
@@ -90,32 +92,38 @@ class PhaseContext:
     Finds its tracer when it is entered, so that decorators may be applied before ``configure()``.
     """
 
-    __slots__ = ("_arguments", "_find", "_phase", "_span", "_token")
+    __slots__ = ("_arguments", "_entries", "_find", "_phase")
 
     def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        self._entries: list[Entry] = []
         self._find = find
         self._phase = phase
         self._arguments = arguments
-        self._span: trace_api.Span | None = None
-        self._token: Any = None
 
     def __enter__(self) -> Any:
         begin = perf_counter_ns()
-        tracer = None
+        tracer = entry = None
         try:
             tracer = self._find()
             if tracer is not None:
-                checked_times(self._phase, self._arguments.get("start_time"), self._arguments.get("end_time"))
-                self._span = span = self._begin(tracer)
+                start, end = self._arguments.get("start_time"), self._arguments.get("end_time")
+                checked_times(self._phase, start, end)
+                entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
+                self._entries.append(entry)
+                entry.span = span = self._begin(tracer, entry.start)
                 context = trace_api.set_span_in_context(span)
                 if self._phase in _ENCLOSING:
                     context = context_api.set_value(_ENCLOSING[self._phase], span, context)
-                self._token = context_api.attach(context)
+                entry.attach(context)
                 return self._yielded(tracer, span)
         except PhaseError as error:
+            self._forget(entry)
             refuse(error)
         except Exception as error:
             contain("phase start", error)
+        except BaseException as error:
+            self._forget(entry, error)
+            raise
         finally:
             if tracer is not None:
                 tracer.overhead += perf_counter_ns() - begin
@@ -124,36 +132,64 @@ class PhaseContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        span, self._span = self._span, None
-        token, self._token = self._token, None
-        if span is None:
+        entry = self._entered()
+        if entry is None:
             return
         begin = perf_counter_ns()
-        tracer = None
         try:
-            tracer = self._find()
-            if kind is not None and error is not None and not clean_exit(error):
-                if isinstance(error, Exception):
-                    span.record_exception(error)
-                span.set_attribute(ERROR_TYPE, error_name(kind))
-                span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
-            if not span.is_recording():
-                pass  # shut down meanwhile, which ended it
-            elif tracer is not None:
-                self._finish(tracer, span, error)
-                span.end(self._end_time(tracer, span))
-            else:
-                span.end()
+            self._leave(entry, kind, error)
+            entry.detach()
+            self._entries.remove(entry)
         except Exception as trouble:
+            self._forget(entry)
             contain("phase end", trouble)
+        except BaseException as interrupt:
+            self._forget(entry, error or interrupt)
+            raise
         finally:
-            if token is not None:
-                context_api.detach(token)
-            if tracer is not None:
-                tracer.overhead += perf_counter_ns() - begin
+            entry.tracer.overhead += perf_counter_ns() - begin
 
-    def _begin(self, tracer: PhaseTracer) -> trace_api.Span:
-        """Start the span."""
+    def _entered(self) -> Entry | None:
+        """The opening that is being left: of several that are open at the same time, the one that is current."""
+        entries = self._entries
+        if len(entries) < 2:
+            return entries[0] if entries else None
+        inner = list(reversed(entries))
+        return next((entry for entry in inner if entry.current), None) or next(
+            (entry for entry in inner if entry.here), inner[0]
+        )
+
+    def _leave(self, entry: Entry, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        tracer, span = entry.tracer, entry.span
+        if span is None:
+            return
+        if kind is not None and error is not None and not clean_exit(error):
+            if isinstance(error, Exception):
+                span.record_exception(error)
+            span.set_attribute(ERROR_TYPE, error_name(kind))
+            span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
+        if span.is_recording():  # else: shut down meanwhile, which ended it
+            if not entry.here:
+                tracer.misused.elsewhere(self._phase)
+            if not tracer.closed:
+                self._finish(tracer, span, error)
+            span.end(self._end_time(tracer, span))
+
+    def _forget(self, entry: Entry | None, error: BaseException | None = None) -> None:
+        """Its begin or its end was interrupted: nothing of it stays open."""
+        if entry is not None:
+            entry.mend(error)
+            if entry in self._entries:
+                self._entries.remove(entry)
+
+    def __del__(self) -> None:
+        # What a `with` statement has opened it holds until it is left: its end was interrupted before it began.
+        for entry in reversed(self._entries):
+            if entry.in_with:
+                entry.mend(KeyboardInterrupt())
+
+    def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        """Start the span at `start` (ns)."""
         arguments = self._arguments
         phase = name = self._phase
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
@@ -171,7 +207,7 @@ class PhaseContext:
         if blocking is not None or not tracer.blocks(None):
             # Which thread it was does not show in a trace.
             attributes[GOODPUT_BLOCKING] = bool(blocking)
-        return tracer.start_span(name, attributes, arguments.get("start_time"))
+        return tracer.start_span(name, attributes, start)
 
     def _yielded(self, tracer: PhaseTracer | None, span: trace_api.Span) -> Any:
         """What the ``with`` statement yields."""
@@ -206,8 +242,8 @@ class JobContext(PhaseContext):
 
     __slots__ = ()
 
-    def _begin(self, tracer: PhaseTracer) -> trace_api.Span:
-        return tracer.start_job({GOODPUT_PHASE: Phase.JOB}, self._arguments.get("start_time"))
+    def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        return tracer.start_job({GOODPUT_PHASE: Phase.JOB}, start)
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         tracer.end_inner(left=error is None or clean_exit(error))
@@ -218,7 +254,11 @@ class JobContext(PhaseContext):
 class FastContext(PhaseContext):
     """A step, a part of one or a data load asked for before ``configure()``, or used wrongly."""
 
-    __slots__ = ()
+    __slots__ = ("_spans",)
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        super().__init__(find, phase, **arguments)
+        self._spans: list[FastSpan] = []
 
     def __enter__(self) -> Any:
         tracer = self._find()
@@ -237,12 +277,16 @@ class FastContext(PhaseContext):
         except PhaseError as error:
             refuse(error)
             return INVALID_SPAN
-        self._span = span
+        self._spans.append(span)
         return span.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        span, self._span = self._span, None
-        if isinstance(span, FastSpan):
+        spans = self._spans
+        if spans:
+            span = current_span()
+            if span not in spans:
+                span = spans[-1]
+            spans.remove(span)
             span.__exit__(kind, error, traceback)

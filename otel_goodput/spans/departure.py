@@ -30,7 +30,10 @@ def by_exception(loop: CodeType | None, depth: int = 1) -> bool:
         loop: the code that iterates, as far as it is known.
         depth: frames between the caller's caller and here.
     """
-    frame: FrameType | None = sys._getframe(depth + 1)
+    try:
+        frame: FrameType | None = sys._getframe(depth + 1)
+    except ValueError:
+        return True  # nobody is left but an exception that was held to the last
     generator = loop is not None and loop.co_flags & _GENERATOR
     while frame is not None:
         instruction = _instruction(frame)

@@ -6,7 +6,8 @@ identity, parent, attributes, the span to export, is made when somebody asks for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.rules import DATA_LOADING, PART, STEP
+from otel_goodput.accounting.rules import DATA_LOADING, STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED
@@ -73,6 +74,13 @@ def clean_exit(error: BaseException) -> bool:
     return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
+def alive(context: context_api.Context) -> context_api.Context:
+    """`context`, or where its step has ended meanwhile what was around that."""
+    while isinstance(span := context.get(_SPAN_KEY), FastSpan) and span.closed:
+        context = span.within
+    return context
+
+
 class FastSpan(trace_api.Span):
     """One step or data load; enter it as a context manager, use it as a span.
 
@@ -88,8 +96,10 @@ class FastSpan(trace_api.Span):
     _keep = False
     _key = 0
     _name: str | None = None
-    _title = 0  # the journal's number of its user's name
+    label = 0  # the journal's number of its user's name
     title = ""  # its user's name, of a part
+    thread = 0  # where it was opened, of one that is exported whatever happens
+    _twins: Sequence[FastSpan] = ()  # open at the same time, by the same object
     _attributes: BoundedAttributes | None = None
     _events: list[SpanEvent] | None = None
     _links: list[Link] | None = None
@@ -115,9 +125,20 @@ class FastSpan(trace_api.Span):
         if end is not None:
             self._end_at = end
 
+    def unfold(self) -> None:
+        """Have as one's own what most never have.
+
+        The interpreter lays the attributes out by the first objects of a class; one that comes later costs a
+        microsecond for each object that has it.
+        """
+        for name in ("in_loop", "title", "label", "thread", "saved", "undone", "observation", "_keep", "_context"):
+            setattr(self, name, getattr(self, name))
+
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> FastSpan:
+        if not self._ended:
+            return self._enter_twin()
         try:
             self.open(self._tracer.clock() if self._start_at is None else self._start_at)
             return self
@@ -154,10 +175,11 @@ class FastSpan(trace_api.Span):
                 tracer.device.begin(key, STEP, start)
             elif self._phase == DATA_LOADING:
                 tracer.device.load(start)
-        tracer.append(ev.START, self._phase, flags, self._title, key, self.step, start)
+        tracer.append(ev.START, self._phase, flags, self.label, key, self.step, start)
         self._within = within = _current()
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
         if sampled:
+            self.thread = get_ident()
             tracer.announce(self, within)
         if tracer.annotate is not None and self._phase == STEP:
             self._annotation = tracer.annotate("step", step_num=self.step)
@@ -168,6 +190,9 @@ class FastSpan(trace_api.Span):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._twins and (twin := self._left_twin()) is not None:
+            twin.__exit__(kind, error, traceback)
+            return
         try:
             failed = kind is not None and not issubclass(kind, GeneratorExit)
             if failed and error is not None and kind is not None:
@@ -179,6 +204,24 @@ class FastSpan(trace_api.Span):
         except BaseException:
             self.abandon(self._tracer.clock(), failed=kind is not None)
             raise
+
+    def _enter_twin(self) -> FastSpan:
+        """It is entered while it is open, by another thread perhaps: that is one like it."""
+        twin = self._tracer.again(self)
+        if not isinstance(twin, FastSpan):
+            return self
+        self._twins = [*self._twins, twin]
+        return twin.__enter__()
+
+    def _left_twin(self) -> FastSpan | None:
+        """The twin that is being left here and now; None: it is this one itself that is."""
+        current = current_span()
+        twin = next((twin for twin in reversed(self._twins) if twin is current), None)
+        if twin is None and current is not self:
+            twin = next((twin for twin in reversed(self._twins) if twin.thread == get_ident()), None)
+        if twin is not None:
+            self._twins = [other for other in self._twins if other is not twin]
+        return twin
 
     def _fail(self, kind: type[BaseException], error: BaseException) -> None:
         self.undone = not self.saved
@@ -212,11 +255,17 @@ class FastSpan(trace_api.Span):
         tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
         # Only now: who is interrupted before ends it once more, which says nothing new.
         self._ended = True
+        # The context next; while it is known as open somebody will look after that too.
         token, self._token = self._token, None
         if token is not None:
-            _detach(token)
+            if self._sampled and self.thread != get_ident():
+                tracer.misused.elsewhere(PHASES[self._phase])
+            else:
+                _detach(token)
         tracer.open_spans.pop(key, None)
         if self._phase == STEP:
+            if tracer.open_spans and self._blocking is not False:
+                tracer.sweep(end)
             if self._annotation is not None:
                 self._annotation.__exit__(None, None, None)
                 self._annotation = None
@@ -247,12 +296,19 @@ class FastSpan(trace_api.Span):
             failed: it has not been done.
             left: its loop was left by a break; the account decides whether it was done.
         """
-        if self._ended and self._token is None:
-            return
+        try:
+            self._abandon(end, flags, failed, left)
+        except BaseException:
+            self._abandon(end, flags, failed, left)
+            raise
+
+    def _abandon(self, end: int, flags: int, failed: bool, left: bool) -> None:
         tracer = self._tracer
+        if self._ended and self._key not in tracer.open_spans:
+            return
         if current_span() is self:
             # The token may belong to a context that is gone; going back to what was current before needs none.
-            _attach(self._within)
+            _attach(alive(self._within))
         self._token = None
         if flags & INTERRUPTED:
             self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
@@ -312,6 +368,11 @@ class FastSpan(trace_api.Span):
     def blocks(self) -> bool:
         """Whether it holds up training, once it has begun."""
         return self._blocking is not False
+
+    @property
+    def within(self) -> context_api.Context:
+        """What was current when it was opened."""
+        return self._within
 
     @property
     def around(self) -> trace_api.Span:
@@ -457,21 +518,3 @@ class FastSpan(trace_api.Span):
             instrumentation_scope=tracer.scope,
         )
 
-
-class LoopStep(FastSpan):
-    """A step of ``steps()``."""
-
-    in_loop = True
-
-
-class Part(FastSpan):
-    """A part of the open step: it owns no time, and is exported along with its step."""
-
-    def __init__(self, tracer: PhaseTracer, title: str) -> None:
-        self._tracer = tracer
-        self._phase = PART
-        self._blocking = None
-        self.title = title
-        self._title = tracer.account.journal.name(title)
-        step = tracer.open_step
-        self.step = ev.NO_STEP if step is None else step.step

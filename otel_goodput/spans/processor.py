@@ -105,7 +105,7 @@ class PhaseSpanProcessor(SpanProcessor):
         if isinstance(span, PhaseReadableSpan) or not self._open or not self._live:
             return
         context = span.get_span_context()
-        if context is None or self._open.pop(context.span_id, None) is None:
+        if context is None or context.span_id not in self._open:
             return
         attributes = span.attributes or {}
         flags = EXPORT
@@ -123,6 +123,7 @@ class PhaseSpanProcessor(SpanProcessor):
         end = span.end_time or self._account.clock()
         function = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
         self._account.end(phase, context.span_id, flags, end, function)
+        self._open.pop(context.span_id, None)  # only now: who is interrupted before ends it once more
         if phase != rules.STEP:
             name = str(attributes.get(GOODPUT_PART_NAME if phase == rules.PART else GOODPUT_CUSTOM_NAME) or "")
             error = str(attributes.get(ERROR_TYPE) or "")
@@ -132,6 +133,10 @@ class PhaseSpanProcessor(SpanProcessor):
                 )
             )
             self._aside.discard(context.span_id)
+
+    def opened(self) -> list[Span]:
+        """The spans of open phases, in the order of their begin."""
+        return list(self._open.values())
 
     @guarded(None)
     def shutdown(self) -> None:

@@ -20,9 +20,9 @@ class SaveContext(PhaseContext):
 
     __slots__ = ()
 
-    def _begin(self, tracer: PhaseTracer) -> trace_api.Span:
+    def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
         tracer.thinner.cut()
-        span = super()._begin(tracer)
+        span = super()._begin(tracer, start)
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
         step = tracer.hold()
         if step is not None:

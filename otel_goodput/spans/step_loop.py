@@ -127,13 +127,14 @@ class Steps(Generic[T]):
             return
         try:
             now = tracer.clock()
-            begun, self._step = self._step, None
+            begun = self._step
             if begun is not None and begun is not before:
                 begun.abandon(now)
             if load is not None:
                 load.abandon(now, failed=not isinstance(error, StopIteration))
             if before is not None:
                 before.abandon(now, failed=False)  # it had completed: the next one was asked for
+            self._step = None
         except Exception as trouble:
             contain("steps", trouble)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -10,12 +11,13 @@ from typing import Any, Final
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Tracer
 from opentelemetry.util import types
 
 from otel_goodput.accounting import rules
+from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import Account
@@ -35,9 +37,10 @@ from otel_goodput.semconv import (
     STEPS_SUMMARY_SPAN,
 )
 from otel_goodput.spans import ids
-from otel_goodput.spans.fast import TIMED, FastSpan, LoopStep, Part, current_span
+from otel_goodput.spans.fast import TIMED, FastSpan, current_span
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.job_thread import JobThread
+from otel_goodput.spans.misuse import Misuse
 from otel_goodput.spans.observation import Device
 from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.version import __version__
@@ -97,11 +100,13 @@ class PhaseTracer:
         self.clock = account.clock
         self.append: Append = account.append
         self.blocks = thread.blocks
+        self.misused = Misuse(account.notes)
         self.job_context: SpanContext = ids.job_span_context(run_id, attempt, process)
         self.job_span: trace_api.Span | None = None  # the latest job's
         self.open_spans: dict[int, FastSpan] = {}
         self.open_step: FastSpan | None = None  # the latest, whatever the thread
         self.latest: FastSpan = FastSpan(self, rules.STEP, -1, None, None, None)  # the step begun, or restored, last
+        self.latest.unfold()
         self.handled = 0  # id of the exception that was being handled when the latest loop began
         self.find: Find = lambda: None if self.closed else self
         self.closed = False
@@ -113,6 +118,8 @@ class PhaseTracer:
         self.settle: Callable[[], None] | None = None  # end what nobody will say of that it is over
         self.look_around: Callable[[], None] | None = None  # for libraries that were imported meanwhile
         self.background: list[Callable[[], None]] = []  # further work at every tick
+        self.opened: Callable[[], list[Span]] = list  # the spans of open phases but steps, loads and parts
+        self.end_span: Callable[[ReadableSpan], None] = _nothing  # tells the journal of one that has ended
         self.queue_depth: Callable[[], int] | None = None  # batches that lie ready
         self.overhead = 0  # ns, estimated
         self._keys = generator or ids.PrivateIdGenerator()
@@ -131,7 +138,10 @@ class PhaseTracer:
 
     def loop_step(self, number: int) -> FastSpan:
         """As :meth:`step`, of a loop that may be left."""
-        return LoopStep(self, rules.STEP, number, None, None, None)
+        # No class of its own: the interpreter is quick where all objects at a place are of one class.
+        span = FastSpan(self, rules.STEP, number, None, None, None)
+        span.in_loop = True
+        return span
 
     def next_number(self) -> int:
         """The number of the next step where nobody says it: behind the one begun last, or restored since."""
@@ -144,14 +154,19 @@ class PhaseTracer:
             self.latest = self.step(step)
 
     def sweep(self, now: int) -> None:
-        """End at `now` (ns) the steps, loads and parts that we are in, here and now.
+        """End at `now` (ns) the steps, loads and parts that are open on this thread: a step begins or has ended on it.
 
-        A step begins on this thread or has ended on it: they were interrupted on their way in or out.
+        They were interrupted on their way in or out, or their loop is held and was left. Those of other tasks of an
+        event loop go on.
         """
         span = current_span()
-        while isinstance(span, FastSpan) and not span.closed:
-            span.abandon(now, left=span.in_loop)
+        inside = set()
+        while isinstance(span, FastSpan) and span not in inside:
+            inside.add(span)
             span = span.around
+        for span in reversed(list(self.open_spans.values())):
+            if span in inside or (span.said[0] is None and not _in_event_loop()):
+                span.abandon(now, left=span.in_loop)
 
     def end_inner(self, *, left: bool) -> None:
         """The job ends: so do the steps, loads and parts that are still open in it; `left`: by no exception."""
@@ -178,7 +193,7 @@ class PhaseTracer:
         if tracer is None:
             return nullcontext(trace_api.INVALID_SPAN)
         blocking, start, end = span.said
-        if isinstance(span, Part):
+        if span.phase == rules.PART:
             return tracer.part(span.title)
         if span.phase == rules.STEP:
             return tracer.step(span.step, start, end, blocking)
@@ -186,7 +201,10 @@ class PhaseTracer:
 
     def part(self, name: str) -> FastSpan:
         """The span of a part of the open step, not begun yet."""
-        return Part(self, name)
+        step = self.open_step
+        span = FastSpan(self, rules.PART, NO_STEP if step is None else step.step, None, None, None)
+        span.title, span.label = name, self.account.journal.name(name)
+        return span
 
     def loaded(self) -> int | None:
         """Batches that lie ready; None: nobody says."""
@@ -290,6 +308,15 @@ class PhaseTracer:
                 context = trace_api.set_span_in_context(step)
         return self.tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
 
+    def begun_at(self, start: int) -> Span | None:
+        """The latest open span that began at `start` (ns): whoever began it was interrupted before it knew."""
+        return next((span for span in reversed(self.opened()) if span.start_time == start), None)
+
+    def ensure_ended(self, span: trace_api.Span) -> None:
+        """The journal has the end of `span`, whatever interrupted that."""
+        if isinstance(span, ReadableSpan):
+            self.end_span(span)
+
     def hold(self) -> FastSpan | None:
         """Something worth seeing happens, here and now: the step that holds it, if any, is exported along with it."""
         step = self.open_step
@@ -344,6 +371,11 @@ class PhaseTracer:
                 span.abandon(self.clock(), INTERRUPTED)
             except Exception as error:
                 contain("closing open spans", error)
+
+
+def _in_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _nothing(*_: Any) -> None:
