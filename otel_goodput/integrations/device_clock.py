@@ -43,7 +43,9 @@ DISPATCHED: Final = 10_000  # ns after the begin of a segment in which nothing c
 BACKFILLED: Final = 10_000_000  # ns: a phase that is told so late after its begin is over, and was told as a whole
 SHARED: Final = 4_000_000  # ns: steps shorter than this share a mark
 SHARERS: Final = 64  # steps at most that share one
-POLLED: Final = 20_000_000  # ns between two looks for a runtime, where steps end
+PREPARING_S: Final = 1.0  # for what marks need, while nothing is training yet
+POLLED: Final = 20_000_000  # ns between two looks for a runtime where steps end, after the
+POLLS: Final = 100  # first steps, of which each looks
 FAILURES: Final = 3  # of a marker, then there is none
 
 
@@ -82,6 +84,7 @@ class DeviceClock:
         self._found_at = tracer.clock()  # when runtimes were looked for last, ns
         self._fallback = ClockState.HOST
         self._asleep = True  # nothing here can be asynchronous
+        self._polls = POLLS
         self._awake_at = 0  # when that was found out, ns
         self._markers: list[Marker] = []
         self._order = MarkingOrder()
@@ -89,11 +92,14 @@ class DeviceClock:
         self._segments: list[Segment] = []  # of the open phases, the innermost last
         self._marked_at = 0  # ns
         self._sharing = 0  # steps since then that have no mark of their own
+        self._missed = False  # the latest of them could not be marked
         self._job = 0
         self._settled_by: float | None = None
         if mode == ClockState.HOST:
             self._tell_fallback(ClockState.HOST, self._found_at)
         self.poll()
+        # Later nobody waits: where a runtime is in use already, the first step shall not come too early for a mark.
+        self._watcher.finish_tasks(PREPARING_S)
 
     @property
     def lost(self) -> int:
@@ -115,6 +121,7 @@ class DeviceClock:
             if self._mode == "auto" and not self._order.wrong:
                 for runtime in found:
                     self._take_up(runtime)
+                self._prepare_anew()
             self._found_at = now
             if self._asleep:
                 self._awake_at = now
@@ -139,7 +146,10 @@ class DeviceClock:
             )
             return
         self._markers.append(marker)
-        if not marker.prepared:
+
+    def _prepare_anew(self) -> None:
+        """See that marks can be set; what they need may have been cleared meanwhile."""
+        if not self._watcher.tasks and not all(marker.prepared for marker in self._markers):
             self._watcher.work(self._prepare)
 
     def _prepare(self) -> None:
@@ -187,6 +197,8 @@ class DeviceClock:
         try:
             if key == self._job:
                 self.poll()
+                if self._watcher.tasks:
+                    self._watcher.finish_tasks(DRAIN_S)
                 self._close_shared()
             elif (segment := self._leave(key)) is not None:
                 self._mark_segment(segment)
@@ -198,7 +210,8 @@ class DeviceClock:
         if self._asleep:
             return observation
         try:
-            if not self._markers and self._tracer.clock() - self._found_at > POLLED:
+            if not self._markers and (self._polls or self._tracer.clock() - self._found_at > POLLED):
+                self._polls = max(0, self._polls - 1)
                 self.poll()
             segment = self._leave(span.key)
             if not self._markers:
@@ -252,7 +265,11 @@ class DeviceClock:
 
     def _mark_step(self, key: int, since: int) -> Observation:
         """Mark a step that is one segment; if it is short, the next mark may be its own, too."""
-        return self._follow(key, rules.STEP, since, None if self._shares() else self._mark())
+        leaf = None
+        if not self._shares():
+            leaf = self._mark()
+            self._missed = leaf is None
+        return self._follow(key, rules.STEP, since, leaf)
 
     def _mark_segment(self, segment: Segment) -> None:
         leaf = self._mark()
@@ -283,8 +300,7 @@ class DeviceClock:
             contain("device marker", error)
             return None
         if None in marks:
-            if not self._watcher.tasks and not all(marker.prepared for marker in self._markers):
-                self._watcher.work(self._prepare)
+            self._prepare_anew()
             return None
         return marks[0] if len(marks) == 1 else Together([mark for mark in marks if mark is not None])
 
@@ -316,9 +332,14 @@ class DeviceClock:
         except IndexError:
             return
         self._sharing = 0
-        if last.leaf is None and (leaf := self._mark()) is not None:
-            last.leaf = leaf
-            self._watcher.wake()
+        if last.leaf is not None or (leaf := self._mark()) is None:
+            return
+        if self._missed and leaf.is_ready():
+            # They may have been over for long.
+            self._watcher.work(lambda: self._watcher.forget(all_of_ours=False))
+            return
+        last.leaf = leaf
+        self._watcher.wake()
 
     def _check(self, observation: Observation) -> bool:
         """A mark is ready: whether marks can be trusted."""

@@ -340,6 +340,12 @@ class Watcher:
                 self.queue.remove(observation)
                 self._lose(observation)
 
+    def finish_tasks(self, seconds: float) -> None:
+        """Wait until the other work is done, `seconds` at most."""
+        until = time.monotonic() + seconds
+        while self.tasks and time.monotonic() < until and self._thread is not None and self._thread.is_alive():
+            time.sleep(0.001)
+
     def drain(self, seconds: float) -> None:
         """Wait until nothing is in flight, `seconds` at most."""
         until = time.monotonic() + seconds
