@@ -310,7 +310,10 @@ class Watcher:
         """The first `count` in flight have left the device, the last of them at `end` (ns)."""
         queue = self.queue
         # Of one length all, each begins when it was dispatched and the one before it is done: so long is it.
-        length = min((end - max(queue[at].start, self._end)) // (count - at) for at in range(count))
+        lengths = [(end - max(queue[at].start, self._end)) // (count - at) for at in range(count)]
+        length = min(lengths)
+        if length < lengths[0] and self.usual:
+            length = min(length, self.usual)  # the device was idle between two of them: one end tells little of others
         for more in range(count, 0, -1):
             observation = queue[0]
             if more > 1 and observation.leaf is not None and ready(observation.leaf) is None:
@@ -320,9 +323,9 @@ class Watcher:
             begun = max(observation.start, self._end)
             self._done(observation, begun + max(0, length) if more > 1 else end, learn)
             queue.popleft()
-        lengths = sorted(self._recent)
-        if lengths:
-            self.usual, self._shortest = lengths[len(lengths) // 2], lengths[0]
+        recent = sorted(self._recent)
+        if recent:
+            self.usual, self._shortest = recent[len(recent) // 2], recent[0]
 
     def _done(self, observation: Observation, end: int, learn: bool = True) -> None:
         begun = max(observation.start, self._end)
