@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 import tempfile
 import threading
 import time
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import probes
-from benchmarks.probes import TOLD, recorded
+from benchmarks.probes import PACE_S, TOLD, recorded
+from benchmarks.step import work_of
 
 KNOWN_MS = 20  # of the steps whose length is known
 WATCHER = "otel-goodput-device-clock"
@@ -78,8 +81,11 @@ def _wakeups(thread: threading.Thread) -> int | None:
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt")), None)
 
 
-def watch(milliseconds: float, bound: str, steps: int, warm: int) -> dict[str, float]:
-    """CPU seconds and wake-ups a step of our watcher, CPU seconds a sleep of a bare sleeper; less where untold."""
+def watch(milliseconds: float, bound: str, how: str, steps: int, warm: int) -> dict[str, float]:
+    """CPU seconds and wake-ups a step of our watcher, CPU seconds a sleep of a bare sleeper; less where untold.
+
+    `how`: the steps are ``marked`` by themselves, or their user has them ``observed``. ``wall``: seconds a step took.
+    """
     train, state = _step_of(milliseconds)
     length = milliseconds / 1e3
     with recorded(length) as recorder:
@@ -89,7 +95,8 @@ def watch(milliseconds: float, bound: str, steps: int, warm: int) -> dict[str, f
             for number in range(first, first + count):
                 with recorder.step(number) as step:
                     out, loss = train(out)
-                    step.observe(loss)
+                    if how == "observed":
+                        step.observe(loss)
                 if bound == "host":
                     loss.block_until_ready()
                     time.sleep(length / 2)
@@ -102,16 +109,87 @@ def watch(milliseconds: float, bound: str, steps: int, warm: int) -> dict[str, f
         watcher = next(thread for thread in threading.enumerate() if thread.name == WATCHER)
         threads = {"cpu": (watcher, _cpu), "sleep": (sleeper, _cpu), "wakeups": (watcher, _wakeups)}
         before = {name: ask(thread) for name, (thread, ask) in threads.items()}
-        slept = sleeper.slept
+        slept, began = sleeper.slept, time.perf_counter()
         loop(TOLD + warm, steps)
+        wall = (time.perf_counter() - began) / steps
         after = {name: ask(thread) for name, (thread, ask) in threads.items()}
         per = {"cpu": steps, "wakeups": steps, "sleep": max(1, sleeper.slept - slept)}
         sleeper.over = True
-    return {
+    found = {
         name: (end - begin) / per[name]
         for name, end in after.items()
         if end is not None and (begin := before[name]) is not None
     }
+    return {**found, "wall": wall}
+
+
+def mark(steps: int) -> dict[str, float]:
+    """Seconds of the training thread by ``median`` and ``p99`` to mark the end of a step, its device idle."""
+    import jax
+
+    spent: list[int] = []
+    clock = time.perf_counter_ns
+    work = work_of(PACE_S)
+    with recorded(PACE_S) as recorder:
+        jax.numpy.float32(1.0).block_until_ready()
+        recorder.flush()
+        with recorder.step(TOLD):
+            pass
+        recorder.totals()
+        device = recorder.tracer.device
+        for number in range(TOLD + 1, TOLD + 1 + steps):
+            work()
+            with recorder.step(number) as step:
+                began = clock()
+                marked = device.end_step(step, recorder.tracer.clock())
+                spent.append(clock() - began)
+            assert marked is not None
+    spent.sort()
+    return {"median": spent[steps // 2] / 1e9, "p99": spent[steps * 99 // 100] / 1e9}
+
+
+def slowdown(milliseconds: float, pairs: int, steps: int) -> dict[str, float]:
+    """Of a live loop whose steps are marked, relative to the same loop bare: the mean over so many interleaved pairs,
+    and the upper bound of 95 % of it (by bootstrap)."""
+    train, state = _step_of(milliseconds)
+
+    def bare() -> float:
+        out, waiting = state, None
+        began = time.perf_counter()
+        for _ in range(steps):
+            out, loss = train(out)
+            if waiting is not None:
+                waiting.block_until_ready()
+            waiting = loss
+        loss.block_until_ready()
+        return time.perf_counter() - began
+
+    with recorded(milliseconds / 1e3) as recorder:
+
+        def marked(first: int) -> float:
+            out, waiting = state, None
+            began = time.perf_counter()
+            for number in range(first, first + steps):
+                with recorder.step(number):
+                    out, loss = train(out)
+                    if waiting is not None:
+                        waiting.block_until_ready()
+                    waiting = loss
+            loss.block_until_ready()
+            return time.perf_counter() - began
+
+        bare(), marked(TOLD)
+        ratios = []
+        for at in range(pairs):
+            first = TOLD + (1 + at) * steps
+            if at % 2:
+                ours, alone = marked(first), bare()
+            else:
+                alone, ours = bare(), marked(first)
+            ratios.append(ours / alone)
+    draw = random.Random(1)
+    means = sorted(statistics.fmean(draw.choices(ratios, k=pairs)) for _ in range(2000))
+    return {"mean": statistics.fmean(ratios), "upper": means[1900], "pairs": pairs}
 
 
 class Leaf:
@@ -153,7 +231,12 @@ def accuracy(steps: int, seed: int) -> dict[str, float]:
     return {"account": on_steps / 1e9, "device": busy / 1e9, "kept": totals.kept}
 
 
-ANSWERS: dict[str, Callable[..., dict[str, float]]] = {"watch": watch, "accuracy": accuracy}
+ANSWERS: dict[str, Callable[..., dict[str, float]]] = {
+    "watch": watch,
+    "accuracy": accuracy,
+    "mark": mark,
+    "slowdown": slowdown,
+}
 
 
 if __name__ == "__main__":

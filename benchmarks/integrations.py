@@ -20,7 +20,9 @@ UNTOLD = "this system does not tell"
 OBSERVE_TARGET_S = 2e-6
 EVENT_TARGET_S = 1e-6
 NOISE = 0.03  # of 1
-WATCHER_TARGET_S = 10e-6  # in a step of the shortest length
+MARK_TARGET_S = 25e-6
+SLOWDOWN_TARGET = 1.01
+WATCHER_TARGETS = {2: 0.03, 20: 0.01}  # of a core, by the steps' length in ms
 ACCURACY = (0.97, 1.03)
 
 OBSERVED = {
@@ -45,7 +47,8 @@ BOUNDS = {
     "device": "the device never waits (the loss of the step before is waited for)",
     "host": "each step is waited for, then half a step of idle",
 }
-WATCHED = [(length, bound) for length in LENGTHS_MS for bound in BOUNDS]
+HOW = {"marked": "marked by themselves", "observed": "`step.observe(loss)`"}
+WATCHED = [(length, bound, how) for length in LENGTHS_MS for bound in BOUNDS for how in HOW]
 
 
 @dataclass
@@ -55,13 +58,15 @@ class Tally:
     Attributes:
         events, dispatches: of jax during so many dispatches of what is compiled already.
         compiling: events of one compilation.
+        pairs: of a loop with and without us.
         woken: how often the watcher was woken in a step, by round, by what was watched.
     """
 
     events: int = 0
     dispatches: int = 0
     compiling: int = 0
-    woken: defaultdict[tuple[int, str], list[float]] = field(default_factory=lambda: defaultdict(list))
+    pairs: int = 0
+    woken: defaultdict[tuple[int, str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
 def measure(samples: Samples, *, fast: bool) -> list[Row]:
@@ -69,7 +74,8 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
     with_jax = importlib.util.find_spec("jax") is not None
     modules = {"accuracy": "device"}
     if with_jax:
-        modules |= {"observe": "probes", "compilation": "probes", "dispatches": "probes", "watch": "device"}
+        modules |= {"observe": "probes", "compilation": "probes", "dispatches": "probes"}
+        modules |= {"watch": "device", "mark": "device", "slowdown": "device"}
     tally = Tally()
     known = 25 if fast else 100
     with ExitStack() as stack:
@@ -81,6 +87,10 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
             if found.pop("kept") != known:
                 raise RuntimeError(f"of {known} observed steps some are not in the account")
             _add(samples, "accuracy", found)
+        if with_jax:
+            found = workers["slowdown"].ask(milliseconds=20, pairs=3 if fast else 24, steps=10 if fast else 40)
+            tally.pairs = round(found.pop("pairs"))
+            _add(samples, "slowdown", found)
     if not with_jax:
         return [
             Row("Watching jax", "its compilations, the training thread, the device", "", MISSING),
@@ -91,6 +101,8 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
         *_compilation(samples, tally),
         *_dispatches(samples, tally),
         *_watch(samples, tally),
+        _mark(samples),
+        _slowdown(samples, tally),
         _accuracy(samples),
     ]
 
@@ -106,12 +118,14 @@ def _round(samples: Samples, workers: Mapping[str, Worker], tally: Tally, fast: 
         tally.events += round(found.pop("events"))
         tally.dispatches += 2 * times
         _add(samples, "dispatch", found, inner=times)
-    for length, bound in WATCHED:
+    _add(samples, "mark", workers["mark"].ask(steps=200 if fast else 1_000))
+    for length, bound, how in WATCHED:
         steps = max(5, (200 if fast else 1_200) // length)
-        found = workers["watch"].ask(milliseconds=length, bound=bound, steps=steps, warm=max(5, steps // 4))
+        question = {"milliseconds": length, "bound": bound, "how": how, "steps": steps, "warm": max(5, steps // 4)}
+        found = workers["watch"].ask(**question)
         if "wakeups" in found:
-            tally.woken[length, bound].append(found.pop("wakeups"))
-        _add(samples, f"watch {length} {bound}", found, inner=steps)
+            tally.woken[length, bound, how].append(found.pop("wakeups"))
+        _add(samples, f"watch {length} {bound} {how}", found, inner=steps)
 
 
 def _add(samples: Samples, what: str, found: dict[str, float], inner: int = 1) -> None:
@@ -203,27 +217,52 @@ def _watch(samples: Samples, tally: Tally) -> list[Row]:
         "once a step, at the same time in the same process"
     )
     rows: list[Row] = []
-    for length, bound in WATCHED:
-        what = f"steps of about {length} ms; {BOUNDS[bound]}"
-        name = f"watch {length} {bound}"
+    for length, bound, how in WATCHED:
+        what = f"steps of about {length} ms, {HOW[how]}; {BOUNDS[bound]}"
+        name = f"watch {length} {bound} {how}"
         try:
             values, bare = samples.values(f"{name}: cpu"), samples.values(f"{name}: sleep")
         except KeyError:
             rows.append(Row(title, what, "", UNTOLD))
             continue
-        wakeups = tally.woken[length, bound]
+        wakeups = tally.woken[length, bound, how]
+        share = statistics.median(samples.ratios(f"{name}: cpu", f"{name}: wall"))
+        target = WATCHER_TARGETS.get(length)
         rows.append(
             Row(
                 title,
                 what,
                 table.compared(samples.ratios(f"{name}: cpu", f"{name}: sleep")),
-                f"{_ranged(values)}"
+                f"{_ranged(values)}, {share:.2%} of a core"
                 + (f", {statistics.median(wakeups):.1f} wake-ups" if wakeups else "")
                 + f"; a bare sleep {table.seconds(statistics.median(bare))}",
-                *(_at_most(values, WATCHER_TARGET_S) if length == LENGTHS_MS[0] else ()),
+                *((f"≤ {target:.0%} of a core", share <= target) if target else ()),
             )
         )
     return rows
+
+
+def _mark(samples: Samples) -> Row:
+    values = samples.values("mark: median")
+    return Row(
+        f"The end of a step is marked, {PACE_S * 1e3:g} ms of work before each: wall time on the training thread",
+        "the whole call, nothing on the device; median",
+        "",
+        f"{_ranged(values)}; p99 {_ranged(samples.values('mark: p99'))}",
+        *_at_most(values, MARK_TARGET_S),
+    )
+
+
+def _slowdown(samples: Samples, tally: Tally) -> Row:
+    mean, upper = samples.median("slowdown: mean"), samples.median("slowdown: upper")
+    return Row(
+        "A live loop with steps of about 20 ms that are marked, relative to the same loop without us",
+        f"mean of {tally.pairs} interleaved pairs; 95 % upper bound",
+        f"{mean:.4f}×",
+        f"at most {upper:.4f}×",
+        f"≤ {SLOWDOWN_TARGET:g}×",
+        upper <= SLOWDOWN_TARGET,
+    )
 
 
 def _accuracy(samples: Samples) -> Row:

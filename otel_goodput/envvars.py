@@ -68,7 +68,7 @@ OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar(
 OTEL_GOODPUT_DEVICE_CLOCK: Final = EnvVar(
     "OTEL_GOODPUT_DEVICE_CLOCK",
     "auto | observe | host",
-    "host",
+    "auto",
     "how it is known when a step left the device: `auto` marks its end there, `observe` only takes what "
     "`step.observe()` is given, `host` vouches that steps wait for their results",
 )

@@ -43,7 +43,9 @@ DISPATCHED: Final = 10_000  # ns after the begin of a segment in which nothing c
 BACKFILLED: Final = 10_000_000  # ns: a phase that is told so late after its begin is over, and was told as a whole
 SHARED: Final = 4_000_000  # ns: steps shorter than this share a mark
 SHARERS: Final = 64  # steps at most that share one
-POLLED: Final = 20_000_000  # ns between two looks for a runtime, where steps end
+PREPARING_S: Final = 1.0  # for what marks need, while nothing is training yet
+POLLED: Final = 20_000_000  # ns between two looks for a runtime where steps end, after the
+POLLS: Final = 100  # first steps, of which each looks
 FAILURES: Final = 3  # of a marker, then there is none
 
 
@@ -82,6 +84,7 @@ class DeviceClock:
         self._found_at = tracer.clock()  # when runtimes were looked for last, ns
         self._fallback = ClockState.HOST
         self._asleep = True  # nothing here can be asynchronous
+        self._polls = POLLS
         self._awake_at = 0  # when that was found out, ns
         self._markers: list[Marker] = []
         self._order = MarkingOrder()
@@ -89,11 +92,14 @@ class DeviceClock:
         self._segments: list[Segment] = []  # of the open phases, the innermost last
         self._marked_at = 0  # ns
         self._sharing = 0  # steps since then that have no mark of their own
+        self._missed = False  # the latest of them could not be marked
         self._job = 0
         self._settled_by: float | None = None
         if mode == ClockState.HOST:
             self._tell_fallback(ClockState.HOST, self._found_at)
         self.poll()
+        # Later nobody waits: where a runtime is in use already, the first step shall not come too early for a mark.
+        self._watcher.finish_tasks(PREPARING_S)
 
     @property
     def lost(self) -> int:
@@ -115,6 +121,7 @@ class DeviceClock:
             if self._mode == "auto" and not self._order.wrong:
                 for runtime in found:
                     self._take_up(runtime)
+                self._prepare_anew()
             self._found_at = now
             if self._asleep:
                 self._awake_at = now
@@ -139,7 +146,10 @@ class DeviceClock:
             )
             return
         self._markers.append(marker)
-        if not marker.prepared:
+
+    def _prepare_anew(self) -> None:
+        """See that marks can be set; what they need may have been cleared meanwhile."""
+        if not self._watcher.tasks and not all(marker.prepared for marker in self._markers):
             self._watcher.work(self._prepare)
 
     def _prepare(self) -> None:
@@ -183,22 +193,25 @@ class DeviceClock:
         except Exception as error:
             contain("device clock", error)
 
-    def end(self, key: int) -> None:
+    def end(self, key: int, end: int) -> None:
         try:
             if key == self._job:
                 self.poll()
+                if self._watcher.tasks:
+                    self._watcher.finish_tasks(DRAIN_S)
                 self._close_shared()
             elif (segment := self._leave(key)) is not None:
-                self._mark_segment(segment)
+                self._mark_segment(segment, end)
         except Exception as error:
             contain("device clock", error)
 
-    def end_step(self, span: FastSpan) -> Observation | None:
+    def end_step(self, span: FastSpan, end: int) -> Observation | None:
         observation = span.observation
         if self._asleep:
             return observation
         try:
-            if not self._markers and self._tracer.clock() - self._found_at > POLLED:
+            if not self._markers and (self._polls or self._tracer.clock() - self._found_at > POLLED):
+                self._polls = max(0, self._polls - 1)
                 self.poll()
             segment = self._leave(span.key)
             if not self._markers:
@@ -207,11 +220,11 @@ class DeviceClock:
                 self._sharing = 0
             elif segment is None:
                 if span.start_time < self._awake_at and self._tracer.thread.blocks(None):
-                    return self._mark_step(span.key, span.start_time)
+                    return self._mark_step(span.key, span.start_time, end)
             elif segment.cut:
-                self._mark_segment(segment)
+                self._mark_segment(segment, end)
             else:
-                return self._mark_step(span.key, segment.since)
+                return self._mark_step(span.key, segment.since, end)
         except Exception as error:
             contain("device clock", error)
         return observation
@@ -233,7 +246,7 @@ class DeviceClock:
         """Another phase begins inside the innermost one."""
         around = self._segments[-1]
         if self._markers and (self._alike or now - around.since > DISPATCHED):
-            self._mark_segment(around)
+            self._mark_segment(around, now)
         around.cut = True
 
     def _leave(self, key: int) -> Segment | None:
@@ -250,18 +263,22 @@ class DeviceClock:
 
     # --- marks --------------------------------------------------------------------------------------------------------
 
-    def _mark_step(self, key: int, since: int) -> Observation:
+    def _mark_step(self, key: int, since: int, end: int) -> Observation:
         """Mark a step that is one segment; if it is short, the next mark may be its own, too."""
-        return self._follow(key, rules.STEP, since, None if self._shares() else self._mark())
+        leaf = None
+        if not self._shares():
+            leaf = self._mark()
+            self._missed = leaf is None
+        return self._follow(key, rules.STEP, since, end, leaf)
 
-    def _mark_segment(self, segment: Segment) -> None:
+    def _mark_segment(self, segment: Segment, end: int) -> None:
         leaf = self._mark()
         if leaf is None:
             return
         tracer = self._tracer
         key = tracer.new_key()
         tracer.append(ev.MARK, segment.phase, 0, 0, key, signed(segment.key), segment.since)
-        self._follow(key, segment.phase, segment.since, leaf)
+        self._follow(key, segment.phase, segment.since, end, leaf)
 
     def _shares(self) -> bool:
         """Whether a step that ends now may share the mark of one that follows."""
@@ -283,12 +300,12 @@ class DeviceClock:
             contain("device marker", error)
             return None
         if None in marks:
-            if not self._watcher.tasks and not all(marker.prepared for marker in self._markers):
-                self._watcher.work(self._prepare)
+            self._prepare_anew()
             return None
         return marks[0] if len(marks) == 1 else Together([mark for mark in marks if mark is not None])
 
-    def _follow(self, key: int, phase: int, since: int, leaf: Mark | None) -> Observation:
+    def _follow(self, key: int, phase: int, since: int, end: int, leaf: Mark | None) -> Observation:
+        """Follow what was dispatched between `since` and `end` (ns)."""
         tracer, watcher, markers = self._tracer, self._watcher, self._markers
         waits = len(markers) == 1 and markers[0].waits
         observation = Observation(key, phase, max(since, tracer.compiled), leaf, ours=waits, told=True)
@@ -304,7 +321,7 @@ class DeviceClock:
             # The device was idle: the work was waited for in the step, or there was none.
             if observation.results:
                 self._check(observation)
-            if watcher.finish(observation, self._marked_at):
+            if watcher.finish(observation, max(end, observation.start)):
                 return observation
         watcher.put(observation)
         return observation
@@ -316,9 +333,14 @@ class DeviceClock:
         except IndexError:
             return
         self._sharing = 0
-        if last.leaf is None and (leaf := self._mark()) is not None:
-            last.leaf = leaf
-            self._watcher.wake()
+        if last.leaf is not None or (leaf := self._mark()) is None:
+            return
+        if self._missed and leaf.is_ready():
+            # They may have been over for long.
+            self._watcher.work(lambda: self._watcher.forget(all_of_ours=False))
+            return
+        last.leaf = leaf
+        self._watcher.wake()
 
     def _check(self, observation: Observation) -> bool:
         """A mark is ready: whether marks can be trusted."""
@@ -344,7 +366,7 @@ class DeviceClock:
             if found is None:
                 report_once(
                     "observe",
-                    "step.observe() was given %s, which holds no array of jax; the step counts by the host's clock",
+                    "step.observe() was given %s, which holds no array of jax; the step counts as if nothing was observed",
                     type(output).__name__,
                 )
                 return
@@ -383,7 +405,7 @@ class DeviceClock:
         report_once(
             "observe donated",
             "step.observe() was given an array that is donated to the next step, or deleted: hand over an output that "
-            "nobody takes, such as the loss; until then steps count by the host's clock",
+            "nobody takes, such as the loss; until then nobody knows when steps left the device",
         )
 
     # --- the end ------------------------------------------------------------------------------------------------------

@@ -28,41 +28,42 @@ class JaxMarker:
         self._config = jax.config
         self._call: Callable[[Any], Any] | None = None
         self._argument: Any = None
-        self._backends: Any = None
+        self._client: Any = None
         self._devices: tuple[Any, ...] = ()
         self._wanted: tuple[Any, ...] = ()  # empty: all
         self._all = False  # a part of the devices was not enough
 
     @property
     def prepared(self) -> bool:
-        return self._call is not None and self._backends is self._bridge._backends
+        return self._call is not None and self._client is self._bridge._default_backend
 
     def prepare(self) -> bool:
         """Compile the marker for all local devices, or for those that the latest results are on."""
-        jax, bridge = self._jax, self._bridge
-        backends = bridge._backends
-        local = tuple(jax.local_devices())
-        if any(_driven_elsewhere(device) for device in local[:1]):
+        client = self._bridge._default_backend
+        if client is None:
+            return True  # the backends were cleared, and nobody has started new ones yet
+        local = tuple(client.local_devices())
+        if not local or any(_driven_elsewhere(each) for each in (client, local[0])):
             return False
         devices = local
-        if self._wanted and self._backends is backends and set(self._wanted) < set(local):
-            devices = tuple(device for device in local if device in self._wanted)
+        if self._client is client and set(self._wanted) < set(local):
+            devices = self._wanted or local
         with unheard():
-            argument, call = _compiled(jax, devices)
-        self._argument, self._call, self._devices, self._backends = argument, call, devices, backends
+            argument, call = _compiled(self._jax, devices)
+        self._argument, self._call, self._devices, self._client = argument, call, devices, client
         return True
 
     def mark(self) -> Any:
         call = self._call
-        if call is None or self._backends is not self._bridge._backends:
-            return None  # never prepared, or the backends were cleared
+        if call is None or self._client is not self._bridge._default_backend:
+            return None  # not prepared yet, or the backends were cleared since
         if not self._clean() or self._config.jax_disable_jit:
             return None
         return call(self._argument)
 
     def results(self) -> Sequence[Any]:
         """The newest arrays; also what tells on which devices the work is."""
-        newest = [array for array in self._jax.live_arrays()[:NEWEST] if not array.is_deleted()]
+        newest = [array for array in self._client.live_arrays()[:NEWEST] if not array.is_deleted()]
         self._find_devices(newest)
         return newest
 
@@ -73,20 +74,20 @@ class JaxMarker:
             found |= array.sharding.addressable_devices
         if not found or self._all:
             return
-        local = self._jax.local_devices()
+        local = tuple(self._client.local_devices())
         wanted = tuple(device for device in local if device in found) if found < set(local) else ()
         if wanted != self._wanted and set(wanted or local) != set(self._devices):
             self._wanted = wanted
             self._call = None
 
     def widen(self) -> bool:
-        if self._all or len(self._devices) == len(self._jax.local_devices()):
+        if self._all or len(self._devices) == len(self._client.local_devices()):
             return False
         self._all, self._wanted, self._call = True, (), None
         return True
 
     def close(self) -> None:
-        self._call = self._argument = self._backends = None
+        self._call = self._argument = self._client = None
 
 
 def started() -> bool:
@@ -99,15 +100,15 @@ def jax_marker() -> JaxMarker | None:
     """The marker of this process's jax; None where this jax does not let us see what a marker must know."""
     jax, bridge = sys.modules.get("jax"), sys.modules.get("jax._src.xla_bridge")
     clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
-    if jax is None or clean is None or not hasattr(bridge, "_backends"):
+    if jax is None or clean is None or bridge is None:
         return None
     return JaxMarker(jax, bridge, clean)
 
 
-def _driven_elsewhere(device: Any) -> bool:
-    client = getattr(device, "client", None)
-    told = (getattr(client, name, "") for name in ("platform", "platform_version", "runtime_type"))
-    text = " ".join(map(str, (getattr(device, "platform", ""), *told))).lower()
+def _driven_elsewhere(thing: Any) -> bool:
+    """Whether a client or a device says that another process drives it."""
+    told = (str(getattr(thing, name, "")) for name in ("platform", "platform_version", "runtime_type", "device_kind"))
+    text = " ".join(told).lower()
     return any(word in text for word in _ELSEWHERE)
 
 

@@ -280,11 +280,18 @@ class Watcher:
             end = (before + now) // 2
             if likely and before < usual < now and now - before > 2 * self._bracket(count):
                 end = usual  # we were woken late
-        elif likely and usual < now and len(queue) == count and not target.by:
+        elif likely and usual < now and not target.by and not self._busy_behind(count):
             # Nobody looked, and nothing behind it is on its way that would end the later.
             end, learn = usual, False
         self._tell(count, max(begun, end), learn)
         return 0
+
+    def _busy_behind(self, count: int) -> bool:
+        """Whether what follows the first `count` is on the device yet."""
+        if len(self.queue) <= count:
+            return False
+        leaf = self.queue[count].leaf
+        return leaf is None or not ready(leaf)
 
     def _all_ready(self, count: int) -> int:
         """How many steps at the front are ready, of which `count` are known to be."""
@@ -303,7 +310,10 @@ class Watcher:
         """The first `count` in flight have left the device, the last of them at `end` (ns)."""
         queue = self.queue
         # Of one length all, each begins when it was dispatched and the one before it is done: so long is it.
-        length = min((end - max(queue[at].start, self._end)) // (count - at) for at in range(count))
+        lengths = [(end - max(queue[at].start, self._end)) // (count - at) for at in range(count)]
+        length = min(lengths)
+        if length < lengths[0] and self.usual:
+            length = min(length, self.usual)  # the device was idle between two of them: one end tells little of others
         for more in range(count, 0, -1):
             observation = queue[0]
             if more > 1 and observation.leaf is not None and ready(observation.leaf) is None:
@@ -313,9 +323,9 @@ class Watcher:
             begun = max(observation.start, self._end)
             self._done(observation, begun + max(0, length) if more > 1 else end, learn)
             queue.popleft()
-        lengths = sorted(self._recent)
-        if lengths:
-            self.usual, self._shortest = lengths[len(lengths) // 2], lengths[0]
+        recent = sorted(self._recent)
+        if recent:
+            self.usual, self._shortest = recent[len(recent) // 2], recent[0]
 
     def _done(self, observation: Observation, end: int, learn: bool = True) -> None:
         begun = max(observation.start, self._end)
@@ -339,6 +349,12 @@ class Watcher:
             if observation.leaf is None or (all_of_ours and observation.ours):
                 self.queue.remove(observation)
                 self._lose(observation)
+
+    def finish_tasks(self, seconds: float) -> None:
+        """Wait until the other work is done, `seconds` at most."""
+        until = time.monotonic() + seconds
+        while self.tasks and time.monotonic() < until and self._thread is not None and self._thread.is_alive():
+            time.sleep(0.001)
 
     def drain(self, seconds: float) -> None:
         """Wait until nothing is in flight, `seconds` at most."""

@@ -20,11 +20,11 @@ class Device(Protocol):
     def begin(self, key: int, phase: int, start: int) -> None:
         """The blocking phase `key` begins; what is dispatched from now on is its own."""
 
-    def end(self, key: int) -> None:
-        """The phase `key`, no step, is about to end."""
+    def end(self, key: int, end: int) -> None:
+        """The phase `key`, no step, ended at `end` (ns), which is about to be told."""
 
-    def end_step(self, span: FastSpan) -> Observation | None:
-        """The step of `span` is about to end; what tells when it left the device, its user's or ours."""
+    def end_step(self, span: FastSpan, end: int) -> Observation | None:
+        """As `end`, of the step of `span`; what tells when it left the device, its user's or ours."""
 
     def load(self, start: int) -> None:
         """A data load begins, maybe inside a phase."""

@@ -118,9 +118,9 @@ class PhaseSpanProcessor(SpanProcessor):
         if attributes.get(GOODPUT_INTERRUPTED):
             flags |= INTERRUPTED
         phase = rules.PHASE_INDEX[str(attributes[GOODPUT_PHASE])]
-        if self.device is not None:
-            self.device.end(context.span_id)
         end = span.end_time or self._account.clock()
+        if self.device is not None:
+            self.device.end(context.span_id, end)
         function = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
         self._account.end(phase, context.span_id, flags, end, function)
         self._open.pop(context.span_id, None)  # only now: who is interrupted before ends it once more

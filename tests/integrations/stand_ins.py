@@ -1,0 +1,123 @@
+"""Runtimes that are not there: what their modules answer, and a queue of work that takes as long as it is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from otel_goodput.integrations.async_runtimes import AsyncRuntime
+from otel_goodput.integrations.markers import Mark
+
+
+class Work:
+    """Is done at `end`, ns by `clock`."""
+
+    def __init__(self, clock: Callable[[], int], end: int) -> None:
+        self._clock = clock
+        self.end = end
+
+    def is_ready(self) -> bool:
+        return self._clock() >= self.end
+
+    def is_deleted(self) -> bool:
+        return False
+
+    query = is_ready
+
+    def block_until_ready(self) -> None:
+        time.sleep(max(0, self.end - self._clock()) / 1e9)
+
+
+class Queue:
+    """A device that does one thing after the other."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.clock = clock
+        self.free = 0
+        self.busy = 0
+
+    def dispatch(self, nanoseconds: int) -> Work:
+        self.free = max(self.free, self.clock()) + nanoseconds
+        self.busy += nanoseconds
+        return Work(self.clock, self.free)
+
+    def mark(self) -> Work:
+        return Work(self.clock, self.free)
+
+
+class QueueMarker:
+    """Marks in a queue; `early`: how long before its work is done a mark is ready, ns."""
+
+    waits = False
+    prepared = True
+
+    def __init__(self, queue: Queue, early: int = 0) -> None:
+        self.queue = queue
+        self.early = early
+        self.marks = 0
+        self.error: Exception | None = None
+        self.closed = False
+
+    def prepare(self) -> bool:
+        return True
+
+    def mark(self) -> Mark:
+        if self.error is not None:
+            raise self.error
+        self.marks += 1
+        return Work(self.queue.clock, self.queue.free - self.early)
+
+    def results(self) -> Sequence[Mark]:
+        return [Work(self.queue.clock, self.queue.free)] * 3
+
+    def widen(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def runtime(self) -> AsyncRuntime:
+        return AsyncRuntime("queue", "sys", lambda _: True, lambda: self)
+
+
+class Event:
+    """``torch.cuda.Event``, on `stream`."""
+
+    def __init__(self, stream: Queue, torch: Any) -> None:
+        self._stream = stream
+        self._torch = torch
+        self._work: Work | None = None
+        self.asked = 0
+
+    def record(self) -> None:
+        assert not self._torch.capturing, "nothing of ours is captured"
+        self._work = self._stream.mark()
+
+    def query(self) -> bool:
+        assert not self._torch.capturing, "a query spoils a capture, on whatever thread"
+        assert self._work is not None
+        return self._work.is_ready()
+
+
+def fake_torch(stream: Queue) -> Any:
+    """The part of PyTorch with CUDA that we know: lazily initialised, streams, events, graphs."""
+    torch = SimpleNamespace(capturing=False, initialized=False)
+
+    class CUDAGraph:
+        def capture_begin(self) -> None:
+            torch.capturing = True
+
+        def capture_end(self) -> None:
+            torch.capturing = False
+
+    torch.cuda = SimpleNamespace(
+        is_initialized=lambda: torch.initialized,
+        is_current_stream_capturing=lambda: torch.capturing,
+        Event=lambda: Event(stream, torch),
+        CUDAGraph=CUDAGraph,
+    )
+    torch.backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False))
+    return torch

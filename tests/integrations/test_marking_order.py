@@ -1,0 +1,310 @@
+"""The device clock on a device whose queue is known exactly: in order, out of order, failing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_goodput import Recorder
+from otel_goodput.accounting import Totals
+from otel_goodput.integrations import async_runtimes
+from otel_goodput.integrations.markers import Mark
+
+from .stand_ins import Queue, QueueMarker
+
+MS = 1_000_000
+
+
+class Device:
+    """A recorder whose only runtime is a queue."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, early: int = 0, processes: int = 1) -> None:
+        monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
+        self.queue = Queue(time.time_ns)
+        self.marker = QueueMarker(self.queue, early)
+        monkeypatch.setattr(async_runtimes, "ASYNC_RUNTIMES", (self.marker.runtime,))
+        self.spans = InMemorySpanExporter()
+        self.recorder = Recorder(
+            "queue", directory=directory, exporters="none", integrations="none", process_count=processes,
+            process_index=0, span_processors=[SimpleSpanProcessor(self.spans)],
+        )
+        self.queue.clock = self.recorder._account.clock
+        self.spent = 0  # ns from the begin of each work's dispatch, or the end of the one before, to its end
+        self._behind: list[int] = []
+
+    def train(self, milliseconds: float, ahead: int = 2) -> None:
+        """Dispatch a step; wait until no more than `ahead` are on the device."""
+        began = max(self.queue.free, self.queue.clock())
+        self._behind.append(self.queue.dispatch(round(milliseconds * MS)).end)
+        self.spent += self._behind[-1] - began
+        if len(self._behind) > ahead:
+            self.wait_until(self._behind.pop(0))
+
+    def wait_until(self, end: int) -> None:
+        time.sleep(max(0, end - self.queue.clock()) / 1e9)
+
+    @property
+    def totals(self) -> Totals:
+        return self.recorder.totals()
+
+    def productive(self) -> int:
+        categories = self.totals.run.categories
+        return categories["productive"] + categories["program_startup"]
+
+    def finish(self) -> None:
+        self.wait_until(self.queue.free)
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    made = Device(tmp_path, monkeypatch)
+    yield made
+    made.recorder.shutdown()
+
+
+Measured = dict[str, tuple[float, float]]
+
+
+@pytest.fixture
+def agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Device], Measured]], None]:
+    """Of a measurement pairs of (ours, theirs) are equal; on a busy machine the watcher may be woken late."""
+
+    def again(measure: Callable[[Device], Measured]) -> None:
+        found = []
+        for attempt in range(4):
+            device = Device(tmp_path / str(attempt), monkeypatch)
+            found.append(measure(device))
+            device.recorder.shutdown()
+            assert device.totals.clock == "device" and device.totals.pending == device.recorder._observers.lost == 0
+            if all(ours == pytest.approx(theirs, rel=0.05) for ours, theirs in found[-1].values()):
+                return
+        pytest.fail(f"account and device, ns: {found}")
+
+    return again
+
+
+def test_nothing_has_to_be_added(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
+    """Dispatch alone is in the steps; what the device does is theirs."""
+
+    def measure(device: Device) -> Measured:
+        with device.recorder.job():
+            for _ in device.recorder.steps(range(30)):
+                device.train(10)
+            device.finish()
+        assert device.totals.kept == 30
+        productive = device.productive()
+        device.recorder.shutdown()
+        steps = [span for span in device.spans.get_finished_spans() if span.name == "step"]
+        on_device = sum((span.attributes or {})["goodput.step.device_duration"] for span in steps)  # type: ignore[misc]
+        return {"account": (productive, device.spent), "spans": (on_device, device.spent)}
+
+    agree(measure)
+
+
+def test_short_steps_share_a_mark(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
+    def measure(device: Device) -> Measured:
+        device.marker.waits = True
+        with device.recorder.job():
+            for _ in device.recorder.steps(range(300)):
+                device.train(1)
+            device.finish()
+        assert device.marker.marks < 200, "one mark for several"
+        assert device.totals.kept == 300
+        return {"steps": (device.productive(), device.spent)}
+
+    agree(measure)
+
+
+def test_with_several_processes_every_step_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is launched must depend on nothing but the step's number."""
+    device = Device(tmp_path, monkeypatch, processes=2)
+    with device.recorder.job():
+        for _ in device.recorder.steps(range(300)):
+            device.train(0.1)
+        device.finish()
+    device.recorder.shutdown()
+    assert device.marker.marks == 300
+
+
+def test_a_long_load_behind_a_step_that_shares_a_mark(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
+    """The device was idle meanwhile: the time is the load's."""
+
+    def measure(device: Device) -> Measured:
+        idle = 0
+        with device.recorder.job():
+            for number in range(60):
+                with device.recorder.data_loading():
+                    if number % 10 == 9:
+                        time.sleep(0.05)
+                        idle += device.queue.clock() - device.queue.free
+                with device.recorder.step(number):
+                    device.train(1, ahead=1)
+            device.finish()
+        return {"loads": (device.totals.run.categories["data_loading"], idle)}
+
+    agree(measure)
+
+
+def test_a_device_out_of_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Marks that are ready while the work before them is not: nothing is claimed from then on, which is said once."""
+    device = Device(tmp_path, monkeypatch, early=10_000 * MS)
+    with device.recorder.job():
+        for _ in device.recorder.steps(range(20)):
+            device.train(20)
+        device.finish()
+    totals = device.recorder.totals()
+    assert totals.clock == "unknown" and totals.run.goodput is None
+    assert sum("do not keep the order" in record.getMessage() or "does not keep" in record.getMessage()
+               for record in caplog.records) == 1  # fmt: skip
+    assert device.marker.closed and device.marker.marks < 20
+    device.recorder.shutdown()
+
+
+def test_a_transfer_for_later_is_no_disorder(
+    device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch that is still on its way to the device once does not say that marks come out of order."""
+    late = device.queue.mark()
+    late.end = device.queue.clock() + 60 * MS
+    looks = 0
+
+    def results() -> list[Mark]:
+        nonlocal looks
+        looks += 1
+        return [late] if looks == 1 else [*honest(), late]
+
+    honest = device.marker.results
+    monkeypatch.setattr(device.marker, "results", results)
+    with device.recorder.job():
+        for _ in device.recorder.steps(range(10)):
+            device.train(5)
+        device.finish()
+    assert device.recorder.totals().clock == "device" and not caplog.records
+
+
+def test_a_marker_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Training goes on, the steps have no known end, and it is not tried for ever."""
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT")
+    device = Device(tmp_path, monkeypatch)
+    device.marker.error = RuntimeError("out of memory")
+    with device.recorder.job():
+        for _ in device.recorder.steps(range(20)):
+            device.train(2)
+        device.finish()
+    totals = device.recorder.totals()
+    assert totals.executed == 20 and totals.clock == "unknown" and device.marker.closed
+    assert sum("out of memory" in (record.exc_text or record.getMessage()) for record in caplog.records) <= 1
+    device.recorder.shutdown()
+
+
+def test_figures_settle_after_the_job(device: Device) -> None:
+    """Asked right after the job, what is on the device is waited for; while it runs nobody waits."""
+    with device.recorder.job():
+        for _ in device.recorder.steps(range(5)):
+            device.train(60, ahead=5)
+        began = time.monotonic()
+        totals = device.recorder.totals()
+        assert time.monotonic() - began < 0.06 and totals.kept < 5 and totals.lost == 0 and totals.pending > 0
+    totals = device.recorder.totals()
+    assert totals.kept == 5 and totals.pending == totals.lost == 0
+    assert device.queue.clock() >= device.queue.free
+
+
+def test_waiting_for_what_never_ends_is_bounded(device: Device) -> None:
+    with device.recorder.job():
+        for _ in device.recorder.steps(range(5)):
+            device.train(600_000, ahead=5)
+    began = time.monotonic()
+    totals = device.recorder.totals()
+    assert time.monotonic() - began < 4 and totals.lost == 0 and totals.pending == 5
+    began = time.monotonic()
+    device.recorder.totals()
+    assert time.monotonic() - began < 1, "not once more"
+
+
+def test_a_phase_has_what_it_dispatched(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
+    """An evaluation dispatched asynchronously is the evaluation's, not the next step's."""
+
+    def measure(device: Device) -> Measured:
+        evaluating = 0
+        with device.recorder.job():
+            for number, _ in device.recorder.steps(range(8)):
+                device.train(10, ahead=8)
+                if number % 4 == 3:
+                    before = device.spent
+                    with device.recorder.custom("evaluation"):
+                        device.train(40, ahead=8)
+                    evaluating += device.spent - before
+            device.finish()
+        assert device.totals.kept == 8
+        return {
+            "evaluation": (device.totals.run.custom["evaluation"], evaluating),
+            "steps": (device.productive(), device.spent - evaluating),
+        }
+
+    agree(measure)
+
+
+def test_a_save_inside_a_step_is_not_on_the_device(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
+    """What the step dispatched before it is marked before it: the device idles while the save writes."""
+
+    def measure(device: Device) -> Measured:
+        clock, saving = device.queue.clock, 0
+        with device.recorder.job():
+            before = clock()
+            for number in range(6):
+                with device.recorder.step(number):
+                    device.train(10, ahead=0)
+                    began = clock()
+                    with device.recorder.checkpoint_save(number):
+                        time.sleep(0.03)
+                    saving += clock() - began
+            spent = clock() - before - saving
+        categories = device.totals.run.categories
+        return {"save": (categories["checkpoint_save"], saving), "steps": (device.productive(), spent)}
+
+    agree(measure)
+
+
+def test_a_load_inside_a_step_is_a_load(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
+    def measure(device: Device) -> Measured:
+        clock, loading = device.queue.clock, 0
+        with device.recorder.job():
+            before = clock()
+            for number in range(8):
+                with device.recorder.step(number):
+                    began = clock()
+                    with device.recorder.data_loading():
+                        time.sleep(0.03)
+                    loading += clock() - began
+                    device.train(10, ahead=0)
+            spent = clock() - before - loading
+        categories = device.totals.run.categories
+        return {"load": (categories["data_loading"], loading), "steps": (device.productive(), spent)}
+
+    agree(measure)
+
+
+def test_only_the_training_thread_marks(device: Device) -> None:
+    """A mark from another thread would say nothing of what this one dispatched."""
+
+    def prefetch() -> None:
+        with device.recorder.data_loading():
+            pass
+        with device.recorder.custom("aside"):
+            pass
+
+    with device.recorder.job(), device.recorder.step(0):
+        thread = threading.Thread(target=prefetch)
+        thread.start()
+        thread.join()
+        assert device.marker.marks == 0
+        device.train(1)
