@@ -228,7 +228,7 @@ def test_a_place_that_becomes_writable(
     folder = RunDirectory(place / "runs" / "run")
     check(of_run(folder).to_json(), 100)
     assert of_run(folder).to_json()["run_id"] == "run" and folder.identity()["job_name"] == "line"
-    assert recording.report()["seconds"] == of_run(folder).to_json()["seconds"]
+    assert recording.recorder.report().to_json()["seconds"] == of_run(folder).to_json()["seconds"]
 
 
 def test_the_folder_is_deleted_while_it_is_written(

@@ -185,7 +185,7 @@ def test_in_memory(record: Callable[..., Recording], bucket: str, spool: Path) -
         assert recording.recorder.attempt == attempt
         with goodput.job():
             steps(attempt * 10, 10)
-        report = recording.report()
+        report = recording.recorder.report().to_json()
         goodput.shutdown()
         assert report["attempts"] == attempt + 1 and report["steps"]["kept"] == (attempt + 1) * 10
         for path in spool.iterdir():  # another machine every time
