@@ -25,7 +25,7 @@ from otel_goodput.clock import anchored
 from otel_goodput.config import Config
 from otel_goodput.exporters import Surroundings
 from otel_goodput.guard import contain
-from otel_goodput.journal.account import Account
+from otel_goodput.journal.account import PATIENCE_S, Account, behind
 from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.paces import Paces
@@ -49,6 +49,7 @@ logger = logging.getLogger("otel_goodput")
 
 C = TypeVar("C", bound=Callable[[], object])
 
+SETTLED_S: Final = 10.0  # for the ledger to catch up where nothing is recorded any more
 JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
 AFTER_CHILDREN: Final = -1  # of multiprocessing's priorities: when it has waited for the process's own children
 OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
@@ -215,12 +216,13 @@ class Recorder(Phases[Any]):
         if opened.run is not None and pipelines.batchers:
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
+        self._keeper.between = tracer.sum_up
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
         self._processor.device = self._observers.device
         if config.leads:  # last: a reader may ask for everything at once
             meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
             record = instruments.register(
-                meter, self.totals, lambda: tracer.overhead, self._dropped, tracer.loaded
+                meter, self._totals, lambda: tracer.overhead, self._dropped, tracer.loaded
             )
             if meter_provider is not None or pipelines.measured:
                 account.on_steps, account.on_phases = record.steps, record.phases
@@ -271,18 +273,30 @@ class Recorder(Phases[Any]):
         }
 
     def totals(self) -> Totals:
-        """The account now, as integers of ns."""
+        """The account now, as integers of ns.
+
+        Where a loop of very short steps has run ahead of the ledger, this waits for it a little, longer once the job
+        has ended; ``behind`` says how far the answer is behind if that was not enough.
+        """
+        job = None if self._tracer is None else self._tracer.job_span
+        return self._totals(PATIENCE_S if job is not None and job.is_recording() else SETTLED_S)
+
+    def _totals(self, patience: float = PATIENCE_S) -> Totals:
         tracer = self._tracer
         if tracer is not None:
             self._observers.settle()
             if tracer.settle is not None:
                 tracer.settle()
-        totals = self._productivity.complete(self._account.totals())
+        totals = self._productivity.complete(self._account.totals(patience=patience))
         return totals if self._paces is None else self._paces.complete(totals)
 
     def report(self) -> Report:
         """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
-        return Report(self.totals(), about(self.run_id, self.config.job_name), self._account.notes.all())
+        totals = self.totals()
+        notes = self._account.notes.all()
+        if totals.behind:
+            notes = (*notes, behind(totals))
+        return Report(totals, about(self.run_id, self.config.job_name), notes)
 
     def on_preemption(self, callback: C) -> C:
         """Call `callback` (no arguments) when the platform announces the end: a preemption, maintenance, SIGTERM.
@@ -347,7 +361,7 @@ class Recorder(Phases[Any]):
             self._observers.close(seconds / 2)
             self._processor.shutdown()
             if tracer is not None:
-                tracer.tick(final=True)
+                tracer.tick(final=True, patience=seconds / 3)
                 tracer.close()
             if self._paces is not None:
                 self._paces.exchange(self._account, at_once=True)

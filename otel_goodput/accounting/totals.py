@@ -106,6 +106,7 @@ class Totals:
         executed: completed executions of steps.
         kept, lost, pending: executions by their fate; the fate of pending ones is open.
         recompiled: recompilations by function, most first; of the first hundred functions.
+        behind: how long before the question `at` is, for the ledger had not got further.
         compilations_seen: start-up is that of compilations, and not only what first steps took above the usual.
     """
 
@@ -142,6 +143,7 @@ class Totals:
     program: float | None = None
     paces: Sequence[Pace] = ()
     processes: int = 1
+    behind: int = 0
 
     def __repr__(self) -> str:
         """What it is about; all of it is in the fields, and in :meth:`to_json`."""
@@ -212,6 +214,7 @@ class Totals:
             "step_cadence_s": _seconds(self.step_cadence),
             "observed_steps": self.observed,
             "skewed_clocks": self.skewed_clocks,
+            "behind_s": self.behind / NS,
             "windows": [
                 {"start": start / NS, "end": end / NS, **partition.to_json()} for start, end, partition in self.windows
             ],

@@ -6,18 +6,24 @@ There is no other way in, so what a restart reads back is what the live figures 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from otel_goodput.accounting import Ledger, Totals
+from otel_goodput.accounting import Ledger, Totals, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
 from otel_goodput.journal.journal import DRAINED, Journal
-from otel_goodput.journal.notes import Notes
+from otel_goodput.journal.notes import Note, Notes
 from otel_goodput.journal.records import TRACE, signed
 
-ROUNDS: Final = 1000  # a journal that grows faster than the ledger must not hold whoever asks for ever
+# A journal that grows faster than the ledger must not hold whoever asks for ever.
+PATIENCE_S: Final = 1.0
+# Phases whose durations follow from the journal, where they did not fail.
+TOLD: Final = frozenset({rules.DATA_LOADING, rules.PART})
+BEGUN: Final = 10_000
 _LONGEST: Final = (1 << 62) - 1  # below what means never
 
 
@@ -55,11 +61,15 @@ class Account:
         self.clock = clock
         self.append: Callable[..., None] = journal.append
         self.notes = Notes()
+        # Phases that have ended, but for the loads and parts that the journal tells of.
         self.phases: deque[EndedPhase] = deque()
         self.look: Callable[[list[ev.Event]], None] | None = None
         self.on_steps: Callable[[list[int]], None] | None = None
         self.on_phases: Callable[[list[EndedPhase]], None] | None = None
         self.lock = threading.RLock()  # over the ledger
+        self.reached = 0  # time of the latest event that the ledger was fed, ns
+        self._answered = 0
+        self._begun: dict[int, ev.Event] = {}  # loads and parts
         self._recall: Callable[[], Ledger] | None = None
         self._recalled = False
 
@@ -107,40 +117,80 @@ class Account:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def refresh(self) -> None:
-        """Bring the ledger up to the journal's end. Not for the training thread's hot path."""
+    def refresh(self, patience: float = PATIENCE_S) -> bool:
+        """Bring the ledger up to the journal's end, in `patience` seconds at most; whether that was enough.
+
+        Not for the training thread's hot path.
+        """
         if self._recall is not None:
             recall, self._recall, self._recalled = self._recall, None, True
             self.ledger = recall()
         if self._recalled:
-            return  # the journal's places do not fit this ledger
-        for _ in range(ROUNDS):
-            if not self.take_some():
-                break
+            return True  # the journal's places do not fit this ledger
+        until = time.monotonic() + patience
+        while self.take_some():
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def take_some(self) -> bool:
         """Bring the ledger nearer to the journal's end; returns whether there is more."""
         with self.lock:
             events = self.journal.drain()
             if events:
+                self.reached = max(self.reached, events[-1].time)
                 self.ledger.feed(events)
                 if self.look is not None:
                     self.look(events)
             finished = self.ledger.take_finished()
-            phases = list(self.phases) if self.on_phases is not None else []
-            for _ in range(len(phases) or len(self.phases)):
-                self.phases.popleft()
+            phases = [self.phases.popleft() for _ in range(len(self.phases))]
+            if self.on_phases is not None:
+                phases += self._told(events)
         if finished and self.on_steps is not None:
             self.on_steps(finished)
         if phases and self.on_phases is not None:
             self.on_phases(phases)
         return len(events) >= DRAINED
 
-    def totals(self, at: int | None = None) -> Totals:
-        """The account at `at` (ns), by default now; one consistent snapshot."""
-        self.refresh()
+    def _told(self, events: list[ev.Event]) -> list[EndedPhase]:
+        """Loads and parts that have ended well, which the journal tells: they come by the million."""
+        begun, found = self._begun, []
+        for event in events:
+            if event[2] in TOLD:
+                if event[1] == ev.START:
+                    begun[event[3]] = event
+                elif event[1] == ev.END and (start := begun.pop(event[3], None)) and not event[5] & ev.FAILED:
+                    blocking = not start[5] & ev.NONBLOCKING
+                    found.append(EndedPhase(event[2], start[7], blocking, "", max(0, event[0] - start[0])))
+        if len(begun) > BEGUN:
+            begun.clear()  # never ended, nor will they
+        return found
+
+    def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:
+        """The account at `at` (ns), by default now; one consistent snapshot.
+
+        Where the ledger has not caught up within `patience` seconds, it is the account at the moment that it has
+        reached, and says how far that is behind.
+        """
+        caught_up = self.refresh(patience)
         with self.lock:
-            return self.ledger.totals(self.clock() if at is None else at)
+            if at is not None:
+                return self.ledger.totals(at)
+            now = self.clock()
+            if caught_up:
+                self._answered = now
+                return self.ledger.totals(now)
+            self._answered = moment = min(now, max(self.reached, self._answered))
+            return replace(self.ledger.totals(moment), behind=now - moment)
+
+
+def behind(totals: Totals) -> Note:
+    """What to say of an account that has not got to the moment it was asked for."""
+    return Note(
+        "behind",
+        f"This is the account of {totals.behind / 1e9:.1f} s before the question: the loop runs faster than it can be "
+        "followed. Nothing is lost; ask again, or ask the journal once the run has ended.",
+    )
 
 
 def _nothing(*_: object) -> None:

@@ -95,6 +95,11 @@ class Segment:
         if self._file >= 0:
             os.fsync(self._file)
 
+    def rest(self) -> None:
+        """Nobody writes to it any more and it is not read yet: the file has it, this process needs no memory for it."""
+        if self._file >= 0 and isinstance(self.buffer, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self.buffer.madvise(mmap.MADV_DONTNEED)
+
     def release(self) -> None:
         """Give the file back; whoever is late may still write, into nothing."""
         mapped, self.buffer = self.buffer, bytearray(SEGMENT_BYTES)
@@ -266,6 +271,12 @@ class Journal:
             rest.append(self._segments.popleft())
         return rest
 
-    def behind(self) -> bool:
-        """Whether a segment before the current one has not been drained to its end."""
-        return any(segment is not self._segment and segment.read < segment.end for segment in self._segments)
+    @property
+    def drained(self) -> Segment:
+        """The segment that has been drained last, or is next."""
+        segments = list(self._segments)
+        return next((segment for segment in segments if segment.read < segment.end), segments[-1])
+
+    def waiting(self) -> list[Segment]:
+        """Segments that nobody writes to any more and that have not been drained, the first of them aside."""
+        return [segment for segment in list(self._segments)[1:] if segment is not self._segment]

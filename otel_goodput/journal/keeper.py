@@ -28,6 +28,7 @@ HEARTBEAT_NS: Final = 1_000_000_000
 SPARES: Final = 3  # a loop of steps without content fills a segment in less than a tick
 ROUNDS: Final = 64  # of following up at a tick at most
 SYNC_S: Final = 5.0
+LAST_S: Final = 0.3  # for the ledger at the end; there has been time before
 SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
 SNAPSHOT_S: Final = 300.0
 # Without a disk, records wait in memory for one: 64 segments of 1 MiB are some 500,000 steps.
@@ -56,6 +57,8 @@ class Keeper:
         self.account = account
         self.run = run
         self.work = work
+        self.between: Callable[[], None] = lambda: None  # work that must not wait for the ledger
+        self._behind = False
         self.serial = 1  # the first segment is made before us
         self.book = book
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
@@ -80,7 +83,8 @@ class Keeper:
     def _loop(self) -> None:
         while not self._stop.is_set():
             self.tick()
-            self._wake.wait(TICK_S)
+            if not self._behind:
+                self._wake.wait(TICK_S)
             self._wake.clear()
 
     def tick(self) -> None:
@@ -93,7 +97,10 @@ class Keeper:
                     contain(f"journal {job.__name__.strip('_')}", error)
 
     def stop(self) -> None:
-        """Stop the thread, write what there is; the journal is closed afterwards. May wait for the disk."""
+        """Stop the thread, write what there is; the journal is closed afterwards. May wait for the disk.
+
+        Where the ledger has not caught up by then, the next attempt reads the rest from the journal.
+        """
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -147,10 +154,16 @@ class Keeper:
 
     def _follow_up(self) -> None:
         """Bring the ledger up; meanwhile the journal that outruns it is kept as well."""
+        journal = self.account.journal
         for _ in range(ROUNDS):
-            if not self.account.take_some():
+            self._behind = self.account.take_some()
+            if not self._behind or self._stop.is_set():
                 break
+            self._beat()
             self._lay_ready()
+            self.between()
+            for segment in journal.waiting():
+                segment.rest()
             self._seal()
 
     def _trouble(self, error: OSError) -> None:
@@ -192,10 +205,14 @@ class Keeper:
             self._snapshot()
 
     def _records_since(self) -> int:
-        journal = self.account.journal
         number, read = self._snapshot_at
-        current = journal.current
-        return (current.number - number) * records.CAPACITY + current.read - read
+        drained = self._drained()
+        return (drained.number - number) * records.CAPACITY + drained.read - read
+
+    def _drained(self) -> Segment:
+        """The segment that the ledger has got to."""
+        left = (segment for segment in self._kept if segment.read < segment.end)  # at the end
+        return next(left, self.account.journal.drained)
 
     def _write_out(self, segment: Segment) -> None:
         if self.run is None:
@@ -216,9 +233,8 @@ class Keeper:
             return
         journal = account.journal
         with account.lock:
-            current = journal.current
-            if journal.behind():
-                return  # a hole is being waited for: some other time
+            self._kept += journal.take_full()  # whoever asks for totals drains, too
+            current = self._drained()
             position: Position = (journal.attempt, current.number, current.read)
             state = account.ledger.dump()
         self._follow((current.number, current.read), current)
@@ -269,7 +285,7 @@ class Keeper:
 
     def _finish(self) -> None:
         journal = self.account.journal
-        self.account.refresh()
+        self.account.refresh(LAST_S)
         self._kept += journal.take_rest()
         if self.run is None:
             return

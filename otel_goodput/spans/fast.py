@@ -271,8 +271,8 @@ class FastSpan(trace_api.Span):
                 self._annotation = None
             if not exported:
                 tracer.thinner.add(self.step, self._start, end)
-        elif tracer.account.on_phases is not None:
-            error = str(self._attributes.get(ERROR_TYPE, "")) if failed and self._attributes else ""
+        elif failed and tracer.account.on_phases is not None:  # of the others the journal tells
+            error = str(self._attributes.get(ERROR_TYPE, "")) if self._attributes else ""
             blocking = self._blocking is not False
             tracer.account.phases.append(
                 _ended_phase(EndedPhase, (self._phase, self.title, blocking, error, end - self._start))

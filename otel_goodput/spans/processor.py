@@ -13,7 +13,7 @@ from opentelemetry.trace import Status, StatusCode
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import guarded, report_once
-from otel_goodput.journal.account import Account, EndedPhase
+from otel_goodput.journal.account import TOLD, Account, EndedPhase
 from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, PARENT, signed
 from otel_goodput.semconv import (
     ERROR_TYPE,
@@ -124,7 +124,7 @@ class PhaseSpanProcessor(SpanProcessor):
         function = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
         self._account.end(phase, context.span_id, flags, end, function)
         self._open.pop(context.span_id, None)  # only now: who is interrupted before ends it once more
-        if phase != rules.STEP:
+        if phase != rules.STEP and (phase not in TOLD or flags & ev.FAILED):
             name = str(attributes.get(GOODPUT_PART_NAME if phase == rules.PART else GOODPUT_CUSTOM_NAME) or "")
             error = str(attributes.get(ERROR_TYPE) or "")
             self._account.phases.append(

@@ -20,7 +20,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.guard import contain, report_once
-from otel_goodput.journal.account import Account
+from otel_goodput.journal.account import PATIENCE_S, Account
 from otel_goodput.journal.records import INTERRUPTED, PARENT, signed
 from otel_goodput.journal.thinning import Summary, Thinner
 from otel_goodput.semconv import (
@@ -125,6 +125,7 @@ class PhaseTracer:
         self._keys = generator or ids.PrivateIdGenerator()
         self.new_key = self._keys.new_span_id
         self._ticking = threading.Lock()
+        self._summing = threading.Lock()
         self._jobs = 0
         self._first_job = self.job_context.span_id
 
@@ -327,19 +328,25 @@ class PhaseTracer:
 
     # --- background ---------------------------------------------------------------------------------------------------
 
-    def tick(self, *, final: bool = False) -> None:
-        """Work off the training thread: the ledger, compilations, summaries of thinned steps."""
+    def tick(self, *, final: bool = False, patience: float = PATIENCE_S) -> None:
+        """Work off the training thread: compilations, summaries of steps; with `final` the ledger, in `patience` s."""
         # The keeper, a flush and the end may meet here; an exporter stuck in one of them must not hold up the end.
         if not self._ticking.acquire(timeout=LONGEST_TICK_S):
             return
         try:
             for work in tuple(self.background):
                 work()
-            self.account.refresh()
-            for summary in self.thinner.summaries(final=final):
-                self.emit(self._summary_span(summary))
+            if final:
+                self.account.refresh(patience)
+            self.sum_up(final=final)
         finally:
             self._ticking.release()
+
+    def sum_up(self, *, final: bool = False) -> None:
+        """Off the training thread: summaries of the steps that were thinned out; with `final` of all of them."""
+        with self._summing:
+            for summary in self.thinner.summaries(final=final):
+                self.emit(self._summary_span(summary))
 
     def _summary_span(self, summary: Summary) -> PhaseReadableSpan:
         key = ids.summary_span_id(self.run_id, self.attempt, self.process, summary.first, summary.start)
