@@ -253,8 +253,8 @@ class Ledger:
     # --- restart ------------------------------------------------------------------------------------------------------
 
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
-        """All that a restart needs, as (JSON-able head, blobs)."""
-        head, blobs = snapshot.dump(self._settled)
+        """All that a restart needs, as (JSON-able head, blobs); what is fed from now on is not in it."""
+        head, blobs = snapshot.dump(self._settled.clone())
         waiting = {
             "pending": [list(event) for event in self._pending],
             "held": list(self._held.items()),

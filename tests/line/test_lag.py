@@ -136,3 +136,20 @@ def test_a_snapshot_of_a_ledger_that_is_behind(record: Callable[..., Recording])
         assert account.ledger.totals().kept < steps
         report = of_run(RunDirectory(recording.folder)).to_json()
         assert report["steps"]["kept"] == steps
+
+
+def test_what_was_dumped_does_not_change_while_it_is_written(recording: Recording) -> None:
+    """Whoever asks for totals meanwhile feeds the ledger."""
+    account = recording.recorder._account
+    with goodput.job():
+        for number in range(50):
+            with goodput.step(number), goodput.custom("eval"):
+                pass
+        goodput.totals()
+        with account.lock:
+            head, _ = account.ledger.dump()
+            before = json.dumps(head)
+            with goodput.step(50), goodput.custom("tidy"), goodput.checkpoint_save(50):
+                pass
+            goodput.totals()
+            assert json.dumps(head) == before

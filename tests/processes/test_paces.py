@@ -91,8 +91,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder("pair", run_id="run", directory=tmp_path, exporters="none", process_count=2)
-    path = RunDirectory(tmp_path / "run").pace_path(0)
-    path.with_name(f"{path.name}.{__import__('os').getpid()}.part").mkdir()
+    RunDirectory(tmp_path / "run").pace_path(0).mkdir()
     with recorder.job():
         for number in range(12):
             with recorder.step(number):
