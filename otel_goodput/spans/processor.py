@@ -132,7 +132,7 @@ class PhaseSpanProcessor(SpanProcessor):
                     phase, name, context.span_id not in self._aside, error, max(0, end - (span.start_time or end))
                 )
             )
-            self._aside.discard(context.span_id)
+        self._aside.discard(context.span_id)
 
     def opened(self) -> list[Span]:
         """The spans of open phases, in the order of their begin."""
