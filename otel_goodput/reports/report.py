@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from otel_goodput.accounting import markup
 from otel_goodput.accounting.totals import NS, Totals
@@ -15,6 +15,10 @@ from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
+
+
+# Custom phases have names, and those that were never opened have none: without any the category is left out.
+_ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +42,7 @@ class Report:
             **(self.standing or live(self.totals)).to_json(),
         }
         for partition in (answer, *answer["windows"]):
-            partition["seconds"] = {**dict.fromkeys(CATEGORIES, 0.0), Category.CUSTOM: {}, **partition["seconds"]}
+            partition["seconds"] = _ZEROS | partition["seconds"]
         answer["warnings"] = [note.to_json() for note in (*self.notes, *doubts(answer))]
         return answer
 
