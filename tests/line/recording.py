@@ -51,14 +51,14 @@ class Recording:
 
     def report(self) -> dict[str, Any]:
         """The live answer."""
-        return _without_zeros(self.recorder.report().to_json())
+        return without_zeros(self.recorder.report().to_json())
 
     def report_on_disk(self, **questions: Any) -> dict[str, Any]:
         """The answer from the journal."""
-        return _without_zeros(of_run(RunDirectory(self.folder), **questions).to_json())
+        return without_zeros(of_run(RunDirectory(self.folder), **questions).to_json())
 
 
-def _without_zeros(report: dict[str, Any]) -> dict[str, Any]:
+def without_zeros(report: dict[str, Any]) -> dict[str, Any]:
     """A report has every category; of interest here are those that hold time."""
     for partition in (report, *report["windows"]):
         partition["seconds"] = {category: seconds for category, seconds in partition["seconds"].items() if seconds}

@@ -24,7 +24,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
 
 from .backfill import CASES, read_case, rows_of
-from .recording import NS, Recording, attributes, identity, parent, sum_ns
+from .recording import NS, Recording, attributes, identity, parent, sum_ns, without_zeros
 
 
 class Theirs:
@@ -47,7 +47,7 @@ class Theirs:
         return self.tracer.start_span(phase, attributes=marks, start_time=start)
 
     def report(self) -> dict[str, Any]:
-        return self.processor.report().to_json()
+        return without_zeros(self.processor.report().to_json())
 
     def close(self) -> None:
         self.provider.shutdown()
@@ -240,7 +240,7 @@ def test_restarts(tmp_path: Path, base: int) -> None:
             step.end(start + (number + 1) * 2 * NS)
         job.end(start + 10 * NS)
         theirs.close()
-    for report in (theirs.report(), of_run(RunDirectory(runs / "their run")).to_json()):
+    for report in (theirs.report(), without_zeros(of_run(RunDirectory(runs / "their run")).to_json())):
         assert report["attempts"] == 3 and report["disruption_reasons"] == {"restart": 2}
         assert report["seconds"] == {
             "productive": 14.0,
