@@ -366,7 +366,7 @@ class DeviceClock:
             if found is None:
                 report_once(
                     "observe",
-                    "step.observe() was given %s, which holds no array of jax; the step counts as if nothing was observed",
+                    "step.observe() was given %s, which holds no array of jax: nothing is observed",
                     type(output).__name__,
                 )
                 return
