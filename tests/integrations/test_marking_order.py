@@ -77,7 +77,7 @@ def agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable
 
     def again(measure: Callable[[Device], Measured]) -> None:
         found = []
-        for attempt in range(4):
+        for attempt in range(6):
             device = Device(tmp_path / str(attempt), monkeypatch)
             found.append(measure(device))
             device.recorder.shutdown()
@@ -237,11 +237,11 @@ def test_a_phase_has_what_it_dispatched(agree: Callable[[Callable[[Device], Meas
         evaluating = 0
         with device.recorder.job():
             for number, _ in device.recorder.steps(range(8)):
-                device.train(10, ahead=8)
+                device.train(20, ahead=8)
                 if number % 4 == 3:
                     before = device.spent
                     with device.recorder.custom("evaluation"):
-                        device.train(40, ahead=8)
+                        device.train(80, ahead=8)
                     evaluating += device.spent - before
             device.finish()
         assert device.totals.kept == 8
