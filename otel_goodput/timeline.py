@@ -1,6 +1,6 @@
 """Timelines in the neutral form, as events for the ledger.
 
-The neutral form is one JSON object a phase (see ACCOUNTING, "Timeline files")::
+The neutral form is one JSON object a phase (see docs/accounting.md, "Timeline files")::
 
     {"kind": "step", "start": 32.0, "end": 35.0, "step": 0, "attempt": 1}
 """

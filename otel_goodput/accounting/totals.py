@@ -70,7 +70,7 @@ class Partition:
         return rows + [(Category.CUSTOM, name, duration) for name, duration in self.custom.items() if duration]
 
     def to_json(self) -> dict[str, Any]:
-        """`elapsed_s`, `goodput` and `seconds` as ACCOUNTING.md has them."""
+        """`elapsed_s`, `goodput` and `seconds` as docs/accounting.md has them."""
         seconds: dict[str, Any] = {name: duration / NS for name, duration in self.categories.items() if duration}
         custom = {name: duration / NS for name, duration in self.custom.items() if duration}
         if custom:
@@ -174,7 +174,7 @@ class Totals:
         return self.scheduling * self.run.goodput * self.program
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON answer of ACCOUNTING.md ("Timeline files"), seconds as floats."""
+        """The JSON answer of docs/accounting.md ("Timeline files"), seconds as floats."""
         whole = self.run.to_json()
         answer: dict[str, Any] = {
             "elapsed_s": whole["elapsed_s"],

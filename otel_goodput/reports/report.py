@@ -33,7 +33,7 @@ class Report:
     standing: Standing | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON answer of ACCOUNTING with every category, and the run's identity."""
+        """The JSON answer of docs/accounting.md with every category, and the run's identity."""
         answer: dict[str, Any] = {
             **self.totals.to_json(),
             **self.about,

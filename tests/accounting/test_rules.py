@@ -617,3 +617,33 @@ def test_recompilations_are_told_by_function() -> None:
     many = " / ".join(f"compile f{at // 2} {at}-{at + 1}" for at in range(300))
     answer = replay(story(f"job 0-300 / {many}"))
     assert answer["recompilations"] == 150 and len(answer["recompiled"]) == 100
+
+
+# --- what phases dispatch to the device -----------------------------------------------------------------------------
+
+def test_an_evaluation_on_the_device_is_its_own(ask: Ask) -> None:
+    """Dispatched in a second, worked off in ten: it is not the next step's time."""
+    answer = ask("job 0-40 / step 0 @0-1 device 10 / custom eval 10-11 device 20 / step 1 @11-12 device 30" + SEEN)
+    assert answer["seconds"] == {"productive": 20, "custom": {"eval": 10}, "other": 10}
+    assert ask("job 0-40 / custom eval 10-11 async device 20")["seconds"] == {"other": 40}, "it holds up nothing"
+
+
+def test_a_step_is_on_the_device_behind_the_last_compilation_inside_it(ask: Ask) -> None:
+    answer = ask("job 0-30 / step 0 @0-12 device 20 / compile train 1-4 / compile train 5-9 / step 1 @12-13 device 25")
+    assert answer["seconds"] == {"productive": 1 + 1 + 11 + 5, "program_startup": 7, "other": 5}
+    # One of the next step is none of its.
+    answer = ask("job 0-30 / step 0 @0-1 device 20 / step 1 @1-12 device 25 / compile train 2-10")
+    assert answer["seconds"] == {"productive": 25, "other": 5}
+
+
+# --- a loop that is left --------------------------------------------------------------------------------------------
+
+def test_what_a_durable_checkpoint_holds_is_kept(ask: Ask) -> None:
+    answer = ask(f"""
+        job 0- / steps 0..1 @0 every 5 / step 2 @10- / save 2 @13-14 / heartbeat @16 {SEEN}
+        attempt 2
+        job 20-30 / step 3 @20-25 {SEEN}""")
+    assert answer["steps"] == {"executed": 4, "kept": 4, "lost": 0}
+    assert answer["seconds"] == {
+        "productive": 15 + 5, "checkpoint_save": 1, "infrastructure_recovery": 4, "other": 5,
+    }
