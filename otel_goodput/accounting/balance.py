@@ -41,7 +41,7 @@ def draw(
         overlapped_data_loading=cursor.overlapped,
         last_step=cursor.course.last_step,
         in_flight_step=running[-1].number if running else None,
-        in_flight_since=running[-1].start if running else None,
+        in_flight_since=running[-1].start - cursor.shift if running else None,
         clock=cursor.clock or cursor.fallback,
         executed=cursor.course.executed,
         pending=len(running),

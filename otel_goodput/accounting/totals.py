@@ -185,7 +185,7 @@ class Totals:
             "max_productive_step": self.run.max_productive_step,
             "last_step": self.last_step,
             "in_flight_step": self.in_flight_step,
-            "in_flight_step_s": None if self.in_flight_since is None else (self.at - self.in_flight_since) / NS,
+            "in_flight_step_s": None if self.in_flight_since is None else max(0, self.at - self.in_flight_since) / NS,
             "disruptions": sum(self.disruptions.values()),
             "disruption_reasons": dict(self.disruptions),
             "disruption_list": [

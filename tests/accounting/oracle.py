@@ -192,8 +192,8 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
         read = Row(
             kind=row["kind"], start=start, end=OPEN if end is None else end, step=step,
             name=row.get("name"), attempt=row.get("attempt", 1), blocking=row.get("blocking"),
-            segments=read_segments(row, start, end), completed=row.get("completed") is not False,
-            left=row.get("left") is True, state=row.get("state"),
+            segments=read_segments(row, start, end), left=row.get("left") is True,
+            completed=row.get("completed") is not False or row.get("left") is True, state=row.get("state"),
             active=row.get("active", 0), available=row.get("available", 0), total=row.get("total", 0), order=order,
         )
         blocking = read.blocking if read.kind == "data_loading" else read.blocking is not False
@@ -764,7 +764,7 @@ def account(
 
     span = [(lives[0].begin, lives[-1].end)] if lives else []
     holes = [(round(a * 1e9), round(b * 1e9)) for a, b in exclusions]
-    holes += [(row.start, int(min(row.end, span[0][1]))) for row in known if row.kind == "exclusion" and span]
+    holes += [(row.start, int(min(row.end, span[0][1]))) for row in everything if row.kind == "exclusion" and span]
     counted = subtract(span, holes)
 
     def is_known(spans: list[Span]) -> bool:
