@@ -23,7 +23,6 @@ and R.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 
 def expected_goodput(
@@ -50,34 +49,18 @@ def daly(mtbf: float, save: float) -> float:
 
 
 def best_interval(mtbf: float, save: float) -> float:
-    """The interval with the highest :func:`expected_goodput`, by golden-section search over its logarithm.
+    """The interval with the highest :func:`expected_goodput`.
 
     There is one: goodput rises up to it and falls after it. 0 where a save costs nothing.
     """
     if not save:
         return 0.0
-
-    def loss(logarithm: float) -> float:
-        """The logarithm of E(W + C) / W but for a constant: unlike the goodput, it never underflows."""
-        length = (math.exp(logarithm) + save) / mtbf
-        return length + math.log(-math.expm1(-length)) - logarithm
-
-    # The derivative is 0 where 1 - W/M = exp(-(W + C)/M): below M, and of the order of the smaller of Young's and M.
-    return math.exp(_lowest(loss, math.log(min(young(mtbf, save), mtbf) / 10), math.log(mtbf)))
-
-
-def _lowest(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that falls and then rises is lowest in [low, high]."""
-    golden = (math.sqrt(5) - 1) / 2
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = function(left), function(right)
-    while high - low > 1e-9:
-        if at_left > at_right:
-            low, left, at_left = left, right, at_right
-            right = low + golden * (high - low)
-            at_right = function(right)
+    # The derivative is 0 where 1 - W/M = exp(-(W + C)/M), between 0 and M. It only falls, so halving finds it to the
+    # last digit; near its highest, goodput itself is too flat for that.
+    low, high = 0.0, mtbf
+    while low < (middle := (low + high) / 2) < high:
+        if -math.expm1(-(middle + save) / mtbf) > middle / mtbf:
+            low = middle
         else:
-            high, right, at_right = right, left, at_left
-            left = high - golden * (high - low)
-            at_left = function(left)
-    return (low + high) / 2
+            high = middle
+    return low

@@ -16,7 +16,6 @@ from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
 
-
 # Custom phases have names, and those that were never opened have none: without any the category is left out.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)
 

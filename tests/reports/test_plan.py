@@ -119,7 +119,7 @@ def test_the_best_interval_beats_its_neighbours(mtbf: float, save: float) -> Non
     for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0):
         assert loss(best) <= loss(best * factor) + 1e-12
     # The optimum as Lambert's function has it: 1 - W/M = exp(-(W + C)/M).
-    assert 1 - best / mtbf == pytest.approx(math.exp(-(best + save) / mtbf), rel=1e-3, abs=1e-6)
+    assert 1 - best / mtbf == pytest.approx(math.exp(-(best + save) / mtbf), rel=1e-6, abs=1e-12)
 
 
 @given(interval=times, mtbf=st.floats(1e3, 1e9), save=times, restore=waits, reschedule=waits)
