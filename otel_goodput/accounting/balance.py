@@ -24,7 +24,8 @@ def draw(
     end there.
     """
     kept = len(cursor.course.progress)
-    nets = cursor.course.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept)
+    # What the device did after the job's end is not in the account: a step all of which lies there has no step time.
+    nets = [net for net in cursor.course.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept) if net]
     recent = sorted(nets[-IDEAL_SAMPLE:])
     startups = [
         (stretch, excess) for stretch in cursor.course.stretches if (excess := stretch.excess(cursor.course.progress))

@@ -133,14 +133,17 @@ class Progress:
         return entries
 
     def early_median(self, but: int | None) -> int | None:
-        """Median of the first kept net times of the run other than the entry `but`, ns; None where there is none."""
+        """Median of the first kept net times of the run other than the entry `but`, ns; None where there is none.
+
+        Those without any time (all of it lay behind the job's end) tell nothing.
+        """
         within = but is not None and but <= STARTUP_SAMPLE
         size = STARTUP_SAMPLE + within
         ordered = self._early.get(size)
         if ordered is None:
-            ordered = self._early[size] = sorted(self.nets(0, size))
-        if within and but is not None:
-            at = bisect_left(ordered, self.nets(but, but + 1)[0])
+            ordered = self._early[size] = sorted(filter(None, self.nets(0, size)))
+        if within and but is not None and (own := self.nets(but, but + 1)[0]):
+            at = bisect_left(ordered, own)
             ordered = ordered[:at] + ordered[at + 1 :]
         return median(ordered, ordered=True) if ordered else None
 

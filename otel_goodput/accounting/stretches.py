@@ -146,7 +146,7 @@ class Stretch:
             return 0
         if self._known is not None:
             return self._known
-        others = self._others(progress) or self.lost
+        others = self._others(progress) or [net for net in self.lost if net]
         if others:
             self._known = max(0, self.first_net - median(others))
             return self._known
@@ -154,10 +154,11 @@ class Stretch:
         return 0 if usual is None else max(0, self.first_net - usual)
 
     def _others(self, progress: Progress) -> list[int]:
+        """Of those without any time (all of it lay behind the job's end) nobody knows how long they took."""
         nets = progress.nets(self.low, min(self.high, self.low + STARTUP_SAMPLE + 1))
         if self.first_index is not None:
             del nets[self.first_index - self.low : self.first_index - self.low + 1]
-        return nets[:STARTUP_SAMPLE]
+        return [net for net in nets[:STARTUP_SAMPLE] if net]
 
     def to_state(self) -> list[Any]:
         return [

@@ -609,13 +609,14 @@ def estimate_startup(progress: Progress, compiled: set[int]) -> None:
         if not done or done[0].life.attempt in compiled:
             continue
         first, others = done[0], done[1:]
-        sample = (
-            [e for e in others if not e.lost]
-            or [e for e in others if e.lost]
-            or [e for e in progress.kept if e is not first]
-        )
-        if sample:
-            first.startup = max(0, first.net - middle([e.net for e in sample[:SAMPLE]]))
+        samples = [e for e in others if not e.lost], [e for e in others if e.lost], progress.kept
+        for sample in samples:
+            # What lies wholly behind the job's end has no time.
+            known = [e.net for e in sample if e is not first][:SAMPLE]
+            known = [net for net in known if net]
+            if known:
+                first.startup = max(0, first.net - middle(known))
+                break
 
 
 def settle(execution: Execution) -> list[Piece]:
@@ -786,7 +787,7 @@ def account(
         return {"start": a, "end": b, "max_productive_step": max(seen, default=None), **cut(spans)}
 
     executions, kept = progress.executions, progress.kept
-    nets = [e.net for e in kept]
+    nets = [e.net for e in kept[-SAMPLE - 100:] if e.net]  # what lies wholly behind the job's end has no step time
     exposed = {e for e in kept if e.number > progress.safe}
     at_risk = [p for p in pieces if p.execution in exposed and p.category == "productive"]
     flying = [e for e in executions if e.outcome is None]

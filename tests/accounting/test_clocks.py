@@ -127,3 +127,12 @@ def test_parts_of_a_step_own_nothing() -> None:
     assert found.run.rows() == [("productive", "", 9 * S), ("data_loading", "", S), ("other", "", 2 * S)]
     dead = [*job(opened, *parts), Event(50 * S, ev.ATTEMPT, step=1), Event(50 * S, ev.START, rules.JOB, 7)]
     assert answer(dead, 50).run.categories["infrastructure_recovery"] == 41 * S, "they are signs of life"
+
+
+def test_steps_that_the_device_has_after_the_end_of_the_job_have_no_step_time() -> None:
+    """The job hands over its steps and ends; half of them are done later, and nobody waited for them."""
+    events = job(*(step(n, n, n + 1, device=10 * (n + 1)) for n in range(10)), end=45)
+    found = answer(sorted(events, key=lambda event: event.time), 200)
+    assert found.kept == 10 and found.run.productive == 45 * S
+    assert found.step_time is not None and found.step_time.count == 5
+    assert (found.step_time.median, found.ideal_step_time) == (10 * S, 9 * S), "the fifth was cut in half"
