@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.util import types
 
 from otel_goodput.accounting import Totals
-from otel_goodput.guard import TRUE
+from otel_goodput.guard import TRUE, report_once
 from otel_goodput.phases import Phases
 from otel_goodput.reports.report import Report
 from otel_goodput.runtime import Recorder
@@ -32,6 +32,10 @@ _rehearsing = False  # configure() was called while a child process imported its
 
 def _find() -> PhaseTracer | None:
     return None if _recorder is None else _recorder.tracer
+
+
+def _disabled() -> bool:
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE
 
 
 def imported_again() -> bool:
@@ -83,7 +87,7 @@ def configure(
     if imported_again():
         _rehearsing = True
         return None
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
+    if _disabled():
         return None
     if _recorder is not None:
         if not _recorder.closed:
@@ -128,7 +132,12 @@ def totals() -> Totals | None:
 
 def report() -> Report | None:
     """The account now, for a person (``str()``) or as JSON (``to_json()``); None before ``configure()``."""
-    return None if _recorder is None else _recorder.report()
+    if _recorder is None:
+        if not (_rehearsing or _disabled()):
+            text = 'report() before configure(): nothing is recorded. Write `goodput.configure("my-job")` first.'
+            report_once("report", text)
+        return None
+    return _recorder.report()
 
 
 def flush(timeout: float | None = None) -> bool:

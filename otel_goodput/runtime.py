@@ -145,6 +145,7 @@ class Recorder(Phases[Any]):
         self._tracer: PhaseTracer | None = None
         self._closing = threading.Lock()
         self._closed = False
+        self._exiting = False
         config = self.config
         names = outlet_names(config)  # before anything is opened: a wrong name leaves nothing behind
         clock = anchored()
@@ -231,7 +232,7 @@ class Recorder(Phases[Any]):
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
         deadline.reserve(len(pipelines.closers()) + 2)  # the journal and its upload
-        _call_at_exit(self.shutdown)
+        _call_at_exit(self._exit)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._silence)
 
@@ -342,6 +343,11 @@ class Recorder(Phases[Any]):
             self._paces.exchange(self._account, at_once=True)
         return not deadline.close_all(self._pipelines.flushers(), seconds)
 
+    def _exit(self) -> None:
+        """The process ends."""
+        self._exiting = True
+        self.shutdown()
+
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop: end and mark what is open, export, write the journal. One deadline over everything, in seconds.
 
@@ -351,13 +357,15 @@ class Recorder(Phases[Any]):
             if self._closed:
                 return
             self._closed = True
-        atexit.unregister(self.shutdown)
+        atexit.unregister(self._exit)
         seconds = self.config.grace_period_s if timeout is None else timeout
         until = time.monotonic() + seconds
         for_journal = min(JOURNAL_S, seconds / 5)
         self._ending.begin(seconds - for_journal)
         tracer, self._tracer = self._tracer, None
         try:
+            if tracer is not None:
+                tracer.end_job(failed=self._exiting and getattr(sys, "last_value", None) is not None)
             self._observers.close(seconds / 2)
             self._processor.shutdown()
             if tracer is not None:

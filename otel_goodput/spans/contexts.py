@@ -109,6 +109,8 @@ class PhaseContext:
                 start, end = self._arguments.get("start_time"), self._arguments.get("end_time")
                 checked_times(self._phase, start, end)
                 entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
+                if tracer.jobless and self._holds_up(tracer):
+                    tracer.begin_implicit(entry.start)
                 self._entries.append(entry)
                 entry.span = span = self._begin(tracer, entry.start)
                 context = trace_api.set_span_in_context(span)
@@ -148,6 +150,10 @@ class PhaseContext:
             raise
         finally:
             entry.tracer.overhead += perf_counter_ns() - begin
+
+    def _holds_up(self, tracer: PhaseTracer) -> bool:
+        """Whether a job begins with it, where none has been opened."""
+        return self._phase != Phase.EXCLUSION and tracer.blocks(self._arguments.get("blocking"))
 
     def _entered(self) -> Entry | None:
         """The opening that is being left: of several that are open at the same time, the one that is current."""
@@ -240,10 +246,39 @@ class RestoreContext(PhaseContext):
 class JobContext(PhaseContext):
     """The whole of an attempt."""
 
-    __slots__ = ()
+    __slots__ = ("_used",)
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        super().__init__(find, phase, **arguments)
+        self._used = False
+
+    def __enter__(self) -> Any:
+        self._used = True
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        tracer = self._find()
+        if tracer is not None:
+            tracer.end_job(failed=error is not None and not clean_exit(error))
+
+    def __call__(self, function: F) -> F:
+        self._used = True
+        return super().__call__(function)
+
+    def __del__(self) -> None:
+        super().__del__()
+        tracer = self._find() if not self._used else None
+        if tracer is not None:
+            tracer.misused.never_entered()
+
+    def _holds_up(self, tracer: PhaseTracer) -> bool:
+        return False
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
-        return tracer.start_job({GOODPUT_PHASE: Phase.JOB}, start)
+        return tracer.take_over() or tracer.start_job({GOODPUT_PHASE: Phase.JOB}, start)
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         tracer.end_inner(left=error is None or clean_exit(error))

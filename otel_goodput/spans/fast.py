@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 # Of the fast spans those whose random id has none of these bits are timed, to estimate what we take of the thread.
 TIMED: Final = 63
 
+# Attributes that say what a phase is, from its begin on.
+_SETTLED: Final = frozenset({GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_PART_NAME})
+
 _NO_CONTEXT = context_api.Context()
 _UNSET = Status(StatusCode.UNSET)
 _ended_phase = tuple.__new__  # without the call of its constructor
@@ -157,11 +160,15 @@ class FastSpan(trace_api.Span):
             self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
             self._attributes = self._events = self._links = self.observation = None
         flags = 0
-        if not tracer.blocks(self._blocking):
+        if self._phase == STEP and (tracer.blocks(self._blocking) or tracer.thread.moves(self._blocking)):
+            if tracer.open_spans:
+                tracer.sweep(start)
+            if self.step <= tracer.latest.step and self._start_at is None:
+                tracer.go_back(self.step)
+            tracer.latest = self
+        elif not tracer.blocks(self._blocking):
             flags = ev.NONBLOCKING
             self._blocking = False
-        elif self._phase == STEP and tracer.open_spans:
-            tracer.sweep(start)
         self._start = start
         self._key = key = tracer.new_key()
         self._sampled = sampled = tracer.takes(self)
@@ -180,6 +187,8 @@ class FastSpan(trace_api.Span):
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
         if sampled:
             self.thread = get_ident()
+            if self._phase == STEP and not flags & ev.NONBLOCKING:
+                tracer.thread.stepped = True
             tracer.announce(self, within)
         if tracer.annotate is not None and self._phase == STEP:
             self._annotation = tracer.annotate("step", step_num=self.step)
@@ -408,6 +417,9 @@ class FastSpan(trace_api.Span):
     # --- the setters of a span ----------------------------------------------------------------------------------------
 
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
+        if key in _SETTLED:
+            self._tracer.misused.changed(key)
+            return
         if self._attributes is None:
             self._attributes = BoundedAttributes(128, immutable=False)
         self._attributes[key] = value

@@ -36,11 +36,19 @@ class Misuse:
         )
 
     def outside(self) -> None:
-        """Phases begin, and no job has been opened."""
+        """Steps begin, and no job has been opened."""
         self._say(
             "no job",
-            "Phases begin outside of a job: one was begun for you with the first of them, which lasts until the "
-            "process ends. Write `with goodput.job():` around all of it.",
+            "Steps begin outside of a job: one was begun for you with the first phase, and lasts until the process "
+            "ends. Write `with goodput.job():` around all of it.",
+        )
+
+    def never_entered(self) -> None:
+        """A job was made, and dropped."""
+        self._say(
+            "job never entered",
+            "goodput.job() was called and never entered, so it opened no job. Write `with goodput.job():` around all "
+            "of it.",
         )
 
     def after(self) -> None:
@@ -65,7 +73,7 @@ class Misuse:
         """A part begins, and no step is open."""
         self._say(
             "part outside of a step",
-            f"goodput.part({name!r}) began outside of a step: it owns no time. Open it inside of a step, or write "
+            f"goodput.part({name!r}) began outside of a step: it counts nowhere. Open it inside of a step, or write "
             f"`with goodput.custom({name!r}):` for what is none of a step's work.",
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -31,6 +30,7 @@ from otel_goodput.semconv import (
 )
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.job_thread import JobThread
+from otel_goodput.spans.misuse import Misuse
 from otel_goodput.spans.observation import Device
 
 # Which attribute names a phase, beside the phase itself.
@@ -57,6 +57,8 @@ class PhaseSpanProcessor(SpanProcessor):
         self._job_trace = job_trace
         self._job_key = job_key
         self._open: dict[int, Span] = {}
+        self._phases: dict[int, int] = {}  # what they are, by span id
+        self._misused = Misuse(account.notes)
         self._aside: set[int] = set()  # span ids of open phases that hold up nothing
         self._live = True
         self.hold: Callable[[], object] = lambda: None  # told of every phase that begins, before it does
@@ -80,7 +82,7 @@ class PhaseSpanProcessor(SpanProcessor):
             return
         self.hold()
         if phase == rules.JOB:
-            self._thread.identity = threading.get_ident()
+            self._thread.take()
         blocking = attributes.get(GOODPUT_BLOCKING)
         flags = EXPORT
         if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
@@ -90,6 +92,7 @@ class PhaseSpanProcessor(SpanProcessor):
         if phase == rules.CUSTOM_PHASE and not name:
             name = span.name
         context = span.get_span_context()
+        self._phases[context.span_id] = phase
         self._open[context.span_id] = span
         start = span.start_time or self._account.clock()
         if self.device is not None and not flags & ev.NONBLOCKING:
@@ -117,13 +120,16 @@ class PhaseSpanProcessor(SpanProcessor):
             flags |= ev.PENDING
         if attributes.get(GOODPUT_INTERRUPTED):
             flags |= INTERRUPTED
-        phase = rules.PHASE_INDEX[str(attributes[GOODPUT_PHASE])]
+        phase = self._phases[context.span_id]
+        if rules.PHASE_INDEX.get(str(attributes.get(GOODPUT_PHASE))) != phase:
+            self._misused.changed(GOODPUT_PHASE)
         end = span.end_time or self._account.clock()
         if self.device is not None:
             self.device.end(context.span_id, end)
         function = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
         self._account.end(phase, context.span_id, flags, end, function)
         self._open.pop(context.span_id, None)  # only now: who is interrupted before ends it once more
+        self._phases.pop(context.span_id, None)
         if phase != rules.STEP and (phase not in TOLD or flags & ev.FAILED):
             name = str(attributes.get(GOODPUT_PART_NAME if phase == rules.PART else GOODPUT_CUSTOM_NAME) or "")
             error = str(attributes.get(ERROR_TYPE) or "")

@@ -72,6 +72,9 @@ class Steps(Generic[T]):
 
     def __iter__(self) -> Steps[T]:
         self._code = sys._getframe(1).f_code
+        tracer = self._tracer
+        if tracer is not None and not tracer.blocks(None):
+            tracer.thread.moves(None)
         return self
 
     def __len__(self) -> int:

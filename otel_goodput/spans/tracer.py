@@ -13,17 +13,18 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Tracer
+from opentelemetry.trace import Link, SpanContext, StatusCode, Tracer
 from opentelemetry.util import types
 
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.events import NO_STEP
+from otel_goodput.accounting.events import NO_STEP, NONBLOCKING, START
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import PATIENCE_S, Account
 from otel_goodput.journal.records import INTERRUPTED, PARENT, signed
 from otel_goodput.journal.thinning import Summary, Thinner
 from otel_goodput.semconv import (
+    GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEPS_COUNT,
     GOODPUT_STEPS_FIRST,
@@ -35,6 +36,7 @@ from otel_goodput.semconv import (
     GOODPUT_STEPS_SUM,
     SCOPE_NAME,
     STEPS_SUMMARY_SPAN,
+    Phase,
 )
 from otel_goodput.spans import ids
 from otel_goodput.spans.fast import TIMED, FastSpan, current_span
@@ -98,7 +100,7 @@ class PhaseTracer:
         self.own_traces = own_traces
         self.scope = InstrumentationScope(SCOPE_NAME, __version__)
         self.clock = account.clock
-        self.append: Append = account.append
+        self.append: Append = self._append_first
         self.blocks = thread.blocks
         self.misused = Misuse(account.notes)
         self.job_context: SpanContext = ids.job_span_context(run_id, attempt, process)
@@ -107,6 +109,8 @@ class PhaseTracer:
         self.open_step: FastSpan | None = None  # the latest, whatever the thread
         self.latest: FastSpan = FastSpan(self, rules.STEP, -1, None, None, None)  # the step begun, or restored, last
         self.latest.unfold()
+        self._restored: FastSpan | None = None  # stands for the step restored latest
+        self._implicit: trace_api.Span | None = None  # the job's, where nobody has opened one
         self.handled = 0  # id of the exception that was being handled when the latest loop began
         self.find: Find = lambda: None if self.closed else self
         self.closed = False
@@ -152,7 +156,13 @@ class PhaseTracer:
     def restored(self, step: int) -> None:
         """The checkpoint of `step` was restored: training goes on behind it."""
         if self.blocks(None):
-            self.latest = self.step(step)
+            self.latest = self._restored = self.step(step)
+
+    def go_back(self, number: int) -> None:
+        """The step `number` begins, and it is none beyond the latest."""
+        latest = self.latest
+        if latest is not self._restored and not (latest.undone and latest.step == number):
+            self.misused.back(number, latest.step)
 
     def sweep(self, now: int) -> None:
         """End at `now` (ns) the steps, loads and parts that are open on this thread: a step begins or has ended on it.
@@ -203,6 +213,8 @@ class PhaseTracer:
     def part(self, name: str) -> FastSpan:
         """The span of a part of the open step, not begun yet."""
         step = self.open_step
+        if step is None and self.blocks(None):
+            self.misused.part_outside(name)
         span = FastSpan(self, rules.PART, NO_STEP if step is None else step.step, None, None, None)
         span.title, span.label = name, self.account.journal.name(name)
         return span
@@ -221,7 +233,7 @@ class PhaseTracer:
     def takes(self, span: FastSpan) -> bool:
         """A fast span begins: is it exported whatever happens in it? A load is along with its step."""
         if span.phase == rules.STEP:
-            self.latest = self.open_step = span
+            self.open_step = span
             return self.sampler.take(span.step)
         around = self.open_step
         return self.sampler.would_take(span.step) if around is None else around.sampled
@@ -280,6 +292,7 @@ class PhaseTracer:
             links.append(Link(self.job_context))
         identity = ids.job_span_context(self.run_id, self.attempt, self.process, self._jobs)
         self._jobs += 1
+        self._tell_all()
         if self.generator is not None:
             self.generator.fix_next(identity.trace_id, identity.span_id)
         span = self.tracer.start_span(
@@ -288,6 +301,62 @@ class PhaseTracer:
         self.job_context = span.get_span_context()
         self.job_span = span
         return span
+
+    @property
+    def jobless(self) -> bool:
+        """Whether no job has been opened yet."""
+        return not self._jobs
+
+    def begin_implicit(self, start: int) -> None:
+        """A phase begins at `start` (ns) outside of any job: the job begins with it.
+
+        It lasts until the end, or is the one that is opened later.
+        """
+        self._implicit = self.start_job({GOODPUT_PHASE: Phase.JOB}, start)
+        self.append = self._append_first
+
+    def take_over(self) -> trace_api.Span | None:
+        """The job is opened here and now, after some of its phases: the span of the one that began with them."""
+        job, self._implicit = self._implicit, None
+        if job is not None:
+            self.thread.take()
+            self._tell_all()
+        return job
+
+    def end_job(self, *, failed: bool) -> None:
+        """The job that was opened is over, or everything is; so is the one that was begun for want of it."""
+        named = (span for span in self.opened() if span is not self._implicit)
+        if not self.closed and any((span.attributes or {}).get(GOODPUT_PHASE) == Phase.JOB for span in named):
+            return  # it was one within another
+        job, self._implicit = self._implicit, None
+        if job is not None and job.is_recording():
+            self.end_inner(left=not failed)
+            if failed:
+                job.set_status(StatusCode.ERROR)
+            job.end(self.clock())
+        if not self.closed:
+            self.append = self._append_after
+
+    def _tell_all(self) -> None:
+        if not self.closed:
+            self.append = self.account.append
+
+    def _append_first(self, kind: int, phase: int, flags: int, *record: int) -> None:
+        """Before a job is opened: what holds up training begins one."""
+        if kind == START and phase != rules.COMPILE and not flags & NONBLOCKING:
+            if self.jobless:
+                self.begin_implicit(record[-1])
+            if phase == rules.STEP:
+                self.misused.outside()
+                self._tell_all()
+        self.account.append(kind, phase, flags, *record)
+
+    def _append_after(self, kind: int, phase: int, flags: int, *record: int) -> None:
+        """After the job: steps do not count any more."""
+        if kind == START and phase == rules.STEP and not flags & NONBLOCKING:
+            self.misused.after()
+            self._tell_all()
+        self.account.append(kind, phase, flags, *record)
 
     def start_span(self, name: str, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:
         """A span of the SDK, under the current one or else under the job."""
