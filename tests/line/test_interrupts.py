@@ -156,6 +156,7 @@ def go_on() -> None:
 
 def check(recording: Recording, interrupts: int) -> None:
     """From the journal: whatever was begun was ended before the next step began, and that one lasted as it should."""
+    goodput.shutdown()  # which lets the account catch up
     opened: dict[int, Event] = {}
     looked = 0
     events = recording.events()
