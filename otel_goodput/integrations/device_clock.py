@@ -10,7 +10,6 @@ outer one's segment; a new one begins when it is over.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from typing import Any, Final
@@ -21,11 +20,12 @@ from otel_goodput.guard import contain, report_once
 from otel_goodput.integrations.async_runtimes import AsyncRuntime, AsyncRuntimes
 from otel_goodput.integrations.markers import Mark, Marker, Together
 from otel_goodput.integrations.marking_order import MarkingOrder
+from otel_goodput.integrations.outputs import Outputs
 from otel_goodput.integrations.watcher import DRAIN_S, Watcher, ready
 from otel_goodput.journal.records import signed
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
 from otel_goodput.spans.fast import FastSpan
-from otel_goodput.spans.observation import ALONE, Observation
+from otel_goodput.spans.observation import Observation
 from otel_goodput.spans.tracer import PhaseTracer
 
 # Blocking phases whose work on the device is their own.
@@ -75,10 +75,9 @@ class DeviceClock:
         self._tracer = tracer
         self._mode = mode
         self._alike = processes > 1
-        self._watcher = Watcher(tracer, self._refuse, self._check)
+        self._outputs = Outputs()
+        self._watcher = Watcher(tracer, self._outputs.refuse, self._check)
         self._closed = False
-        self._places: dict[int, int] = {}  # how many leaves: which of them is observed
-        self._donated: set[tuple[int, int]] = set()  # (how many leaves, which) that turned out to be donated
         self._runtimes = AsyncRuntimes()
         self._finding = threading.Lock()
         self._found_at = tracer.clock()  # when runtimes were looked for last, ns
@@ -360,53 +359,10 @@ class DeviceClock:
         """`output` is ready when the step of `span` has left the device."""
         if self._closed or span.observation is not None:
             return
-        place = ALONE
-        if not hasattr(output, "is_ready"):
-            found = self._smallest(output)
-            if found is None:
-                report_once(
-                    "observe",
-                    "step.observe() was given %s, which holds no array of jax: nothing is observed",
-                    type(output).__name__,
-                )
-                return
-            output, place = found
-        if output.is_deleted():
-            self._refuse_place(place)
-            return
-        span.observation = observation = Observation(span.key, rules.STEP, span.start_time, output, place)
-        self._watcher.put(observation)
-
-    def _smallest(self, tree: Any) -> tuple[Any, tuple[int, int]] | None:
-        """The smallest array in `tree` that is not known to be donated; of several the last: results follow state."""
-        jax = sys.modules.get("jax")
-        if jax is None:
-            return None
-        leaves = jax.tree_util.tree_leaves(tree)
-        count = len(leaves)
-        known = self._places.get(count)
-        if known is not None and hasattr(leaves[known], "is_ready"):
-            return leaves[known], (count, known)
-        arrays = [
-            at for at, leaf in enumerate(leaves) if hasattr(leaf, "is_ready") and (count, at) not in self._donated
-        ]
-        if not arrays:
-            return None
-        best = min(reversed(arrays), key=lambda at: leaves[at].size)
-        self._places[count] = best
-        return leaves[best], (count, best)
-
-    def _refuse(self, observation: Observation) -> None:
-        self._refuse_place(observation.place)
-
-    def _refuse_place(self, place: tuple[int, int]) -> None:
-        self._donated.add(place)
-        self._places.pop(place[0], None)
-        report_once(
-            "observe donated",
-            "step.observe() was given an array that is donated to the next step, or deleted: hand over an output that "
-            "nobody takes, such as the loss; until then nobody knows when steps left the device",
-        )
+        found = self._outputs.choose(output)
+        if found is not None:
+            span.observation = observation = Observation(span.key, rules.STEP, span.start_time, *found)
+            self._watcher.put(observation)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -308,3 +310,42 @@ def test_only_the_training_thread_marks(device: Device) -> None:
         thread.join()
         assert device.marker.marks == 0
         device.train(1)
+
+
+HANGS = """
+import sys, threading, time
+import otel_goodput as goodput
+from otel_goodput.integrations import async_runtimes
+from integrations.stand_ins import Queue, QueueMarker, Work
+
+class Hung(QueueMarker):
+    waits = True
+    def mark(self):
+        mark = super().mark()
+        if self.marks > 20:
+            mark.end = 10**30
+            mark.block_until_ready = threading.Event().wait
+        return mark
+
+queue = Queue(time.time_ns)
+async_runtimes.ASYNC_RUNTIMES = (Hung(queue).runtime,)
+recorder = goodput.configure("hangs", directory=sys.argv[1], exporters="none", integrations="none")
+queue.clock = recorder._account.clock
+with goodput.job():
+    for number, _ in goodput.steps(range(22)):
+        work = queue.dispatch(20_000_000)
+        time.sleep(0.02)
+    time.sleep(0.1)
+print("done")
+"""
+
+
+def test_a_device_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of ours waits for a mark that never comes."""
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[1]}:{Path(__file__).parents[2]}")
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 and done.stdout.split() == ["done"], done.stderr
+    assert time.monotonic() - began < 25
