@@ -203,7 +203,7 @@ def recorder_folder(recorder: Recorder) -> Path:
     return Path(recorder.config.directory)
 
 
-def test_a_function_that_returns_nothing(recorder: Recorder) -> None:
+def test_a_function_that_returns_nothing(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     """As those that change a model in place."""
     work, model = work_of(10), {"state": fresh()}
 
@@ -216,7 +216,7 @@ def test_a_function_that_returns_nothing(recorder: Recorder) -> None:
             traced()
         model["state"].block_until_ready()
     totals = recorder.totals()
-    assert totals.clock == "device" and totals.kept == 10
+    assert totals.clock == "device" and totals.kept == 10 and not caplog.records
 
 
 def test_observing_overrides(recorder: Recorder, tmp_path: Path) -> None:
