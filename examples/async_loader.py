@@ -2,7 +2,8 @@
 
 JAX returns from a step as soon as it is dispatched. By the host's clock such a loop does nothing but load data, though
 the loading costs nothing: the device is at work on the step before meanwhile. So a mark behind each step tells when it
-has left the device, by itself; for comparison it is switched off once. A thread of the example's own that waits for every step gives the exact answer to compare with.
+has left the device, by itself; once it is switched off, to compare. A thread of the example's own that waits for every
+step gives the exact answer.
 """
 
 from __future__ import annotations

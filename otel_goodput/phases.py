@@ -99,8 +99,8 @@ class Phases(Generic[T]):
     def traced_step(self, function: Callable[P, R], *, start: int | None = None) -> Callable[P, R]:
         """`function` with a step around each call, numbered as those of :meth:`steps`, its smallest output observed.
 
-        Of an output that is partly donated to the next call (state), what is not is found after a few steps. Where there
-        is no output (a model changed in place), the step is marked as any other.
+        Of an output that is partly donated to the next call (state), what is not is found after a few steps. Where
+        there is no output (a model changed in place), the step is marked as any other.
         """
         numbers = None if start is None else count(start)
 
