@@ -115,6 +115,10 @@ class Account:
             self._recall = recall
         self.lock = threading.RLock()
 
+    def leave(self, recall: Callable[[], Ledger]) -> None:
+        """The journal is closed before the ledger has got to its end: `recall` reads the rest when somebody asks."""
+        self._recall = recall
+
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def refresh(self, patience: float = PATIENCE_S) -> bool:
@@ -122,11 +126,6 @@ class Account:
 
         Not for the training thread's hot path.
         """
-        if self._recall is not None:
-            recall, self._recall, self._recalled = self._recall, None, True
-            self.ledger = recall()
-        if self._recalled:
-            return True  # the journal's places do not fit this ledger
         until = time.monotonic() + patience
         while self.take_some():
             if time.monotonic() >= until:
@@ -136,6 +135,11 @@ class Account:
     def take_some(self) -> bool:
         """Bring the ledger nearer to the journal's end; returns whether there is more."""
         with self.lock:
+            if self._recall is not None:
+                recall, self._recall, self._recalled = self._recall, None, True
+                self.ledger = recall()
+            if self._recalled:
+                return False  # the journal's places do not fit this ledger
             events = self.journal.drain()
             if events:
                 self.reached = max(self.reached, events[-1].time)

@@ -17,7 +17,7 @@ from otel_goodput.guard import contain, report_once
 from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Segment
-from otel_goodput.journal.recovery import Position, write_snapshot
+from otel_goodput.journal.recovery import Position, restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory, write_privately
 from otel_goodput.journal.spanbook import SpanBook
 
@@ -28,7 +28,8 @@ HEARTBEAT_NS: Final = 1_000_000_000
 SPARES: Final = 3  # a loop of steps without content fills a segment in less than a tick
 ROUNDS: Final = 64  # of following up at a tick at most
 SYNC_S: Final = 5.0
-LAST_S: Final = 0.3  # for the ledger at the end; there has been time before
+LAST_S: Final = 0.3  # for the ledger at the end: there has been time before, and the journal has the rest
+MEMORY_LAST_S: Final = 3.0  # where no journal has it
 SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
 SNAPSHOT_S: Final = 300.0
 # Without a disk, records wait in memory for one: 64 segments of 1 MiB are some 500,000 steps.
@@ -285,16 +286,21 @@ class Keeper:
 
     def _finish(self) -> None:
         journal = self.account.journal
-        self.account.refresh(LAST_S)
-        self._kept += journal.take_rest()
-        if self.run is None:
+        run = self.run
+        if run is None:
+            self.account.refresh(MEMORY_LAST_S)
             return
-        if journal.current.path is None:
-            self._write_out(journal.current)
-        for segment in [kept for kept in self._kept if kept.path is None]:
-            self._write_out(segment)
-        journal.current.beat(self.account.clock())
-        self._snapshot()
+        with self.account.lock:  # whoever asks meanwhile waits: parts of the journal are nowhere for a moment
+            caught_up = self.account.refresh(LAST_S)
+            self._kept += journal.take_rest()
+            for segment in (*self._kept, journal.current):
+                if segment.path is None:
+                    self._write_out(segment)
+            journal.current.beat(self.account.clock())
+            self._snapshot()
+            if not caught_up:
+                spans = self.account.ledger.settled.spans
+                self.account.leave(lambda: restore(run, journal.process, spans).ledger)
         journal.current.sync()
         while journal.spares:
             spare = journal.spares.popleft()

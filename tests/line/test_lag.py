@@ -86,7 +86,8 @@ with goodput.job():
     asked = time.perf_counter() - began
 began = time.perf_counter()
 goodput.shutdown(2.0)
-print(json.dumps({"grown": grown, "asked": asked, "ended": time.perf_counter() - began}))
+ended = time.perf_counter() - began
+print(json.dumps({"grown": grown, "asked": asked, "ended": ended, "kept": goodput.totals().kept}))
 """
 STEPS = 200_000
 
@@ -109,6 +110,7 @@ def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
     if ending == "end":
         assert found["grown"] < 24 * 1024**2, "of 200 bytes a step"
         assert found["asked"] < 3.0 and found["ended"] < 5.0
+        assert found["kept"] == STEPS, "what was not followed by the end is read from the journal"
     run = RunDirectory(tmp_path / "run")
     report = of_run(run).to_json()
     assert report["steps"]["executed"] == report["steps"]["kept"] == STEPS
@@ -153,3 +155,18 @@ def test_what_was_dumped_does_not_change_while_it_is_written(recording: Recordin
                 pass
             goodput.totals()
             assert json.dumps(head) == before
+
+
+def test_a_question_after_an_end_that_came_too_early(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger had no time to follow, and the journal is closed: the disk is asked."""
+    account = recording.recorder._account
+    with goodput.job():
+        with account.lock:
+            for number in range(CAPACITY):
+                with goodput.step(number):
+                    pass
+            monkeypatch.setattr(account, "take_some", lambda: True)
+        goodput.shutdown()
+        monkeypatch.undo()
+    assert recording.recorder.totals().kept == CAPACITY
+    assert recording.report()["seconds"] == recording.report_on_disk()["seconds"]
