@@ -5,7 +5,7 @@ import jax
 import otel_goodput as goodput
 from everyday.chores import Batches
 from everyday.network import batch_of, initial, read, update
-from everyday.witness import STEP, witness
+from everyday.witness import COMPILE, STEP, witness
 
 goodput.configure("mutated")
 
@@ -13,7 +13,8 @@ goodput.configure("mutated")
 class Model:
     def __init__(self):
         self.state = initial()
-        self.total = jax.numpy.zeros(())
+        with witness.of(COMPILE):
+            self.total = jax.numpy.zeros(()) + jax.numpy.zeros(())
         self.updated = read(STEP, numbers=True)(jax.jit(update))
 
 
