@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from everyday.catalogue import PROGRAMS
-from everyday.trial import TOLERANCE, Program, Result, perform
+from everyday.trial import TOLERANCE, Program, Result, patiently
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 PACKAGES = ("jax", "jaxlib", "optax", "orbax-checkpoint", "flax", "equinox", "keras", "torch", "opentelemetry-sdk")
@@ -57,7 +57,7 @@ def rows(name: str, program: Program, folder: Path) -> Iterator[tuple[str, bool]
         return
     began = time.monotonic()
     try:
-        results = perform(program, folder)
+        results = patiently(program, folder)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         yield f"| {name} | | | {time.monotonic() - began:.1f} | failed |", False

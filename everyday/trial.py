@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 TOLERANCE = 0.05  # of the truth
 SMALL = 0.01  # of the elapsed time: a category may be off by so much however little it holds
 PATIENCE_S = 120.0
+ATTEMPTS = 3
 
 
 # A shell starts what runs in the background with SIGINT ignored, and a child inherits that: then nothing interrupts it.
@@ -122,6 +123,19 @@ def perform(program: Program, folder: Path, python: str = sys.executable) -> lis
         Result(report["run_id"], report, truth(life, program.untold, left_is_done=program.left_is_done), program.merged)
         for report, life in zip(reports, lives, strict=True)
     ]
+
+
+def patiently(program: Program, folder: Path, python: str = sys.executable) -> list[Result]:
+    """As :func:`perform`, again where something is wrong: a busy machine may put the witness aside, or us.
+
+    Raises:
+        RuntimeError: as :func:`perform`.
+    """
+    for attempt in range(ATTEMPTS):
+        results = perform(program, folder / str(attempt), python)
+        if not any(result.wrong() for result in results):
+            break
+    return results
 
 
 def _reports(path: Path, python: str, environment: dict[str, str]) -> list[dict[str, Any]]:
