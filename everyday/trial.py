@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everyday.truth import NEVER, Truth, readings, truth
+from everyday.truth import NEVER, Truth, readings, truth, written
 from everyday.witness import LIFE
 
 HERE = Path(__file__).parent
@@ -151,17 +151,17 @@ def _reports(path: Path, python: str, environment: dict[str, str]) -> list[dict[
 
 def _live(command: Sequence[str], environment: dict[str, str], folder: Path, journal: Path, ending: Any) -> None:
     """One process of it, ended by the signal of `ending` as soon as the witness has read that it does that step."""
-    before = journal.stat().st_size if journal.exists() else 0
+    before = len(written(journal))
     with (folder / "output").open("ab") as output:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output)
     until = time.monotonic() + PATIENCE_S
     try:
         if ending is not None:
             wanted = f'"step": {ending[1]},'
-            while process.poll() is None and not (journal.exists() and wanted in journal.read_text()[before:]):
+            while process.poll() is None and wanted not in written(journal)[before:]:
                 if time.monotonic() > until:
                     raise RuntimeError(f"{command}: step {ending[1]} never came")
-                time.sleep(0.002)
+                time.sleep(0.005)
             process.send_signal(ending[0])
         status = process.wait(max(1.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:

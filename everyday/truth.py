@@ -39,10 +39,15 @@ class Reading(NamedTuple):
     left: bool = True
 
 
+def written(path: Path) -> str:
+    """The lines of readings so far."""
+    return path.read_bytes().partition(b"\0")[0].decode() if path.exists() else ""
+
+
 def readings(path: Path) -> list[Reading]:
     """Of all processes, in the order of their begin."""
     found: dict[tuple[int, int], Reading] = {}
-    for line in path.read_text().splitlines():
+    for line in written(path).splitlines():
         told = json.loads(line)
         key = tuple(told.pop("key"))
         if "kind" in told:
