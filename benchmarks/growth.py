@@ -24,6 +24,7 @@ STEP = 1_000_000_000  # ns from one step to the next
 WARM = 10_000  # steps before memory is looked at
 BURST = 5_000  # steps between two looks of the keeper
 MEMORY_TARGET = 16 << 20
+HOT_TARGET = 32 << 20
 RATIO_TARGET = 1.5
 TIME_TARGET = 1e-3
 RIVAL_MOST = 100_000  # steps; its refresh takes seconds beyond
@@ -116,6 +117,34 @@ class Constant:
         self._reader.get_metrics_data()
 
 
+class Hot:
+    """A loop of `steps` steps without content: it runs ahead of the ledger, which must not cost memory or patience."""
+
+    def __init__(self, stack: ExitStack, steps: int) -> None:
+        import otel_goodput as goodput
+
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="otel-goodput-bench-"))
+        recorder = goodput.Recorder(
+            "benchmark", directory=directory, exporters="none", metric_readers=[InMemoryMetricReader()]
+        )
+        before = 0
+        with recorder.job():
+            began = time.perf_counter()
+            for number, _ in recorder.steps(range(steps)):
+                if number == WARM:
+                    before = resident() or 0
+            looped = time.perf_counter() - began
+            self.found = {"growth": (resident() or 0) - before, "loop": steps / looped}
+            began = time.perf_counter()
+            totals = recorder.totals()
+            self.found["totals"] = time.perf_counter() - began
+            self.found["followed"] = totals.executed / (time.perf_counter() - began + looped)
+            self.found["behind"] = totals.behind / 1e9
+        began = time.perf_counter()
+        recorder.shutdown()
+        self.found["shutdown"] = time.perf_counter() - began
+
+
 def _mean(act: Callable[[], None], times: int) -> float:
     began = time.perf_counter()
     for _ in range(times):
@@ -127,7 +156,13 @@ def main() -> None:
     """Serves measurements of the job named on the command line: ours or the rival's, of so many steps."""
     whose, steps = sys.argv[1], int(sys.argv[2])
     with ExitStack() as stack:
-        if whose == "ours":
+        if whose == "hot":
+            found = Hot(stack, steps).found
+
+            def answer() -> dict[str, float]:
+                return found
+
+        elif whose == "ours":
             job = Ours(stack, steps)
             job.collect()
             constant = Constant(stack, job)
@@ -189,7 +224,28 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
         )
     )
     rows += _rival(samples, [size for size in sizes if size in theirs])
-    return [*rows, _memory(samples, sizes[-1], growth[:1])]
+    return [*rows, _memory(samples, sizes[-1], growth[:1]), *_hot(sizes[-1])]
+
+
+def _hot(steps: int) -> list[Row]:
+    """A loop that runs ahead of its ledger, in a process of its own."""
+    with Worker("growth", "hot", steps) as worker:
+        found = worker.ask()
+    group = f"A hot loop of {steps:,} steps with nothing in them, a metric reader listening"
+    return [
+        Row(group, "steps of the loop", "", table.per_second(found["loop"])),
+        Row(group, "steps that the ledger followed meanwhile", "", table.per_second(found["followed"])),
+        Row(group, "`totals()` in its midst", "", table.seconds(found["totals"]), "< 3 s", found["totals"] < 3),
+        Row(group, "how far that is behind, as it says", "", table.seconds(found["behind"])),
+        Row(
+            group, "`shutdown()` right behind it", "", table.seconds(found["shutdown"]), "< 10 s",
+            found["shutdown"] < 10,
+        ),
+        Row(
+            group, "growth of memory", "", table.mebibytes(found["growth"]), f"≤ {table.mebibytes(HOT_TARGET)}",
+            found["growth"] <= HOT_TARGET,
+        ),
+    ]  # fmt: skip
 
 
 _REFRESH = "One metrics refresh after N steps"
