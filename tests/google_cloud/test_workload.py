@@ -42,13 +42,13 @@ def last(google: GoogleEmulator, name: str) -> dict[str, float]:
 
 
 def test_a_run_that_was_killed_and_went_on(google: GoogleEmulator, tmp_path: Path) -> None:
-    with recorder(tmp_path) as goodput, goodput.job():
+    with recorder(tmp_path, run_id="run-1") as goodput, goodput.job():
         with goodput.accelerator_init():
             time.sleep(0.01)
         for number in range(5):
             with goodput.step(number):
                 time.sleep(0.004)
-    with recorder(tmp_path) as goodput, goodput.job():
+    with recorder(tmp_path, run_id="run-1") as goodput, goodput.job():
         with goodput.custom("evaluation"), goodput.custom("评估"):
             time.sleep(0.01)
         for number in range(3, 12):
