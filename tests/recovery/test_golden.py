@@ -36,15 +36,30 @@ class Change(NamedTuple):
 
 
 DISPATCHED = "R3.2: a step is on the device after the last compilation inside it, and until its end there is told"
+BEHIND = "R1: steps that lie wholly behind the job's end have no step time"
 # Figures of `NAME.json` that are others today.
 CHANGES: list[Change] = [
+    Change("observed", figure, now, BEHIND)
+    for figure, now in {
+        "report.ideal_step_time_s": 0.0124957574,
+        "report.step_time_deviation_s": 0.04977448320000004,
+        "report.step_time.count": 13,
+        "report.step_time.mean_s": 0.02475563646153846,
+        "report.step_time.min_s": 0.008305524,
+        "report.step_time.median_s": 0.013137733,
+        "report.step_time.p90_s": 0.06291221620000004,
+        "answers.ideal_step_time_s": 0.011497752166666667,
+        "answers.step_time.count": 13,
+        "answers.step_time.mean_s": 0.012248530076923076,
+        "answers.step_time.min_s": 0.001170346,
+    }.items()
+] + [
     Change(folder, figure, now, DISPATCHED)
     for folder, figures in {
         "observed": {
             "answers.goodput": 0.4305914831985295,
             "answers.seconds.productive": 0.159230891,
             "answers.seconds.program_startup": 0.20834274,
-            "answers.ideal_step_time_s": 0.008623314125,
             "answers.step_time_deviation_s": 1e-09,
             "answers.at_risk_s": 0.159230891,
             "answers.windows.0.goodput": 0.15928991124294464,
@@ -52,7 +67,6 @@ CHANGES: list[Change] = [
             "answers.windows.0.seconds.program_startup": 0.136187282,
             "answers.windows.1.goodput": 0.6482997933874932,
             "answers.windows.1.seconds.productive": 0.133006372,
-            "answers.step_time.mean_s": 0.009366523,
             "answers.step_time.p90_s": 0.013137733,
             "answers.step_time.max_s": 0.021257865,
         },
