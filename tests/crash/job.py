@@ -165,7 +165,8 @@ class Job:
             self.maybe_evaluate(0.1)
             self.maybe_save(step)
             if (back := self.maybe_back(step)) is not None:
-                self.diary.before(f"-step::{step}!")
+                self.work(4.0, 5.0)  # whatever it did so far, now it has done a step's work (R4)
+                self.diary.before(f"-step::{step}")
                 steps.close()
                 self.diary.after()
                 return back

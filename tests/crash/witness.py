@@ -206,7 +206,7 @@ class _Bookkeeper:
             in_flight, time, off = self._live(edges, life.dead)
             gone = time, off
             if in_flight is not None:
-                self.lost.append(in_flight)  # its life is over, whether or not another has come
+                self._finish(in_flight, True)  # its life is over, whether or not another has come
         assert gone is not None
         elapsed = Share(gone[0] - begin.middle, gone[1] + begin.width)
         startups = self._startups()
@@ -300,7 +300,8 @@ class _Bookkeeper:
         return execution
 
     def _finish(self, execution: Execution, failed: bool) -> None:
-        if failed:
+        saved = self.safe > sum(other.number < execution.number for other in self.stack)
+        if failed and not saved:
             self.lost.append(execution)
             return
         execution.completed = execution.kept = True
