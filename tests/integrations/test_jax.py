@@ -353,7 +353,7 @@ import jax, jax.numpy as jnp
 jax.config.update("jax_compilation_cache_dir", sys.argv[2])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-goodput.configure("cached", directory=sys.argv[1], exporters="file")
+goodput.configure("cached", run_id="cached", directory=sys.argv[1], exporters="file")
 def cached_step(a):
     return jnp.tanh(a @ a).sum()
 with goodput.job(), goodput.step(0):
