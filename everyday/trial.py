@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +41,6 @@ class Program(NamedTuple):
         left_is_done: as of :func:`~everyday.truth.truth`.
         merged: categories that are held against the truth as one.
         needs: packages beside those of the group `demo`.
-        expect: what else must be in the JSON report.
     """
 
     script: str
@@ -52,7 +51,6 @@ class Program(NamedTuple):
     left_is_done: bool = True
     merged: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    expect: Callable[[dict[str, Any]], bool] = lambda report: True
 
 
 class Result(NamedTuple):

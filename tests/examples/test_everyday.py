@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everyday.catalogue import PROGRAMS
-from everyday.trial import patiently
+from everyday.trial import Program, patiently, perform
 
 WITHOUT_OTHERS = sorted(name for name, program in PROGRAMS.items() if not program.needs)
 
@@ -16,3 +16,13 @@ WITHOUT_OTHERS = sorted(name for name, program in PROGRAMS.items() if not progra
 def test_the_figures_are_right(name: str, tmp_path: Path) -> None:
     results = patiently(PROGRAMS[name], tmp_path)
     assert [f"{result.run}: {each}" for result in results for each in result.wrong()] == []
+
+
+def test_numbers_that_begin_again_are_told_of(tmp_path: Path) -> None:
+    """`enumerate` in each epoch: rollbacks by rule; the report says so, with the line to write, and advises nothing."""
+    (result,) = perform(Program("programs/enumerated.py"), tmp_path)
+    assert result.report["disruption_reasons"] == {"rollback": 2}
+    on_steps = result.spent["productive"] + result.spent["wasted_progress"] + result.spent["program_startup"]
+    assert on_steps == pytest.approx(result.truth.seconds["productive"], rel=0.05)
+    assert any("goodput.steps(loader)" in str(warning) for warning in result.report["warnings"])
+    assert "goodput.steps(loader)" in (tmp_path / "output").read_text()
