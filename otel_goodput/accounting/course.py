@@ -190,10 +190,10 @@ class Course:
         return False
 
     def _worked(self, execution: Execution) -> bool:
-        """Whether a step that was left did a step's work: half of the usual."""
+        """Whether a step that was left did a step's work: half of the usual, be it after the job's end."""
         length = self.progress.length
         usual = self.progress.nets(length - USUAL_SAMPLE, length)
-        return not usual or 2 * execution.net >= median(usual)
+        return not usual or 2 * (execution.net + execution.beyond) >= median(usual)
 
     def _complete(self, execution: Execution) -> None:
         stretch = execution.stretch

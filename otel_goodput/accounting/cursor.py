@@ -75,7 +75,7 @@ class Cursor(Timepiece):
                 self._choose_directly()
                 return
         elif kind == MARK:
-            self._mark(owner_of(event), arg)
+            self._mark(owner_of(event), time, arg)
         elif kind == ev.SLICES:
             shares = shares_of(step, key, arg)
             if self.alive or self.begin is None:
@@ -137,7 +137,7 @@ class Cursor(Timepiece):
         self.skewed = True
         self.shift += behind
         self.device = deque(
-            Segment(segment.owner, segment.end + behind) if segment.end < NEVER else segment for segment in self.device
+            segment._replace(end=segment.end + behind) if segment.end < NEVER else segment for segment in self.device
         )
 
     def close(self, *, dead: bool = False) -> None:
@@ -228,20 +228,20 @@ class Cursor(Timepiece):
         execution = course.start(step, key, time)
         self.hosts.append(execution)
         if device_end:
-            self._enqueue(execution, device_end)
+            self._enqueue(execution, time, device_end)
 
-    def _mark(self, owner: int, device_end: int) -> None:
-        """What `owner` has dispatched from now on leaves the device at `device_end`; 0: nobody will know."""
+    def _mark(self, owner: int, time: int, device_end: int) -> None:
+        """What `owner` has dispatched from `time` on leaves the device at `device_end`; 0: nobody will know."""
         execution = self.course.running.get(owner)
         if execution is not None and execution.on_host and device_end:
-            self._enqueue(execution, device_end)
+            self._enqueue(execution, time, device_end)
         elif owner in self.blockers and device_end:
-            self.device.append(Segment(self.blockers[owner], self._shifted(device_end)))
+            self.device.append(Segment(self.blockers[owner], time, self._shifted(device_end)))
 
-    def _enqueue(self, execution: Execution, device_end: int) -> None:
+    def _enqueue(self, execution: Execution, time: int, device_end: int) -> None:
         execution.segments += 1
         execution.timed = self.course.observed = True
-        self.device.append(Segment(execution, self._shifted(device_end)))
+        self.device.append(Segment(execution, time, self._shifted(device_end)))
         self._direct = False
 
     def _shifted(self, end: int) -> int:

@@ -18,10 +18,12 @@ class Segment(NamedTuple):
 
     Attributes:
         owner: the execution whose time it is, or the category where the phase is no step.
+        begin: from when on it may be on the device, ns.
         end: when it leaves the device, ns; ``NEVER`` where that is not known yet.
     """
 
     owner: Execution | int
+    begin: int
     end: int
 
 

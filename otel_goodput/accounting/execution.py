@@ -12,6 +12,7 @@ _PLAIN: Final = (
     "key",
     "start",
     "net",
+    "beyond",
     "on_host",
     "segments",
     "timed",
@@ -32,6 +33,7 @@ class Execution:
         key: identity of its phase.
         start: when it was dispatched, ns.
         net: its own time so far, ns.
+        beyond: how long its work was on the device after the job had ended, ns.
         on_host: its phase is open.
         segments: how many of its segments wait for, or occupy, the device.
         timed: some of its segments are told of, so that its end is that of the device.
@@ -46,7 +48,7 @@ class Execution:
         fate: where its time has gone for now, while a checkpoint may yet save it; None for all others.
     """
 
-    net = 0
+    net = beyond = 0
     on_host = True
     segments = 0
     timed = blurred = failed = left = doomed = False

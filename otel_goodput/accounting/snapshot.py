@@ -41,6 +41,7 @@ _CURSOR: Final = (
     "overlapped",
     "job",
     "shift",
+    "freed",
     "fallback",
     "clock",
 )
@@ -95,9 +96,9 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "spared": [place(execution) for execution in course.spared.values()],
         "hosts": [execution.key for execution in cursor.hosts],
         "device": [
-            [None, segment.owner, segment.end]
+            [None, segment.owner, *segment[1:]]
             if isinstance(segment.owner, int)
-            else [segment.owner.key, None, segment.end]
+            else [segment.owner.key, None, *segment[1:]]
             for segment in cursor.device
         ],
     }
@@ -145,8 +146,8 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
             execution = Execution.from_state(state, course.stretches[at])
             executions[execution.key] = execution
     cursor.hosts = [course.running[key] for key in head["hosts"]]
-    for key, category, end in head["device"]:
-        cursor.device.append(Segment(category if key is None else course.running[key], end))
+    for key, category, begin, end in head["device"]:
+        cursor.device.append(Segment(category if key is None else course.running[key], begin, end))
     if spans is not None and spans != cursor.spans:
         cursor.change_spans(spans)
     cursor.choose()

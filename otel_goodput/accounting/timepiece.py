@@ -45,6 +45,7 @@ class Timepiece:
         self.begin: int | None = None
         self.now = 0
         self.shift = 0
+        self.freed = 0  # when the device was done with the latest segment told of, ns
         self.alive = False
         self.ended = False
         self.clean = False
@@ -92,7 +93,7 @@ class Timepiece:
         running = twin.course.running
         twin.hosts = [running[execution.key] for execution in self.hosts]
         twin.device = deque(
-            segment if isinstance(segment.owner, int) else Segment(running[segment.owner.key], segment.end)
+            segment if isinstance(segment.owner, int) else segment._replace(owner=running[segment.owner.key])
             for segment in self.device
         )
         twin.choose()
@@ -241,9 +242,13 @@ class Timepiece:
         self.advance(max((segment.end for segment in self.device if segment.end < NEVER), default=0))
 
     def _leave_device(self) -> None:
-        execution = self.device.popleft().owner
+        execution, begin, end = self.device.popleft()
+        begin = max(begin, self.freed, self.now)
+        self.freed = max(self.freed, end)
         if isinstance(execution, int):
             return
+        if not self.alive:
+            execution.beyond += max(0, end - begin)
         execution.segments -= 1
         if not execution.on_host and not execution.segments:
             self._finish(execution)

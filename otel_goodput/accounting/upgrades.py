@@ -21,7 +21,7 @@ def _from_3(head: Head) -> Head:
     return {
         **head,
         "format": 4,
-        "cursor": {**head["cursor"], "shift": 0, "fallback": ClockState.HOST, "clock": None},
+        "cursor": {**head["cursor"], "shift": 0, "freed": 0, "fallback": ClockState.HOST, "clock": None},
         "course": course,
         "forfeited": forfeited,
         "lenses": [[*state[:5], [[WASTED_PROGRESS, state[5]]], state[6]] for state in head["lenses"]],
@@ -29,7 +29,7 @@ def _from_3(head: Head) -> Head:
         "overlay": head["slices"],
         "running": [[at, _execution_from_3(state)] for at, state in head["running"]],
         "spared": [],
-        "device": [[key, None, NEVER if ends[key] is None else ends[key]] for key in head["device"]],
+        "device": [[key, None, 0, NEVER if ends[key] is None else ends[key]] for key in head["device"]],
     }
 
 
@@ -46,6 +46,7 @@ def _execution_from_3(state: list[Any]) -> Head:
         "key": key,
         "start": start,
         "net": net,
+        "beyond": 0,
         "on_host": on_host,
         "segments": int(on_device),
         "timed": device_end is not None,

@@ -197,14 +197,14 @@ class DeviceClock:
             if key == self._job:
                 self.poll()
                 if self._watcher.tasks:
-                    self._watcher.finish_tasks(DRAIN_S)
+                    self._watcher.finish_tasks(PREPARING_S)
                 self._close_shared()
             elif (segment := self._leave(key)) is not None:
                 self._mark_segment(segment, end)
         except Exception as error:
             contain("device clock", error)
 
-    def end_step(self, span: FastSpan, end: int) -> Observation | None:
+    def end_step(self, span: FastSpan, end: int, *, begun: bool = True) -> Observation | None:
         observation = span.observation
         if self._asleep:
             return observation
@@ -213,7 +213,7 @@ class DeviceClock:
                 self._polls = max(0, self._polls - 1)
                 self.poll()
             segment = self._leave(span.key)
-            if not self._markers:
+            if not self._markers or not begun:
                 return observation
             if observation is not None:
                 self._sharing = 0
@@ -272,7 +272,8 @@ class DeviceClock:
 
     def _mark_segment(self, segment: Segment, end: int) -> None:
         leaf = self._mark()
-        if leaf is None:
+        self._missed = leaf is None
+        if leaf is None and (segment.phase != rules.STEP or not self._markers):
             return
         tracer = self._tracer
         key = tracer.new_key()

@@ -73,6 +73,7 @@ class Listener:
         self._compilations: Compilations | None = Compilations(tracer, is_jaxs)
         self._tracer = tracer
         self._monitoring = monitoring
+        self._compiles = False  # it has done so, which takes a backend
         self._registered: list[tuple[str, Callable[..., None]]] = []
         for register, unregister, name in _LISTENERS:
             if not hasattr(monitoring, register):
@@ -94,6 +95,11 @@ class Listener:
         if event in STAGES and self._compilations is not None and is_heard():
             try:
                 self._compilations.begin(fun_name)
+                if not self._compiles and STAGES[event] == BACKEND:
+                    self._compiles = True
+                    # While this is compiled, the marker can be, so that the first step finds it.
+                    if self._tracer.device is not None:
+                        self._tracer.device.poll()
             except Exception as error:
                 contain("compile listener", error)
 

@@ -33,7 +33,7 @@ LATE: Final = 16  # a late step is asked again after this part of the time it to
 GOLDEN: Final = 0.618034
 STALE: Final = 1_000_000_000  # ns after which steps that no mark came for are taken to be as long as usual
 IDLE_LOOKS: Final = 20  # at an empty queue, before the training thread has to wake us
-DRAIN_S: Final = 2.0  # for what is still in flight at the end
+DRAIN_S: Final = 10.0  # for what is still in flight at the end, at most
 _QUESTIONS: Final = (methodcaller("is_deleted"), methodcaller("is_ready"))
 _ask = methodcaller.__call__
 

@@ -13,8 +13,9 @@ from opcode import opname
 from types import CodeType, FrameType
 from typing import Final
 
-# What takes an iterator off the stack, by its names of Python 3.10 to 3.14.
-_TAKEN_OFF: Final = frozenset({"POP_TOP", "POP_ITER", "END_FOR"})
+# What takes an iterator off the stack, by its names of Python 3.10 to 3.14; the last where it is exhausted, such as an
+# ``islice`` around the steps.
+_TAKEN_OFF: Final = frozenset({"POP_TOP", "POP_ITER", "END_FOR", "FOR_ITER"})
 # Where a generator stands while it is closed: its own user has left a loop, or has raised.
 _SUSPENDED: Final = frozenset({"YIELD_VALUE", "YIELD_FROM", "RESUME", "SEND", "RETURN_GENERATOR"})
 _GENERATOR: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR

@@ -255,7 +255,7 @@ class FastSpan(trace_api.Span):
         observation = self.observation
         if tracer.device is not None and self._blocking is not False and self._start_at is None:
             if self._phase == STEP and not flags & INTERRUPTED:
-                observation = tracer.device.end_step(self, end)
+                observation = tracer.device.end_step(self, end, begun=not (flags & ev.LEFT and self.undone))
             elif self._phase == DATA_LOADING:
                 tracer.device.loaded(end)
         if observation is not None:

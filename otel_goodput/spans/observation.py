@@ -17,14 +17,19 @@ class Device(Protocol):
     All of it is called on the thread that opens and closes them, and costs next to nothing where no device is known.
     """
 
+    def poll(self) -> None:
+        """A device may have come into use; on any thread."""
+
     def begin(self, key: int, phase: int, start: int) -> None:
         """The blocking phase `key` begins; what is dispatched from now on is its own."""
 
     def end(self, key: int, end: int) -> None:
         """The phase `key`, no step, ended at `end` (ns), which is about to be told."""
 
-    def end_step(self, span: FastSpan, end: int) -> Observation | None:
-        """As `end`, of the step of `span`; what tells when it left the device, its user's or ours."""
+    def end_step(self, span: FastSpan, end: int, *, begun: bool = True) -> Observation | None:
+        """As `end`, of the step of `span`; what tells when it left the device, its user's or ours. Of one that was left
+        before it had `begun` nothing does.
+        """
 
     def load(self, start: int) -> None:
         """A data load begins, maybe inside a phase."""

@@ -116,6 +116,7 @@ class Execution:
     row: Row
     life: Life
     over: Moment  # on the host and on the device
+    beyond: float = 0  # ns on the device after the job's end
     stretch: int = -1
     outcome: str | None = None  # completed, failed, idle (never began); None: nobody knows
     idle: bool = False  # it was so when it ended; a checkpoint may have saved it since
@@ -353,6 +354,10 @@ def innermost(rows: list[Row], compilation: Row) -> Row | None:
 def find_executions(life: Life, device: list[Stay]) -> list[Execution]:
     """The life's executions in order of their starts, with the moment at which each is over."""
     last = {id(stay.row): stay for stay in device}
+    beyond: dict[int, float] = defaultdict(int)
+    for stay in device:
+        if stay.end != OPEN and life.job_end != OPEN:
+            beyond[id(stay.row)] += max(0, stay.end - max(stay.begin, life.job_end))
     executions = []
     for row in life.rows:
         if row.kind == "step" and row.blocking is not False:
@@ -360,7 +365,7 @@ def find_executions(life: Life, device: list[Stay]) -> list[Execution]:
             stay = last.get(id(row))
             if stay is not None and stay.end > row.end:
                 over = (stay.end, -1, stay.turn)
-            executions.append(Execution(row, life, over))
+            executions.append(Execution(row, life, over, beyond[id(row)]))
     return executions
 
 
@@ -440,7 +445,7 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
 
     def did_its_work(execution: Execution) -> bool:
         usual = [e.net for e in kept][-SAMPLE:]
-        return not usual or 2 * execution.net >= middle(usual)
+        return not usual or 2 * (execution.net + execution.beyond) >= middle(usual)
 
     def end_step(execution: Execution) -> None:
         running.discard(execution)

@@ -647,3 +647,16 @@ def test_what_a_durable_checkpoint_holds_is_kept(ask: Ask) -> None:
     assert answer["seconds"] == {
         "productive": 15 + 5, "checkpoint_save": 1, "infrastructure_recovery": 4, "other": 5,
     }
+
+
+def test_a_loop_left_after_a_step_whose_work_outlasts_the_job() -> None:
+    """Nothing of its time lies within the job; what it did on the device tells that it did a step's work."""
+    rows = [{"kind": "job", "start": 0, "end": 21, "attempt": 1}]
+    rows += [
+        {"kind": "step", "start": at, "end": at + 0.1, "step": at, "device_end": 10.0 * (at + 1)} for at in range(4)
+    ]
+    rows[-1]["left"] = True
+    assert replay(rows, at=50.0)["steps"] == {"executed": 4, "kept": 4, "lost": 0}
+    rows[-1]["device_end"] = 31.0  # nothing had been dispatched in it
+    answer = replay(rows, at=50.0)
+    assert answer["steps"] == {"executed": 3, "kept": 3, "lost": 0} and answer["last_step"] == 2

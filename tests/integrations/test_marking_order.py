@@ -349,3 +349,21 @@ def test_a_device_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatc
     )
     assert done.returncode == 0 and done.stdout.split() == ["done"], done.stderr
     assert time.monotonic() - began < 25
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_a_loop_that_is_left_while_the_device_is_busy(tail: bool, device: Device) -> None:
+    """Steps as short as these share a mark; one in which nothing was dispatched has no share in it."""
+    trained = 0
+    with device.recorder.job():
+        for _ in range(6):
+            for at, _ in enumerate(device.recorder.steps(range(1000))):
+                if not tail and at == 8:
+                    break
+                device.train(6, ahead=8)
+                trained += 1
+                if tail and at == 7:
+                    break
+            device.finish()
+    assert trained == 48
+    assert (device.totals.kept, device.totals.lost) == (48, 0)

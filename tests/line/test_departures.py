@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -437,3 +439,14 @@ def test_a_job_that_ends_with_a_held_loop(error: BaseException | None, flags: in
     job, step_span = recording.span("job"), recording.spans("step")[-1]
     assert job.end_time and step_span.end_time and step_span.end_time <= job.end_time
     assert "goodput.interrupted" not in attributes(step_span)
+
+
+def test_an_iterator_around_the_steps_that_takes_no_more_of_them(recording: Recording) -> None:
+    """Nobody leaves such a loop: what stands around the steps is exhausted, and drops them."""
+    with goodput.job():
+        for _ in range(3):
+            for _ in enumerate(itertools.islice(goodput.steps(range(100)), 4)):
+                time.sleep(0.005)
+        for _ in zip(range(4), goodput.steps(range(100)), strict=False):
+            time.sleep(0.005)
+    assert recording.report()["steps"] == {"executed": 16, "kept": 16, "lost": 0}
