@@ -45,7 +45,9 @@ class Observers:
         self._tracer = tracer
         self._productivity = productivity
         self._totals = totals
-        self._device_clock = DeviceClock(tracer, config.device_clock, config.process_count)
+        self._device_clock = DeviceClock(
+            tracer, config.device_clock, config.process_count, patience=config.grace_period_s
+        )
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period_s)

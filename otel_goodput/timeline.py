@@ -183,7 +183,9 @@ class Timeline:
         event = _make(Event, (start, ev.START, phase, number, step, flags, device, name))
         factor, offset = _RANKS[phase]
         unsaid = blocking is None and phase == _LOAD
-        over = ev.FAILED | ev.LEFT if get("left") is True else ev.FAILED if get("completed") is False else 0
+        over = ev.FAILED if get("completed") is False else 0
+        if get("left") is True:
+            over = ev.FAILED | ev.LEFT | (ev.IDLE if over else 0)
         return _make(_Entry, (attempt, start, factor * end + offset, number, end, unsaid, event, over, segments))
 
     @property

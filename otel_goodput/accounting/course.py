@@ -191,6 +191,8 @@ class Course:
 
     def _worked(self, execution: Execution) -> bool:
         """Whether a step that was left did a step's work: half of the usual, be it after the job's end."""
+        if execution.idle:
+            return False
         length = self.progress.length
         usual = self.progress.nets(length - USUAL_SAMPLE, length)
         return not usual or 2 * (execution.net + execution.beyond) >= median(usual)

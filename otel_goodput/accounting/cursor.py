@@ -252,7 +252,7 @@ class Cursor(Timepiece):
             return
         execution.on_host = False
         if flags & FAILED:
-            execution.failed, execution.left = True, flags & LEFT != 0
+            execution.failed, execution.left, execution.idle = True, flags & LEFT != 0, flags & ev.IDLE != 0
         if self.hosts[-1] is execution:
             self.hosts.pop()
         else:

@@ -31,6 +31,7 @@ PENDING: Final = 4  # END of a save: its checkpoint is not durable yet, DURABLE 
 ON_DEVICE: Final = 16  # END of a step: as OBSERVED, for a step of which nobody has said so while it was open
 
 LEFT: Final = 32  # END of a step, beside FAILED: its loop was left by a break, not by an exception
+IDLE: Final = 64  # END of a step, beside LEFT: at the head of the loop, before anything was done in it
 
 WITHDRAWN: Final = 8  # NOTICE: what was announced will not happen
 
@@ -46,7 +47,7 @@ class Event(NamedTuple):
         phase: index into ``semconv.PHASES`` (START), into ``semconv.REASONS`` (NOTICE), else 0.
         key: identity of the phase within its attempt; ties a START to its END.
         step: step number, or ``NO_STEP``.
-        flags: ``NONBLOCKING | FAILED | PENDING | ON_DEVICE``, of a notice ``WITHDRAWN``.
+        flags: ``NONBLOCKING | FAILED | PENDING | ON_DEVICE | LEFT | IDLE``, of a notice ``WITHDRAWN``.
         arg: START of a step: its device end in ns if it is known beforehand, else 0; SLICES: total slices.
         name: name of a custom phase, kind of an elastic wait, function of a compile; END of a compile: the function if
             one was compiled, for it may have been traced only.

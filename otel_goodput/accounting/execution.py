@@ -19,6 +19,7 @@ _PLAIN: Final = (
     "blurred",
     "failed",
     "left",
+    "idle",
     "doomed",
     "marked",
     "fate",
@@ -40,6 +41,7 @@ class Execution:
         blurred: it ended, but nobody knows when on the device.
         failed: left early.
         left: by a break.
+        idle: left before anything was done in it.
         doomed: the run has gone back before it since (rule R4): it is lost even if it completes.
         shares: own time by lens bit, ns; None while no lens has been open.
         pieces: of what may be the first step of its stretch to complete: own time in order with the mask of open
@@ -51,7 +53,7 @@ class Execution:
     net = beyond = 0
     on_host = True
     segments = 0
-    timed = blurred = failed = left = doomed = False
+    timed = blurred = failed = left = idle = doomed = False
     shares: dict[int, int] | None = None
     pieces: list[tuple[int, int]] | None = None
     marked = 0

@@ -53,6 +53,7 @@ def _execution_from_3(state: list[Any]) -> Head:
         "blurred": False,
         "failed": failed,
         "left": False,
+        "idle": False,
         "doomed": doomed,
         # How much of it closed buckets of rolling windows have was not told.
         "marked": net,

@@ -21,7 +21,7 @@ from otel_goodput.integrations.async_runtimes import AsyncRuntime, AsyncRuntimes
 from otel_goodput.integrations.markers import Mark, Marker, Together
 from otel_goodput.integrations.marking_order import MarkingOrder
 from otel_goodput.integrations.outputs import Outputs
-from otel_goodput.integrations.watcher import DRAIN_S, Watcher, ready
+from otel_goodput.integrations.watcher import TOGETHER, Watcher, ready
 from otel_goodput.journal.records import signed
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
 from otel_goodput.spans.fast import FastSpan
@@ -69,11 +69,15 @@ class DeviceClock:
         mode: ``auto``; ``observe``: without marks; ``host``: the host's clock is right, says the user.
         processes: how many take part in the job. With several, which steps are marked depends on nothing but their
             number, lest they launch different sequences: every one is.
+        patience: seconds that a question after the job waits for what is still on the device.
     """
 
-    def __init__(self, tracer: PhaseTracer, mode: str = "auto", processes: int = 1) -> None:
+    def __init__(
+        self, tracer: PhaseTracer, mode: str = "auto", processes: int = 1, patience: float = 10.0
+    ) -> None:
         self._tracer = tracer
         self._mode = mode
+        self._patience = patience
         self._alike = processes > 1
         self._outputs = Outputs()
         self._watcher = Watcher(tracer, self._outputs.refuse, self._check)
@@ -104,6 +108,10 @@ class DeviceClock:
     def lost(self) -> int:
         """What left the device nobody knows when; it is accounted by another clock."""
         return self._watcher.lost
+
+    @property
+    def brief(self) -> bool:
+        return bool(self._markers) and self._watcher.usual < TOGETHER
 
     # --- which runtimes there are -------------------------------------------------------------------------------------
 
@@ -375,10 +383,10 @@ class DeviceClock:
         elif self._watcher.queue:
             now = time.monotonic()
             if self._settled_by is None:
-                self._settled_by = now + DRAIN_S
+                self._settled_by = now + self._patience
             self._watcher.drain(self._settled_by - now)
 
-    def close(self, seconds: float = DRAIN_S) -> None:
+    def close(self, seconds: float) -> None:
         """Wait for what is in flight, `seconds` at most; what is not ready then is accounted by another clock."""
         self._closed = self._asleep = True
         try:

@@ -33,7 +33,6 @@ LATE: Final = 16  # a late step is asked again after this part of the time it to
 GOLDEN: Final = 0.618034
 STALE: Final = 1_000_000_000  # ns after which steps that no mark came for are taken to be as long as usual
 IDLE_LOOKS: Final = 20  # at an empty queue, before the training thread has to wake us
-DRAIN_S: Final = 10.0  # for what is still in flight at the end, at most
 _QUESTIONS: Final = (methodcaller("is_deleted"), methodcaller("is_ready"))
 _ask = methodcaller.__call__
 
@@ -366,7 +365,7 @@ class Watcher:
     def close(self, seconds: float) -> None:
         """Wait for what is in flight, `seconds` at most; what is not ready then is accounted by the host's clock."""
         until = time.monotonic() + seconds
-        self.drain(min(seconds, DRAIN_S))
+        self.drain(seconds)
         self._closing = True
         self._news.set()
         if self._thread is not None and self._thread is not threading.current_thread():

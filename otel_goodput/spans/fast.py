@@ -255,7 +255,7 @@ class FastSpan(trace_api.Span):
         observation = self.observation
         if tracer.device is not None and self._blocking is not False and self._start_at is None:
             if self._phase == STEP and not flags & INTERRUPTED:
-                observation = tracer.device.end_step(self, end, begun=not (flags & ev.LEFT and self.undone))
+                observation = tracer.device.end_step(self, end, begun=not flags & ev.IDLE)
             elif self._phase == DATA_LOADING:
                 tracer.device.loaded(end)
         if observation is not None:
@@ -297,21 +297,24 @@ class FastSpan(trace_api.Span):
                     lambda device: tracer.emit(self.readable(end, failed, outlier, interrupted, device))
                 )
 
-    def abandon(self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False) -> None:
+    def abandon(
+        self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None
+    ) -> None:
         """End it at `end` (ns) without its owner, from wherever we are, and however far its begin or its end has got.
 
         Args:
             flags: ``INTERRUPTED``, or 0.
             failed: it has not been done.
             left: its loop was left by a break; the account decides whether it was done.
+            took: of a step that was left, ns that were its user's; by default all.
         """
         try:
-            self._abandon(end, flags, failed, left)
+            self._abandon(end, flags, failed, left, took)
         except BaseException:
-            self._abandon(end, flags, failed, left)
+            self._abandon(end, flags, failed, left, took)
             raise
 
-    def _abandon(self, end: int, flags: int, failed: bool, left: bool) -> None:
+    def _abandon(self, end: int, flags: int, failed: bool, left: bool, took: int | None) -> None:
         tracer = self._tracer
         if self._ended and self._key not in tracer.open_spans:
             return
@@ -322,10 +325,13 @@ class FastSpan(trace_api.Span):
         if flags & INTERRUPTED:
             self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
         if left:
-            # Of one that was observed its user has said that it was done.
-            failed = self.observation is None
-            flags |= ev.LEFT if failed else 0
-            self.undone = failed and tracer.sampler.fleeting(end - self._start)
+            idle = tracer.sampler.fleeting(end - self._start if took is None else took)
+            # Of one that was observed its user has said that it was done; and where steps are so short that the device
+            # clock cannot tell one from the next, that something was done in it says as much.
+            brief = tracer.device is not None and tracer.device.brief
+            failed = self.observation is None and (idle or not brief)
+            self.undone = failed and idle
+            flags |= failed and ev.LEFT | (ev.IDLE if idle else 0)
         else:
             self.undone = failed and not self.saved
         if not self._ended:

@@ -17,6 +17,10 @@ class Device(Protocol):
     All of it is called on the thread that opens and closes them, and costs next to nothing where no device is known.
     """
 
+    @property
+    def brief(self) -> bool:
+        """Whether steps are marked, and so short that they share the time in which they are looked at."""
+
     def poll(self) -> None:
         """A device may have come into use; on any thread."""
 

@@ -23,7 +23,7 @@ REVIEW: Final = 64  # steps from one look at them to the next
 # An outlier is both far out of the recent spread and noticeably slower than the recent median.
 OUTLIER_SPREADS: Final = 6.0
 OUTLIER_RATIO: Final = 1.25
-FLEETING: Final = 8  # a step that is left at its loop's head takes less than this part of any other
+FLEETING: Final = 3  # a step that is left at its loop's head takes less than this part of any other
 
 
 class StepSampler:

@@ -59,6 +59,7 @@ class Steps(Generic[T]):
     """
 
     _step: FastSpan | None = None
+    _handed = 0  # when the latest batch was handed over, ns: what the step's body took begins there
     _code: CodeType | None = None  # what iterates
 
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int | None) -> None:
@@ -112,6 +113,7 @@ class Steps(Generic[T]):
             except Exception as error:
                 contain("steps", error)
             self._number = number + 1
+            self._handed = tracer.clock()
             return step, batch
         except BaseException as error:
             self._give_up(before, load, error)
@@ -143,13 +145,15 @@ class Steps(Generic[T]):
 
     def close(self) -> None:
         """Leave the loop: the step in progress, if any, ends here."""
-        self._leave(self._tracer is not None and raising(self._tracer))
+        tracer = self._tracer
+        if tracer is not None:
+            self._leave(tracer.clock(), raising(tracer))
 
-    def _leave(self, failed: bool) -> None:
+    def _leave(self, now: int, failed: bool) -> None:
         try:
-            step, tracer = self._step, self._tracer
-            if step is not None and tracer is not None:
-                step.abandon(tracer.clock(), left=not failed)
+            step = self._step
+            if step is not None:
+                step.abandon(now, left=not failed, took=now - self._handed)
                 self._step = None
         except Exception as error:
             contain("steps", error)
@@ -160,12 +164,14 @@ class Steps(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._leave(error is not None and not clean_exit(error))
+        if self._tracer is not None:
+            self._leave(self._tracer.clock(), error is not None and not clean_exit(error))
 
     def __del__(self) -> None:
         # A loop that is left by `break` or by an exception drops its iterator at once.
-        if self._step is not None:
-            self._leave(departure.by_exception(self._code))
+        if self._step is not None and self._tracer is not None:
+            now = self._tracer.clock()
+            self._leave(now, departure.by_exception(self._code))
 
 
 def leave_loop(tracer: PhaseTracer) -> None:

@@ -52,6 +52,7 @@ class Row:
     segments: tuple[tuple[int, float], ...]  # (from when on it was dispatched, when it left the device)
     completed: bool
     left: bool
+    idle: bool  # at the head of its loop, before anything was done
     state: str | None
     active: int
     available: int
@@ -194,13 +195,14 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             kind=row["kind"], start=start, end=OPEN if end is None else end, step=step,
             name=row.get("name"), attempt=row.get("attempt", 1), blocking=row.get("blocking"),
             segments=read_segments(row, start, end), left=row.get("left") is True,
+            idle=row.get("left") is True and row.get("completed") is False,
             completed=row.get("completed") is not False or row.get("left") is True, state=row.get("state"),
             active=row.get("active", 0), available=row.get("available", 0), total=row.get("total", 0), order=order,
         )
         blocking = read.blocking if read.kind == "data_loading" else read.blocking is not False
         identity = (
             read.kind, start, end, step, read.name, read.attempt, read.segments, blocking, read.completed, read.left,
-            read.state, read.active, read.available, read.total,
+            read.idle, read.state, read.active, read.available, read.total,
         )
         found.setdefault(identity, read)
     return list(found.values())
@@ -444,6 +446,8 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
         return execution.number <= progress.safe and not execution.lost
 
     def did_its_work(execution: Execution) -> bool:
+        if execution.row.idle:
+            return False
         usual = [e.net for e in kept][-SAMPLE:]
         return not usual or 2 * (execution.net + execution.beyond) >= middle(usual)
 

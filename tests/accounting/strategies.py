@@ -153,7 +153,8 @@ class Trainer:
             self.go(5)
         row = self.write("step", start, self.ending(start), step=self.step)
         if self.chance(8):
-            row.update(self.draw(st.sampled_from(({"completed": False}, {"left": True}))))
+            ways = {"completed": False}, {"left": True}, {"left": True, "completed": False}
+            row.update(self.draw(st.sampled_from(ways)))
         if self.chance(8):
             self.write("part", start, self.now, name="forward")
         if self.marking and self.chance(2):

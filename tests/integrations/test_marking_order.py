@@ -220,7 +220,9 @@ def test_figures_settle_after_the_job(device: Device) -> None:
     assert device.queue.clock() >= device.queue.free
 
 
-def test_waiting_for_what_never_ends_is_bounded(device: Device) -> None:
+def test_waiting_for_what_never_ends_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_GOODPUT_GRACE_PERIOD", "2")
+    device = Device(tmp_path, monkeypatch)
     with device.recorder.job():
         for _ in device.recorder.steps(range(5)):
             device.train(600_000, ahead=5)
@@ -230,6 +232,7 @@ def test_waiting_for_what_never_ends_is_bounded(device: Device) -> None:
     began = time.monotonic()
     device.recorder.totals()
     assert time.monotonic() - began < 1, "not once more"
+    device.recorder.shutdown()
 
 
 def test_a_phase_has_what_it_dispatched(agree: Callable[[Callable[[Device], Measured]], None]) -> None:
