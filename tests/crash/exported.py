@@ -131,14 +131,14 @@ def _check_life(spans: dict[str, Span], life: Life) -> None:
             continue
         begun = next(one for one in reversed(opened) if one.phase == edge.phase)
         opened.remove(begun)
-        completed[edge.step] += edge.phase == "step" and not edge.failed
+        completed[edge.step] += edge.phase == "step" and not edge.early
         if begun.span in spans:
             span = spans[begun.span]
             _check_start(span, begun)
             assert edge.latest is not None
             assert not span.interrupted, span
             assert edge.earliest - SLEW <= span.end <= edge.latest + SLEW
-            assert (span.attributes.get("goodput.step.completed") is False) == (edge.phase == "step" and edge.failed)
+            assert (span.attributes.get("goodput.step.completed") is False) == (edge.phase == "step" and edge.early)
     ending = {edge.phase for edge in life.amid if not edge.begins}
     for edge in opened:
         assert edge.span in spans, f"{edge} was open and is missing"
@@ -172,7 +172,7 @@ def _check_thinning(spans: dict[str, Span], life: Life, completed: Counter[int])
         if span.name == "step" and span.attributes.get("goodput.step.completed", True):
             found[span.attributes["goodput.step"]] += 1
     summarised = sum(span.attributes["goodput.steps.count"] for span in spans.values() if span.name == "steps")
-    amid = sum(edge.phase == "step" and not edge.begins and not edge.failed for edge in life.amid)
+    amid = sum(edge.phase == "step" and not edge.begins and not edge.early for edge in life.amid)
     total = found.total() + summarised
     assert completed.total() <= total <= completed.total() + amid, (
         f"{total} of {completed.total()} steps are in the trace"

@@ -5,7 +5,7 @@ every boundary of a phase, each with the wall clock's time (ns):
 
     B <ns> +step::7             about to begin step 7 (several edges, separated by commas, may share one instant)
     A <ns> 1f0c…                it has begun; the id of its span, `-` where that is not asked for
-    B <ns> -step::7!            about to end it, `!`: not completed
+    B <ns> -step::7!            about to end it, `!`: not completed; `?`: a break leaves it after a step's work
     A <ns> -                    it has ended
 
 and ``! <ns> word`` for whatever else there is to tell.
@@ -166,7 +166,7 @@ class Job:
             self.maybe_save(step)
             if (back := self.maybe_back(step)) is not None:
                 self.work(4.0, 5.0)  # whatever it did so far, now it has done a step's work (R4)
-                self.diary.before(f"-step::{step}")
+                self.diary.before(f"-step::{step}?")
                 steps.close()
                 self.diary.after()
                 return back

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,15 @@ class Edge:
     earliest: int
     latest: int | None = None
     span: str = "-"
+    left: bool = False  # by a break: completed for the account (R4), left early for the trace
 
     def by(self, latest: int) -> Edge:
-        return Edge(self.begins, self.phase, self.name, self.step, self.failed, self.earliest, latest, self.span)
+        return replace(self, latest=latest)
+
+    @property
+    def early(self) -> bool:
+        """Left early, whatever the account makes of it: by a break, by an exception."""
+        return self.failed or self.left
 
     @property
     def middle(self) -> float:
@@ -88,8 +94,8 @@ def read_diary(path: Path, dead: int | None) -> Life:
 
 
 def _edge(text: str, time: int) -> Edge:
-    phase, name, step = text[1:].rstrip("!").split(":")
-    return Edge(text[0] == "+", phase, name, int(step), text.endswith("!"), time)
+    phase, name, step = text[1:].rstrip("!?").split(":")
+    return Edge(text[0] == "+", phase, name, int(step), text.endswith("!"), time, left=text.endswith("?"))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from emulators.google import GoogleEmulator
 
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GRACE_PERIOD
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GRACE_PERIOD, OTEL_GOODPUT_RUN_ID
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
 from .jobs import End, Job, until
@@ -89,12 +89,14 @@ def test_the_end_is_not_held_up(google: GoogleEmulator, tmp_path: Path, grace: s
 
 
 def test_what_is_left_goes_with_the_next_attempt(google: GoogleEmulator, tmp_path: Path) -> None:
+    """The run has finished, so the next start goes on with it only if it is called by its name."""
+    named = {OTEL_GOODPUT_RUN_ID.name: "llama"}
     google.hang()
-    with Job(tmp_path, {OTEL_GOODPUT_GRACE_PERIOD.name: "1"}, warm=True) as job:
+    with Job(tmp_path, {**named, OTEL_GOODPUT_GRACE_PERIOD.name: "1"}, warm=True) as job:
         end = job.end()
     assert "What is left stays in the journal" in end.errors
     google.heal()
-    with Job(tmp_path) as job:
+    with Job(tmp_path, named) as job:
         end = job.end()
     assert not differences(google, end.account, attempt=1)
     for found in (cloud_spans(google), otlp_spans(google, "llama", 2)):
