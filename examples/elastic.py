@@ -157,8 +157,9 @@ def train(platform: Platform, watch: Stopwatch, steps: int, save_every: int, see
             batch = jax.device_put(x, divided)
         try:
             with watch.timed(step, goodput.step(step)):
-                weights, loss = step_function(weights, batch)
-                error = float(loss)  # waits for the devices
+                # Waits for all devices: the loss comes from one of them, while others may still be at work.
+                weights, loss = jax.block_until_ready(step_function(weights, batch))
+                error = float(loss)
                 platform.strike(step)
         except SliceDown:  # the step that it leaves has not completed
             active = platform.available

@@ -40,7 +40,7 @@ OWNERS: Final = frozenset(
     )
 )
 DISPATCHED: Final = 10_000  # ns after the begin of a segment in which nothing can have been dispatched
-BACKFILLED: Final = 10_000_000  # ns: a phase that is told so late after its begin is over, and was told as a whole
+BACKFILLED: Final = 10_000_000  # ns: a phase that is told so far from its begin is told as a whole, with its times
 SHARED: Final = 4_000_000  # ns: steps shorter than this share a mark
 SHARERS: Final = 64  # steps at most that share one
 PREPARING_S: Final = 1.0  # for what marks need, while nothing is training yet
@@ -93,7 +93,8 @@ class DeviceClock:
         self._order = MarkingOrder()
         self._failures = 0
         self._segments: list[Segment] = []  # of the open phases, the innermost last
-        self._marked_at = 0  # ns
+        self._marking_at = 0  # when the latest mark's dispatch began, ns
+        self._marked_at = 0  # and when it was over
         self._sharing = 0  # steps since then that have no mark of their own
         self._missed = False  # the latest of them could not be marked
         self._job = 0
@@ -189,7 +190,7 @@ class DeviceClock:
                 self._segments.clear()
             if self._asleep or phase not in OWNERS or not self._tracer.thread.blocks(None):
                 return
-            if phase != rules.STEP and self._tracer.clock() - start > BACKFILLED:
+            if phase != rules.STEP and abs(self._tracer.clock() - start) > BACKFILLED:
                 return
             self._watcher.pass_by(start)
             if self._segments:
@@ -237,9 +238,11 @@ class DeviceClock:
         return observation
 
     def load(self, start: int) -> None:
-        if self._segments and self._tracer.thread.blocks(None):
+        if not self._tracer.thread.blocks(None):
+            return
+        self._watcher.pass_by(start)
+        if self._segments:
             try:
-                self._watcher.pass_by(start)
                 self._interrupt(start)
             except Exception as error:
                 contain("device clock", error)
@@ -298,6 +301,9 @@ class DeviceClock:
         )
 
     def _mark(self) -> Mark | None:
+        if not self._markers:
+            return None
+        self._marking_at = self._tracer.clock()
         try:
             marks = [marker.mark() for marker in self._markers]
         except Exception as error:
@@ -324,12 +330,14 @@ class DeviceClock:
         self._sharing = 0
         if self._order.due() and len(markers) == 1:
             observation.results = markers[0].results()
-        self._marked_at = tracer.clock()
+        self._marked_at = marked_at = tracer.clock()
+        # A mark behind nothing takes as long on its way as it took to dispatch, give or take.
+        observation.ended, observation.at_once = max(end, observation.start), 2 * marked_at - self._marking_at
         if leaf.is_ready():
             # The device was idle: the work was waited for in the step, or there was none.
             if observation.results:
                 self._check(observation)
-            if watcher.finish(observation, max(end, observation.start)):
+            if watcher.finish(observation, observation.ended):
                 return observation
         watcher.put(observation)
         return observation

@@ -282,6 +282,8 @@ class Watcher:
         elif likely and usual < now and not target.by and not self._busy_behind(count):
             # Nobody looked, and nothing behind it is on its way that would end the later.
             end, learn = usual, False
+        if end <= target.at_once:
+            end = target.ended  # the mark's own way is none of the work's
         self._tell(count, max(begun, end), learn)
         return 0
 
