@@ -166,7 +166,9 @@ def train(platform: Platform, watch: Stopwatch, steps: int, save_every: int, see
             watch.slice_counts(len(active), len(active))
             with watch.timed("elastic_slice_down", goodput.elastic_wait("slice_down")):
                 platform.wait()
-            with watch.timed("elastic_reinitialization", goodput.elastic_reinit()):
+            # The restore says that going back is meant: the steps since then are lost.
+            restore = goodput.checkpoint_restore(saved_step if saved_step >= 0 else None)
+            with watch.timed("elastic_reinitialization", goodput.elastic_reinit()), restore:
                 weights, step_function, divided = lay_out(devices[active], saved)
             step = saved_step + 1
             continue

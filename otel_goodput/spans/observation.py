@@ -47,8 +47,8 @@ class Observation:
 
     `key` is the step's own, or that of a mark. Without a `leaf` the next one's tells. `place` is (how many leaves,
     which of them) in what was observed; `told`: the journal knows of it; `ours`: nobody else has `leaf`, so that it may
-    be waited for; `by`: when it was known to be over at the latest, ns; `results` are ready no later than `leaf`. A mark
-    that is ready up to `at_once` (ns) had nothing in front of it: the work was over when it `ended` on the host.
+    be waited for; `by`: when it was known to be over at the latest, ns; `results` are ready no later than `leaf`.
+    A mark that is ready up to `at_once` (ns) had nothing in front of it: the work was over when it `ended` on the host.
     """
 
     __slots__ = (

@@ -80,6 +80,7 @@ def test_slices_that_come_and_go_are_accounted_for(tmp_path: Path) -> None:
     assert report["max_productive_step"] == 119
     assert report["at_risk_s"] == 0, "the last step is saved"
     assert report["disruption_reasons"] == {"rollback": 2}
+    assert report["warnings"] == [], "it has said that it restores what it goes back to"
     rollbacks = report["disruption_list"]
     assert [(each["from_step"], each["to_step"]) for each in rollbacks] == list(zip(losses, snapshots, strict=True))
     assert {(each["attempt"], each["recovery_s"]) for each in rollbacks} == {(None, 0)}, "the process has not died"

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import otel_goodput as goodput
+from otel_goodput.accounting import events as ev
 from otel_goodput.replay import replay
 
 from .backfill import CASES, NS, ORDERS, dies, read_case, rows_of
@@ -120,6 +122,18 @@ def test_windows_and_exclusions(
         report = recording.report_on_disk(at=at, exclusions=moments(case["exclusions"]))
         check_truth(report, case["truth"]["exclusions"])
         assert report["excluded_s"] == pytest.approx(case["truth"]["exclusions"]["excluded_s"])
+
+
+def test_a_runtime_that_is_only_imported_marks_nothing(
+    record: Callable[..., Recording], base: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Phases told whole, one after the other: a mark of nothing, ready at once, would own what they hold."""
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(_default_backend=None))
+    case = read_case("23_custom_nested_types")
+    recording = record()
+    ORDERS["in start order"](case["events"], base)
+    check_truth(recording.report(), case["truth"])
+    assert not [event for event in recording.events() if event.kind in (ev.MARK, ev.DEVICE_END)]
 
 
 @pytest.mark.parametrize("order", ORDERS)
