@@ -239,13 +239,17 @@ class FastSpan(trace_api.Span):
             self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {error}")
         self.set_attribute(ERROR_TYPE, error_name(kind))
 
-    def close(self, end: int, failed: bool = False, flags: int = 0) -> None:
-        """End at `end` (ns) and give the context back; `failed`: left early."""
+    def close(self, end: int, failed: bool = False, flags: int = 0) -> int:
+        """End at `end` (ns), or behind the mark of a step, and give the context back; `failed`: left early.
+
+        Returns when it ended, ns.
+        """
         if self._ended:
-            return
+            return end
         tracer = self._tracer
         if end < self._start:
             end = tracer.check_end(self._start, end)
+        began = end
         key = self._key
         exported, outlier = tracer.exports(self, end - self._start, failed)
         if failed:
@@ -256,6 +260,8 @@ class FastSpan(trace_api.Span):
         if tracer.device is not None and self._blocking is not False and self._start_at is None:
             if self._phase == STEP and not flags & INTERRUPTED:
                 observation = tracer.device.end_step(self, end, begun=not flags & ev.IDLE)
+                if observation is not self.observation and self._end_at is None:
+                    end = tracer.clock()
             elif self._phase == DATA_LOADING:
                 tracer.device.loaded(end)
         if observation is not None:
@@ -287,7 +293,7 @@ class FastSpan(trace_api.Span):
                 _ended_phase(EndedPhase, (self._phase, self.title, blocking, error, end - self._start))
             )
         if not key & TIMED and self._end_at is None:
-            tracer.sample_overhead(tracer.clock() - end)
+            tracer.sample_overhead(tracer.clock() - began)
         if exported:
             interrupted = bool(flags & INTERRUPTED)
             if observation is None:
@@ -296,6 +302,7 @@ class FastSpan(trace_api.Span):
                 observation.then(
                     lambda device: tracer.emit(self.readable(end, failed, outlier, interrupted, device))
                 )
+        return end
 
     def abandon(
         self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None

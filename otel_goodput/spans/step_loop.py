@@ -97,7 +97,7 @@ class Steps(Generic[T]):
             try:
                 now = tracer.clock()
                 if before is not None:
-                    before.close(now)
+                    now = before.close(now)
                     self._step = None
                 load = tracer.load(step=number)
                 load.open(now)
