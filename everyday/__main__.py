@@ -22,8 +22,8 @@ HEAD = """# What the everyday programs gave
 
 `make everyday` writes this. Each program uses the library as its users do (`job()`, `step(n)` or `steps(loader)`, and
 nothing for the device); beside it a witness reads the clock, and blocks on the device's outputs in a thread of its own.
-Goodput, and every category's time, have to be within {tolerance:.0%} of the witness's, or 1% of the elapsed time; a program
-that is not, as on a machine that other work disturbs, runs again, twice at most.
+Goodput, and every category's time, have to be within {tolerance:.0%} of the witness's, or 1% of the elapsed time; a
+program that is not, as on a machine that other work disturbs, runs again, twice at most.
 
 {machine}
 

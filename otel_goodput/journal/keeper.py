@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000
 SPARES: Final = 3  # a loop of steps without content fills a segment in less than a tick
+MOST_SPARES: Final = 12  # where such a loop leaves us little of the machine: what finds none would not survive a SIGKILL
 ROUNDS: Final = 64  # of following up at a tick at most
 SYNC_S: Final = 5.0
 LAST_S: Final = 0.3  # for the ledger at the end: there has been time before, and the journal has the rest
@@ -56,6 +57,7 @@ class Keeper:
         prepare: Callable[[], None] | None = None,
     ) -> None:
         self.account = account
+        self._spares = SPARES  # laid ready; more once they have nearly all been taken between two ticks
         self.run = run
         self.work = work
         self.between: Callable[[], None] = lambda: None  # work that must not wait for the ledger
@@ -123,7 +125,9 @@ class Keeper:
 
     def _lay_ready(self) -> None:
         journal = self.account.journal
-        while self.run is not None and len(journal.spares) < SPARES:
+        if self._disk and journal.current.number and len(journal.spares) <= 1:
+            self._spares = min(MOST_SPARES, 2 * self._spares)
+        while self.run is not None and len(journal.spares) < self._spares:
             try:
                 if self._prepare is not None and not self._prepared():
                     return
