@@ -308,6 +308,7 @@ def test_after_the_backends_were_cleared(recorder: Recorder) -> None:
         with recorder.elastic_reinit():
             importlib.import_module("jax.extend.backend").clear_backends()
             work, state = work_of(20), fresh()
+            work(state)[1].block_until_ready()  # compiled: the witness knows of no compilations
         assert recorder.tracer is not None
         recorder.tracer.tick()
         recorder._observers._device_clock._watcher.drain(10)

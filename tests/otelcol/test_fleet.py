@@ -269,7 +269,7 @@ def test_a_trace_is_with_one_of_two_gateways(google: GoogleEmulator, exits: Exit
             send(each.http, spans)
         return of(span for spans in sent for span in spans)
 
-    def complete(expected: Identities) -> None:
+    def complete(expected: Identities, *, killed: bool = False) -> None:
         poll(
             lambda: expected == {key for each in googles for key in identities(each)},
             lacking=lambda: f"there are {[len(each.otlp_spans) for each in googles]} of {len(expected)}",
@@ -277,7 +277,10 @@ def test_a_trace_is_with_one_of_two_gateways(google: GoogleEmulator, exits: Exit
         )
         found = [Counter(trace for trace, _ in identities(each)) for each in googles]
         assert {*found[0].values(), *found[1].values()} == {2} and not {*found[0]} & {*found[1]}
-        assert min(len(each) for each in found) > 5 and not any(each.notes for each in googles)
+        assert min(len(each) for each in found) > 5
+        allowed = {"trace.duplicate"} if killed else set()
+        # What a killed gateway had sent, and not yet taken off its queue, it sends again: at least once, not exactly.
+        assert not googles[0].notes and {note.rule for note in googles[1].notes} <= allowed
 
     expected = sent_by_both(range(1, 41))
     complete(expected)
@@ -287,4 +290,4 @@ def test_a_trace_is_with_one_of_two_gateways(google: GoogleEmulator, exits: Exit
         expected |= sent_by_both(range(41, 81))
         door.accept()[0].close()  # they have tried
     gateways[1].start()
-    complete(expected)
+    complete(expected, killed=True)
