@@ -5,14 +5,15 @@ VENV ?= .venv
 EVERYDAY ?= .venv-everyday
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
-# uv is four times as fast, but does not read where pip shall look; whatever it cannot do, pip does.
+# uv is four times as fast, but does not read where pip shall look; whatever it cannot do, pip does. Bytecode is made once,
+# for where PYTHONDONTWRITEBYTECODE is set every process makes its own: 1.9 s for jax instead of 0.7 s.
 define install
-@if ! $(PY) -m pip config list | grep -q index && $(PY) -m uv pip install --quiet --python $(PY) $(1); then :; \
-  else $(PIP) $(1); fi
+@if ! $(PY) -m pip config list | grep -q index && \
+  $(PY) -m uv pip install --quiet --compile-bytecode --python $(PY) $(1); then :; else $(PIP) $(1); fi
 endef
 
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test everyday bench bench-gcp collector parts lint types clean
+.PHONY: demo demo-gcp test everyday search bench bench-gcp collector parts lint types clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
@@ -21,9 +22,13 @@ demo-gcp: $(VENV)/.test  ## the same job, exporting to an emulator of Google Clo
 	PYTHONPATH=tests $(PY) -m emulators.demonstration $(DEMO_ARGS)
 
 test: $(VENV)/.test parts  ## everything that must hold: tests, lint, types
+	@$(PY) -m compileall -q otel_goodput
 	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+search: $(VENV)/.test  ## new examples for the properties of the account, twenty times as many
+	$(PY) -m pytest -n auto --hypothesis-profile search tests/accounting $(PYTEST_ARGS)
 
 lint: $(VENV)/.test
 	$(PY) -m ruff check .

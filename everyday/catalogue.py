@@ -35,5 +35,5 @@ PROGRAMS: dict[str, Program] = {
     "Orbax, asynchronous, killed": Program(
         "third_party/orbax_async.py", endings=((signal.SIGKILL, 90),), merged=SETTING_UP, needs=("orbax.checkpoint",)
     ),
-    "PyTorch on the CPU": Program("third_party/torch_loop.py", needs=("torch",)),
+    "PyTorch on the CPU": Program("third_party/torch_loop.py", compiles=False, needs=("torch",)),
 }

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from everyday.witness import COMPILE, EVALUATION, LIFE, LOAD, PREPARE, RESTORE, SAVE, STEP
@@ -28,7 +29,8 @@ NEVER = 1 << 62
 class Reading(NamedTuple):
     """A chore; times in unix ns, `end` is NEVER if it was not over when the process died.
 
-    `left`: it was not done to its end; `device`: it is the device's.
+    `left`: it was not done to its end; `device`: it is the device's; `writing`: ns that it took to write the
+    lines before those of its own.
     """
 
     kind: str
@@ -37,6 +39,7 @@ class Reading(NamedTuple):
     step: int
     device: bool
     left: bool = True
+    writing: int = 0
 
 
 def written(path: Path) -> str:
@@ -53,7 +56,8 @@ def readings(path: Path) -> list[Reading]:
         if "kind" in told:
             found[key] = Reading(**{"end": NEVER, **told})
         else:
-            found[key] = found[key]._replace(end=told["end"], left=told["left"])
+            told["writing"] += found[key].writing
+            found[key] = found[key]._replace(**told)
     return sorted(found.values(), key=lambda reading: reading.begin)
 
 
@@ -68,13 +72,17 @@ class Truth(NamedTuple):
         return self.seconds.get(PRODUCTIVE, 0.0) / self.elapsed
 
 
-def truth(taken: Iterable[Reading], untold: Iterable[str] = (), *, left_is_done: bool = True) -> Truth:
+def truth(
+    taken: Iterable[Reading], untold: Iterable[str] = (), *, left_is_done: bool = True, compiles: bool = True
+) -> Truth:
     """Each instant belongs to what the device works on, else to the chore that began last, else to nothing.
 
     Args:
         taken: readings of one run.
         untold: chores of which the program says nothing to otel_goodput: they belong to what they lie in.
         left_is_done: a step that never came to its end was done all the same, as behind a `break`.
+        compiles: something tells what starting up takes; else it is what a life's first step takes above the median of
+            the others.
     """
     silent = set(untold)
     taken = [reading for reading in taken if reading.kind not in silent]
@@ -84,13 +92,20 @@ def truth(taken: Iterable[Reading], untold: Iterable[str] = (), *, left_is_done:
     for life, end, following in zip(lives, ends, [*lives[1:], None], strict=True):
         inside = [reading for reading in taken if life.begin <= reading.begin < end]
         later = [reading for reading in taken if reading.kind == STEP and not reading.device]
+        steps: Counter[int] = Counter()
         for owner, duration in _owners(inside, end):
             if owner.kind == STEP:
+                steps[owner.step] += duration
                 gone_back = any(other.step <= owner.step and other.begin > owner.begin for other in later)
                 done = left_is_done or not owner.left
                 spent[WASTED if gone_back or not done else PRODUCTIVE] += duration
             else:
                 spent[COUNTS_AS[owner.kind]] += duration
+        if not compiles and len(steps) > 1:
+            first, *others = steps.values()
+            excess = max(0, first - round(median(others)))
+            spent[PRODUCTIVE] -= excess
+            spent[COUNTS_AS[COMPILE]] += excess
         if following is not None:
             spent[RECOVERY] += following.begin - end
     elapsed = ends[-1] - lives[0].begin

@@ -44,15 +44,18 @@ class Witness:
         self._place = self._lines.find(b"\0")
         self._writing = threading.Lock()
         self._keys = iter(range(10**9))
+        self._took = 0  # ns to write the latest reading
         self._outputs: SimpleQueue[tuple[int, int, Any] | None] = SimpleQueue()
         self._waiting: threading.Thread | None = None
         self.number = -1
 
     def _write(self, **reading: Any) -> None:
-        line = json.dumps(reading).encode() + b"\n"
+        began = time.perf_counter_ns()
+        line = json.dumps({**reading, "writing": self._took}).encode() + b"\n"
         with self._writing:
             begin, self._place = self._place, self._place + len(line)
             self._lines[begin : self._place] = line
+            self._took = time.perf_counter_ns() - began
 
     def begin(self, kind: str, at: int | None = None, *, device: bool = False) -> int:
         """A chore begins (at the unix time `at`, ns; by default now); gives its key."""

@@ -33,6 +33,7 @@ from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.observers import Observers
 from otel_goodput.phases import Phases
 from otel_goodput.pipelines import Pipelines, open_outlets, outlet_names
+from otel_goodput.printable import without_credentials
 from otel_goodput.productivity import Inputs, Productivity
 from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
@@ -216,6 +217,8 @@ class Recorder(Phases[Any]):
         self._owed: list[ReadableSpan] = []
         if opened.run is not None and pipelines.batchers:
             self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
+            if opened.before is not None:
+                opened.before.recall(without_credentials(str(config.directory)))
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
         self._keeper.between = tracer.sum_up
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)

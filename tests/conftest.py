@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from opentelemetry import context
 
 # Variables that change what we do: OpenTelemetry's, ours, and those that schedulers and launchers set.
@@ -19,10 +20,15 @@ _NAMES = ("GCE_METADATA_HOST", "POD_NAME", "JOB_COMPLETION_INDEX", "RANK", "WORL
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The same examples in every run: what fails is what was changed. `make search` draws new ones, and more of them.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("search", max_examples=2000)
+settings.load_profile("same")
+
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: many tests wait for processes, servers and clocks."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+    """Two more than there are cores: many tests wait for processes, servers and clocks."""
+    return 2 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")

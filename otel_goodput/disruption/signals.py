@@ -277,14 +277,20 @@ class Signals:
         if self._ending:
             return
         until = time.monotonic() + self._grace_s
-        if not self._removed:
-            self._notices.settled(self._grace_s)
-            finish = self._finish
-            if finish is not None:
-                deadline.close_all([("the job", lambda ms: finish(ms / 1000))], until - time.monotonic())
+        # Other recorders of this process end with it, and were told of the signal before us or together with us.
+        ending = [signals for signals in {self, *_installed} if not signals._removed]
+        for signals in ending:
+            signals._notices.settled(max(0.0, until - time.monotonic()))
+        jobs = [("the job", _finishing(signals._finish)) for signals in ending if signals._finish is not None]
+        if jobs:
+            deadline.close_all(jobs, until - time.monotonic())
         self._ending = True
         actions.write(signum, None)  # where that cannot be, our handler does it on the main thread
         os.kill(os.getpid(), signum)
+
+
+def _finishing(finish: Callable[[float], object]) -> Callable[[float], object]:
+    return lambda milliseconds: finish(milliseconds / 1000)
 
 
 def _receive(reader: socket.socket) -> bytes | None:

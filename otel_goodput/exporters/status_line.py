@@ -57,7 +57,7 @@ class StatusLine:
             OSError, ValueError: nothing can be written there any more.
         """
         try:
-            beside = _bars(self._stream) or _live_display()
+            beside = self._above_bars() or _live_display()
             if beside is not None:
                 if monotonic() - self._written >= BESIDE_BARS_S and not self._waiting:
                     self._written = monotonic()
@@ -71,6 +71,20 @@ class StatusLine:
                 cells = self._width(text)
                 self._put(f"\r{text}{' ' * (self._shown - cells)}")
                 self._shown = cells
+
+    def _above_bars(self) -> Callable[[str], Any] | None:
+        """What writes a line above the bars of tqdm that are on the screen; None where there are none."""
+        tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+        bars = [bar for bar in tuple(getattr(tqdm, "_instances", ())) if not getattr(bar, "disable", True)]
+        if tqdm is None or not bars:
+            return None
+
+        def write(text: str) -> None:
+            # A bar that is being closed is not taken off the screen: this stands in its place, and it is drawn below.
+            blank = " " * max(0, self._columns() - 1 - self._width(text))
+            tqdm.write(f"\r{text}{blank}", file=self._stream)
+
+        return write
 
     def give_way(self) -> None:
         """Take the line off the screen."""
@@ -194,13 +208,6 @@ def _same_terminal(stream: TextIO) -> list[TextIO]:
         if same and not any(other is one for one in found):
             found.append(other)
     return found
-
-
-def _bars(stream: TextIO) -> Callable[[str], Any] | None:
-    """What writes a line above the bars of tqdm that are on the screen; None where there are none."""
-    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
-    bars = [bar for bar in tuple(getattr(tqdm, "_instances", ())) if not getattr(bar, "disable", True)]
-    return (lambda text: tqdm.write(text, file=stream)) if tqdm is not None and bars else None
 
 
 def _live_display() -> Callable[[str], Any] | None:

@@ -41,7 +41,7 @@ OWNERS: Final = frozenset(
 )
 DISPATCHED: Final = 10_000  # ns after the begin of a segment in which nothing can have been dispatched
 BACKFILLED: Final = 10_000_000  # ns: a phase that is told so far from its begin is told as a whole, with its times
-SHARED: Final = 4_000_000  # ns: steps shorter than this share a mark
+SHARED: Final = 4_000_000  # ns on the device, and on the host, of steps that share a mark
 SHARERS: Final = 64  # steps at most that share one
 PREPARING_S: Final = 1.0  # for what marks need, while nothing is training yet
 POLLED: Final = 20_000_000  # ns between two looks for a runtime where steps end, after the
@@ -70,6 +70,9 @@ class DeviceClock:
         processes: how many take part in the job. With several, which steps are marked depends on nothing but their
             number, lest they launch different sequences: every one is.
         patience: seconds that a question after the job waits for what is still on the device.
+
+    Attributes:
+        awake: something may be on a device. Else nobody has to tell of steps and loads.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class DeviceClock:
         self._found_at = tracer.clock()  # when runtimes were looked for last, ns
         self._fallback = ClockState.HOST
         self._asleep = True  # nothing here can be asynchronous
+        self.awake = False
         self._polls = POLLS
         self._awake_at = 0  # when that was found out, ns
         self._markers: list[Marker] = []
@@ -134,6 +138,7 @@ class DeviceClock:
             if self._asleep:
                 self._awake_at = now
             self._asleep = self._closed or self._mode != "auto" or not (self._markers or self._runtimes.imported)
+            self.awake = self.awake or not self._asleep
         except Exception as error:
             contain("asynchronous runtimes", error)
         finally:
@@ -262,13 +267,13 @@ class DeviceClock:
     def _leave(self, key: int) -> Segment | None:
         """Of the phase `key`, if it is open, the last segment; that of the phase around it begins anew."""
         segments = self._segments
-        for at in range(len(segments) - 1, -1, -1):
-            if segments[at].key == key:
-                left = segments[at]
+        found = tuple(segments)  # the phases of other threads end here, too, and find nothing
+        for at in range(len(found) - 1, -1, -1):
+            if found[at].key == key:
                 del segments[at:]
                 if at:
                     segments[-1].since = self._tracer.clock()
-                return left
+                return found[at]
         return None
 
     # --- marks --------------------------------------------------------------------------------------------------------
@@ -296,7 +301,7 @@ class DeviceClock:
         return (
             not self._alike
             and self._sharing < SHARERS
-            and 0 < self._watcher.usual < SHARED
+            and 0 < (1 + self._sharing) * self._watcher.usual < SHARED
             and self._tracer.clock() - self._marked_at < SHARED
         )
 
@@ -378,6 +383,7 @@ class DeviceClock:
             return
         found = self._outputs.choose(output)
         if found is not None:
+            self.awake = True
             span.observation = observation = Observation(span.key, rules.STEP, span.start_time, *found)
             self._watcher.put(observation)
 
@@ -397,6 +403,7 @@ class DeviceClock:
     def close(self, seconds: float) -> None:
         """Wait for what is in flight, `seconds` at most; what is not ready then is accounted by another clock."""
         self._closed = self._asleep = True
+        self.awake = False
         try:
             self._close_shared()
         except Exception as error:

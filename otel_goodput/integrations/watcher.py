@@ -24,15 +24,16 @@ from otel_goodput.spans.tracer import PhaseTracer
 IN_FLIGHT: Final = 1024  # observations that may be on their way to the device
 DEADLINE: Final = 600_000_000_000  # ns after which what does not become ready is taken by the host's clock
 RECENT: Final = 16  # steps that tell how long the next one takes
-SHORTEST: Final = 400_000  # ns between two questions at least
+SHORTEST: Final = 700_000  # ns between two questions at least
 LONGEST: Final = 250_000_000  # ns between two questions at most
-COARSEST: Final = 10  # a step's end is looked for in this part of its length at most
+COARSEST: Final = 5  # a step's end is looked for in this part of its length at most
 TOGETHER: Final = 20_000_000  # ns of steps that follow each other and are looked at as one
 SOON: Final = 100_000_000  # ns before it is due that a mark is waited for
 LATE: Final = 16  # a late step is asked again after this part of the time it took so far
 GOLDEN: Final = 0.618034
 STALE: Final = 1_000_000_000  # ns after which steps that no mark came for are taken to be as long as usual
 IDLE_LOOKS: Final = 20  # at an empty queue, before the training thread has to wake us
+PASSED_BY: Final = 4  # ends in a row that the training thread was awake at: it will be at the next one
 _QUESTIONS: Final = (methodcaller("is_deleted"), methodcaller("is_ready"))
 _ask = methodcaller.__call__
 
@@ -84,6 +85,7 @@ class Watcher:
         self._end = 0  # when the device was done with the latest known, ns
         self.usual = 0
         self._shortest = 0  # ns on the device, of recent ones
+        self._passed_by = 0  # ends in a row that the training thread was awake at
         self._dither = 0.5
         self._before = 0  # when those at the front were asked last and were not ready, ns
         self._target: Observation | None = None  # which was
@@ -103,8 +105,11 @@ class Watcher:
 
     def pass_by(self, now: int) -> None:
         """Somebody is awake, at `now` (ns): what is ready by now was so before we are told the time."""
+        queue = self.queue
+        if not queue:  # as mostly; the exception would cost more than all the rest
+            return
         try:
-            front = self.queue[0]
+            front = queue[0]
         except IndexError:
             return
         leaf = front.leaf
@@ -249,6 +254,9 @@ class Watcher:
         """How long until those at the front are asked again, ns; `expected`: until they are over, as usual."""
         bracket = self._bracket(count)
         if not asked:
+            if self._passed_by >= PASSED_BY and expected > 0 and self._busy_behind(count):
+                self._target = None  # by then the training thread has seen it
+                return min(LONGEST, expected + bracket)
             # The middle of a bracket that stood still over the true end would always err to the same side.
             self._dither = (self._dither + GOLDEN) % 1
             first = begun + self.usual * (count - 1) + max(self._shortest * 3 // 4, self._shortest - 2 * bracket) - now
@@ -266,7 +274,8 @@ class Watcher:
         queue = self.queue
         if target.results and not self._check(target):
             return 0
-        if not before:
+        self._passed_by = self._passed_by + 1 if target.by else 0
+        if not (before or target.by):
             count = self._all_ready(count)
             target = queue[count - 1]
             now = min(self._clock(), target.by) if target.by else self._clock()
@@ -288,8 +297,8 @@ class Watcher:
         return 0
 
     def _busy_behind(self, count: int) -> bool:
-        """Whether what follows the first `count` is on the device yet."""
-        if len(self.queue) <= count:
+        """Whether a step that follows the first `count` is on the device yet: what they get too much, it lacks."""
+        if len(self.queue) <= count or self.queue[count].phase != rules.STEP:
             return False
         leaf = self.queue[count].leaf
         return leaf is None or not ready(leaf)

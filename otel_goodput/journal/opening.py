@@ -153,7 +153,10 @@ def _candidate(config: Config, base: Path, series: str) -> _Candidate:
     number = max(taken, default=1)
     before: Before | None = None
     while succession.finished(found.restored):
-        before = Before(found.run_id, found.restored.ledger.settled.course.progress.top)
+        book = found.restored.book
+        recovered = found.run.recovered_path(found.restored.attempt, config.process_index).exists()
+        top = found.restored.ledger.settled.course.progress.top
+        before = Before(found.run_id, top, 0 if recovered else book.unexported)
         number += 1
         found = look(succession.numbered(series, number))
         found.series, found.before = series, before

@@ -195,6 +195,11 @@ class SpanBook:
             debts = [*debts, Debt(self.attempt, self.last_sign, self.own_traces, spans, summaries)]
         return SpanBook(attempt, debts[-ATTEMPTS:])
 
+    @property
+    def unexported(self) -> int:
+        """How many of the attempt's ended spans, as far as they are remembered, are not known to have been exported."""
+        return len(self._ended)
+
     def to_state(self) -> dict[str, Any]:
         return {
             "attempt": self.attempt,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -79,10 +80,28 @@ def continued(run_id: str, restored: Restored, clock: Clock, fresh: str) -> str:
 
 
 class Before(NamedTuple):
-    """A run that had finished, and the highest step that it had kept, -1 without any."""
+    """A run that had finished.
+
+    Attributes:
+        top: the highest step that it had kept, -1 without any.
+        unexported: its spans that have reached no exporter.
+    """
 
     run_id: str
     top: int
+    unexported: int
+
+    def recall(self, base: str) -> None:
+        """Say which spans stay behind: those of a run that goes on leave with its next attempt."""
+        if self.unexported:
+            logger.warning(
+                "%d spans of run %r, which had finished, have not been exported: `otel-goodput recover %s --run %s` "
+                "does that",
+                self.unexported,
+                self.run_id,
+                shlex.quote(base),
+                shlex.quote(self.run_id),
+            )
 
 
 class Sequel:

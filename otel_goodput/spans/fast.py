@@ -177,11 +177,12 @@ class FastSpan(trace_api.Span):
         # Known as open before anybody is told: whatever interrupts us from here on, it will be ended.
         self._ended = False
         tracer.open_spans[key] = self
-        if tracer.device is not None and self._blocking is not False and self._start_at is None:
+        device = tracer.device
+        if device is not None and device.awake and self._blocking is not False and self._start_at is None:
             if self._phase == STEP:
-                tracer.device.begin(key, STEP, start)
+                device.begin(key, STEP, start)
             elif self._phase == DATA_LOADING:
-                tracer.device.load(start)
+                device.load(start)
         tracer.append(ev.START, self._phase, flags, self.label, key, self.step, start)
         self._within = within = _current()
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
@@ -257,13 +258,14 @@ class FastSpan(trace_api.Span):
         if self._status.status_code is StatusCode.ERROR:
             flags |= ERRED
         observation = self.observation
-        if tracer.device is not None and self._blocking is not False and self._start_at is None:
+        device = tracer.device
+        if device is not None and device.awake and self._blocking is not False and self._start_at is None:
             if self._phase == STEP and not flags & INTERRUPTED:
-                observation = tracer.device.end_step(self, end, begun=not flags & ev.IDLE)
+                observation = device.end_step(self, end, begun=not flags & ev.IDLE)
                 if observation is not self.observation and self._end_at is None:
                     end = tracer.clock()
             elif self._phase == DATA_LOADING:
-                tracer.device.loaded(end)
+                device.loaded(end)
         if observation is not None:
             observation.told = True
             flags |= ev.ON_DEVICE

@@ -14,8 +14,10 @@ ALONE = (1, 0)  # the place of what is no tree's leaf
 class Device(Protocol):
     """What the spans tell of the training thread's phases, so that work on the device finds whose it is.
 
-    All of it is called on the thread that opens and closes them, and costs next to nothing where no device is known.
+    All of it is called on the thread that opens and closes them.
     """
+
+    awake: bool  # something may be on a device; else nobody has to tell of steps and loads
 
     @property
     def brief(self) -> bool:

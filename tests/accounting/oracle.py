@@ -396,7 +396,8 @@ def follow_progress(lives: list[Life], executions: dict[Life, list[Execution]]) 
             for execution in progress.executions:
                 if execution.life is before and execution.outcome == "died":
                     execution.cause = disruption
-        play(life, executions[life], disruption, progress)
+        same = [e for e in progress.executions if e.life.attempt == life.attempt and e.row.end != OPEN]
+        play(life, executions[life], [e for e in same if e.outcome in ("died", None)], disruption, progress)
         progress.executions += executions[life]
     for execution in progress.executions:
         if execution.outcome == "died":
@@ -404,12 +405,21 @@ def follow_progress(lives: list[Life], executions: dict[Life, list[Execution]]) 
     return progress
 
 
-def play(life: Life, executions: list[Execution], disruption: Disruption | None, progress: Progress) -> None:
-    """The events of one life: at the same instant ends come before starts, except those of no length."""
+def play(
+    life: Life,
+    executions: list[Execution],
+    former: list[Execution],
+    disruption: Disruption | None,
+    progress: Progress,
+) -> None:
+    """The events of one life: at the same instant ends come before starts, except those of no length.
+
+    `former`: what former jobs of the attempt have left on the device.
+    """
     kept = progress.kept
     held: dict[int, int] = {}  # by save, the highest step kept when it started and ever since
     started: list[Execution] = []
-    running: set[Execution] = set()
+    running: set[Execution] = set(former)
     spared: set[Execution] = set()
     before: dict[Execution, int | None] = {}  # the last step before each
 
@@ -502,7 +512,7 @@ def play(life: Life, executions: list[Execution], disruption: Disruption | None,
     for _, action in sorted(happenings, key=lambda h: h[0]):
         action()
 
-    for execution in started:
+    for execution in (*former, *started):
         # What is open in an ended job does not end any more; what only the device has, with its process.
         if execution in running and not life.open and (not life.latest or execution.row.end == OPEN):
             if is_saved(execution):
@@ -554,10 +564,12 @@ def open_over(borders: list[int], intervals: list[tuple[float, float, T]]) -> li
     return covering
 
 
-def paint(life: Life, executions: list[Execution], attempt_rows: list[Row], device: list[Stay]) -> list[Piece]:
-    """Cuts the life at every boundary and gives each piece to its owner."""
+def paint(
+    life: Life, executions: list[Execution], former: list[Execution], attempt_rows: list[Row], device: list[Stay]
+) -> list[Piece]:
+    """Cuts the life at every boundary and gives each piece to its owner; `former`: of former jobs of the attempt."""
     phases = [row for row in attempt_rows if row.kind not in ("job", "step", "part") and blocks(row, attempt_rows)]
-    by_row = {id(execution.row): execution for execution in executions}
+    by_row = {id(execution.row): execution for execution in (*former, *executions)}
     device = [stay for stay in device if stay.row.kind != "step" or id(stay.row) in by_row]
     cuts = {life.begin, life.end}
     for row in attempt_rows:
@@ -760,8 +772,9 @@ def account(
             pieces.append(Piece(*life.gap, "infrastructure_recovery"))
         same_attempt = attempts[life.attempt]
         device = devices.setdefault(life.attempt, stays(same_attempt))
+        former = [e for other in of_life for e in of_life[other] if other.attempt == life.attempt]
         of_life[life] = find_executions(life, device)
-        pieces += paint(life, of_life[life], same_attempt, device)
+        pieces += paint(life, of_life[life], former, same_attempt, device)
         for row in same_attempt:
             if row.kind == "data_loading" and not blocks(row, same_attempt):
                 overlapped += max(0, int(min(row.end, life.end)) - max(row.start, life.begin))

@@ -242,22 +242,26 @@ def instants(rows: Rows) -> list[int]:
 
 
 def spread(rows: Rows) -> Rows:
-    """The same rows with all instants distinct: order decides nothing any more."""
-    count = 0
-    spread_rows = []
-    for row in rows:
+    """The same rows with all instants distinct: order decides nothing any more. What one thread does stays nested."""
+    places: list[tuple[tuple[int, ...], dict[str, Any] | list[Any], Any]] = []  # order, and where the instant stands
+    spread_rows: Rows = []
+    for index, row in enumerate(rows):
         row = dict(row)
-        for key in ("start_ns", "end_ns", "device_end_ns"):
-            if row.get(key) is not None:
-                count += 1
-                row[key] = row[key] * 1024 + count
         if "device_ns" in row:
-            pieces = []
-            for begin, end in row["device_ns"]:
-                count += 2
-                pieces.append([begin * 1024 + count - 1, None if end is None else end * 1024 + count])
-            row["device_ns"] = pieces
+            row["device_ns"] = [list(piece) for piece in row["device_ns"]]
         spread_rows.append(row)
+        start, end = row["start_ns"], row.get("end_ns")
+        if start == end:
+            places += [((start, 2, index), row, "start_ns"), ((end, 2, index), row, "end_ns")]
+        else:  # what ends makes room for what begins; the longer one, which is written down later, is the outer one
+            places.append(((start, 3, -(start if end is None else end), -index), row, "start_ns"))
+            if end is not None:
+                places.append(((end, 0, -start, index), row, "end_ns"))
+        told = [(row, "device_end_ns", row.get("device_end_ns"))]
+        told += [(piece, side, time) for piece in row.get("device_ns", ()) for side, time in enumerate(piece)]
+        places += [((time, 4 if time == start else 1, index), at, key) for at, key, time in told if time is not None]
+    for count, (order, at, key) in enumerate(sorted(places, key=lambda place: place[0])):
+        at[key] = order[0] * 1024 + count
     return spread_rows
 
 

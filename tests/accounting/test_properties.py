@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
@@ -13,12 +15,15 @@ from hypothesis import strategies as st
 from otel_goodput.replay import replay
 
 from .oracle import account, crossing
-from .strategies import Question, Rows, chaos, garbage, instants, questions, runs, spread
+from .strategies import MARKED, NAMES, Question, Rows, chaos, garbage, instants, questions, runs, spread
+
+pytestmark = pytest.mark.timeout(1200)  # many examples, on machines of any speed
 
 # To explain a failure takes longer than all the tests together.
 PHASES = [phase for phase in Phase if phase is not Phase.explain]
-MANY = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
-SOME = settings(MANY, max_examples=150)
+USUAL = settings.default.max_examples  # 100, or more where examples are searched for
+MANY = settings(max_examples=6 * USUAL, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
+SOME = settings(MANY, max_examples=3 * USUAL // 2)
 
 
 def ns(seconds: float) -> int:
@@ -166,6 +171,106 @@ def test_seconds_and_nanoseconds_tell_the_same(rows: Rows) -> None:
 
 # --- P3 a category shrinks only where the rules say so --------------------------------------------------------------
 
+class Between(NamedTuple):
+    """What the rows tell between two questions, about a stretch that begins at `begin`. All times in ns."""
+
+    rows: Rows
+    first: int
+    second: int
+    begin: int
+
+    def begins(self, *kinds: str) -> bool:
+        return any(row["kind"] in kinds and self.first < row["start_ns"] <= self.second for row in self.rows)
+
+    def ends(self, *kinds: str) -> bool:
+        """One ends, on the host or on the device."""
+        mine = [row for row in self.rows if row["kind"] in kinds]
+        moments = set(instants(mine)) - {row["start_ns"] for row in mine}
+        return any(self.first < moment <= self.second for moment in moments)
+
+    @property
+    def restarts(self) -> bool:
+        """Another attempt gives its first sign."""
+        known = {row["attempt"] for row in self.rows if row["start_ns"] <= self.first}
+        return any(self.first < row["start_ns"] <= self.second and row["attempt"] not in known for row in self.rows)
+
+    @property
+    def over(self) -> bool:
+        """Something is over, on the host or on the device, or cannot be any more."""
+        return self.ends(*MARKED, "job") or self.begins("job", "step") or self.restarts
+
+    @property
+    def first_steps(self) -> bool:
+        """Something is over that first steps are compared with, or a compilation says that none is taken apart."""
+        return self.over or self.begins("compile")
+
+    @property
+    def back(self) -> bool:
+        return self.begins("step", "job") or self.restarts
+
+    @property
+    def durable(self) -> bool:
+        return self.ends("checkpoint_save")
+
+    @property
+    def compiles_within(self) -> bool:
+        """In a phase that was there already there is a compilation, which begins, or turns out to lie elsewhere."""
+        phases = [row for row in self.rows if row["kind"] in MARKED and row["start_ns"] <= self.begin]
+        compilations = [row for row in self.rows if row["kind"] == "compile" and row["start_ns"] <= self.second]
+        inside = any(phase["start_ns"] < one["start_ns"] for phase in phases for one in compilations)
+        return inside and (self.begins("compile") or self.ends(*MARKED, "compile"))
+
+
+ANY = "*"
+CHORES = (*(f"custom/{name}" for name in NAMES), *MARKED[2:], "accelerator_init", "data_loading")
+Transfers = dict[tuple[str, str], tuple[str, Callable[[Between], bool]]]
+# From which category to which time may go, by which rule, and what has happened when it does.
+TRANSFERS: Transfers = {
+    ("in_flight", ANY): ("R4: what was in flight is over, or has left the device before it ended", lambda it: it.over),
+    ("productive", "wasted_progress"): ("R4: the run goes back", lambda it: it.back),
+    ("program_startup", "wasted_progress"): ("R4 and R5: a first step goes back", lambda it: it.first_steps),
+    ("wasted_progress", "program_startup"): ("R4 and R5: a first step goes back", lambda it: it.over),
+    ("productive", "program_startup"): ("R5: a first step, beside the others", lambda it: it.over),
+    ("program_startup", "productive"): ("R5: a first step, beside the others", lambda it: it.first_steps),
+    ("wasted_progress", "productive"): ("R4: a checkpoint that holds it turned durable", lambda it: it.durable),
+    ("other", "productive"): ("R4: a checkpoint that holds it turned durable", lambda it: it.durable),
+    ("other", "program_startup"): ("R4 and R5: the same of a first step", lambda it: it.durable),
+    ("other", "wasted_progress"): ("R4: the same, and the run goes back", lambda it: it.durable and it.back),
+}
+DISPLACED: Transfers = {
+    (giver, ANY): ("R3: what a phase dispatched begins behind a compilation in it", lambda it: it.compiles_within)
+    for giver in (*CHORES, "program_startup", "in_flight")
+}
+
+
+@SOME
+@given(runs(clean=True).map(spread), st.data())
+def test_time_changes_hands_by_named_transfers(rows: Rows, data: st.DataObject) -> None:
+    """Between two questions, each stretch in which nothing begins or ends keeps its owner, or gives its time by a named
+    transfer to another, for which there is a reason in the rows that came between.
+    """
+    for row in rows:
+        row.setdefault("blocking", True)  # else a load is blocking or not by where its step ends, which comes later
+    for attempt in {row["attempt"] for row in rows}:  # who is dead gives no sign any more
+        later = [row["start_ns"] for row in rows if row["attempt"] > attempt]
+        assume(max(instants([row for row in rows if row["attempt"] == attempt])) < min(later, default=math.inf))
+    times = sorted(instants(rows))
+    first = data.draw(st.sampled_from(times))
+    second = data.draw(st.sampled_from([t for t in times if t >= first]))
+    stretches = [(a / 1e9, b / 1e9) for a, b in pairwise(times) if b <= first]
+    early, late = (replay(rows, at=t / 1e9, windows=stretches) for t in (first, second))
+    assert early["elapsed_s"] <= late["elapsed_s"]
+    for stretch, before, after in zip(stretches, early["windows"], late["windows"], strict=True):
+        was, is_now = by_category(before), by_category(after)
+        assert ns(before["elapsed_s"]) <= ns(after["elapsed_s"])
+        it = Between(rows, first, second, ns(stretch[0]))
+        for giver in (name for name in was if is_now.get(name, 0) < was[name]):
+            for taker in (name for name in is_now if was.get(name, 0) < is_now[name]):
+                ways = [(giver, taker), (giver, ANY)]
+                named = [table[way] for table in (TRANSFERS, DISPLACED) for way in ways if way in table]
+                assert any(happened(it) for _, happened in named), f"{giver} to {taker} in {stretch}: {named}"
+
+
 @SOME
 @given(runs(crashes=False, clean=True).map(spread), st.data())
 def test_time_settled_stays_where_it_is(rows: Rows, data: st.DataObject) -> None:
@@ -253,8 +358,7 @@ def check_sane(value: Any, path: str = "") -> None:
 WINDOWS = st.lists(st.tuples(st.integers(0, 50), st.integers(50, 99)), max_size=2)
 
 
-@pytest.mark.timeout(30)
-@settings(MANY, max_examples=300)
+@settings(MANY, max_examples=3 * USUAL)
 @given(garbage(), st.none() | st.integers(-5, 90), WINDOWS)
 def test_no_input_raises_or_counts_backwards(rows: list[Any], at: int | None, spans: list[tuple[int, int]]) -> None:
     windows = [(a / 1e9, b / 1e9) for a, b in spans]

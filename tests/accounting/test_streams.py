@@ -20,7 +20,7 @@ from otel_goodput.replay import account_timeline
 from otel_goodput.timeline import Timeline
 
 from .strategies import Rows, chaos, runs, spread
-from .test_properties import MANY
+from .test_properties import MANY, USUAL
 
 MARKS = 1 << 63  # keys of marks, which are as large as span ids may be
 
@@ -99,7 +99,7 @@ def test_however_it_arrives_the_account_is_the_same(rows: Rows, seed: int) -> No
     check_stream(rows, seed)
 
 
-@settings(MANY, max_examples=200)
+@settings(MANY, max_examples=2 * USUAL)
 @given(chaos().map(spread), st.integers(0, 2**32))
 def test_however_it_arrives_in_chaos_the_account_is_the_same(rows: Rows, seed: int) -> None:
     check_stream(rows, seed)
@@ -220,6 +220,17 @@ def test_what_a_durable_checkpoint_holds_has_completed() -> None:
     ledger.feed([Event(20 * S, ev.ATTEMPT, step=1), start(20, rules.JOB, 1), start(20, rules.STEP, 5, 2)])
     totals = ledger.totals(21 * S)
     assert (totals.kept, totals.lost, totals.run.productive) == (1, 0, 4 * S)
+
+
+def test_a_checkpoint_holds_what_an_earlier_job_of_the_attempt_has_left_on_the_device() -> None:
+    ledger = Ledger()
+    ledger.feed(job(start(0, rules.STEP, 5, 3), end(2, rules.STEP, 5, ev.ON_DEVICE), end(3, rules.JOB, 1)))
+    ledger.feed([start(4, rules.JOB, 2), start(5, rules.SAVE, 6, 3), end(6, rules.SAVE, 6)])
+    alive = ledger.totals(8 * S)
+    assert (alive.kept, alive.pending, alive.lost) == (0, 1, 0)
+    ledger.feed([Event(20 * S, ev.ATTEMPT, step=1), start(20, rules.JOB, 1)])
+    dead = ledger.totals(21 * S)
+    assert (dead.kept, dead.pending, dead.lost) == (1, 0, 0) and not dead.run.categories["wasted_progress"]
 
 
 def _state(ledger: Ledger) -> tuple[dict[str, object], bytes]:

@@ -32,6 +32,11 @@ def until(condition):
             raise SystemExit("the awaited never came")
         time.sleep(0.005)
 
+def rest():
+    # A signal that comes right before one long sleep would not end it.
+    for _ in range(1200):
+        time.sleep(0.05)
+
 def native(signum, function):
     # A handler set by native code, of which Python learns nothing.
     wanted = actions._Sigaction(handler=ctypes.cast(function, ctypes.c_void_p).value)

@@ -23,14 +23,14 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the sender of a wake
 
 
 def test_sigterm_still_kills_after_notice_and_flush() -> None:
-    ended = signalled('take(); say("ready"); time.sleep(60)')
+    ended = signalled('take(); say("ready"); rest()')
     assert ended.status == -signal.SIGTERM
     assert ended.said == ["ready", TOLD, "flushed"] and not ended.errors
 
 
 def test_a_flush_that_hangs_holds_up_the_end_for_the_grace_period_only() -> None:
     begin = time.monotonic()
-    ended = signalled('take(flush=lambda _: time.sleep(60), grace=0.2); say("ready"); time.sleep(60)')
+    ended = signalled('take(flush=lambda _: time.sleep(60), grace=0.2); say("ready"); rest()')
     assert ended.status == -signal.SIGTERM and TOLD in ended.said
     assert time.monotonic() - begin < 20
 
@@ -39,7 +39,7 @@ def test_what_finishes_the_job_comes_last() -> None:
     ended = signalled(
         """
 take(finish=lambda seconds: say("finished", 0 < seconds <= 10))
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
@@ -47,7 +47,7 @@ say("ready"); time.sleep(60)
 
 
 def test_a_hanging_finish_holds_up_the_end_for_the_grace_period_only() -> None:
-    ended = signalled('take(finish=lambda _: time.sleep(60), grace=0.3); say("ready"); time.sleep(60)')
+    ended = signalled('take(finish=lambda _: time.sleep(60), grace=0.3); say("ready"); rest()')
     assert ended.status == -signal.SIGTERM
 
 
@@ -60,7 +60,7 @@ def finish(seconds):
     notices.close()
     say("finished")
 notices, signals = take(finish=finish)
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM and ended.said[-1] == "finished"
@@ -91,7 +91,7 @@ def save():
     time.sleep(0.2)
     say("saved in", threading.current_thread() is not threading.main_thread())
 notices.on_preemption(save)
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
@@ -107,7 +107,7 @@ notices, _ = take()
 def save():
     raise {error}
 notices.on_preemption(lambda: say("the next one"))
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM and "the next one" in ended.said
@@ -148,7 +148,7 @@ def mine(signum, frame):
 signal.signal(signal.SIGTERM, mine)
 notices, _ = take()
 atexit.register(notices.close, 10)
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == 7
@@ -177,7 +177,7 @@ def mine(*_): raise RuntimeError("stop here")
 signal.signal(signal.SIGTERM, mine)
 notices, _ = take()
 try:
-    say("ready"); time.sleep(60)
+    say("ready"); rest()
 except RuntimeError as error:
     notices.told(10)
     say(error)
@@ -203,7 +203,7 @@ except KeyboardInterrupt:
 
 
 def test_an_uncaught_keyboard_interrupt_ends_as_ever() -> None:
-    ended = signalled('take(); say("ready"); time.sleep(60)', signal.SIGINT)
+    ended = signalled('take(); say("ready"); rest()', signal.SIGINT)
     assert ended.status == -signal.SIGINT and "KeyboardInterrupt" in ended.errors
 
 
@@ -217,7 +217,7 @@ def later(signum, frame):
     before(signum, frame)
 signal.signal(signal.SIGTERM, later)
 signals.renew()
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
@@ -230,7 +230,7 @@ def test_a_handler_installed_later_that_does_not_chain_has_the_signal_to_itself(
 notices, signals = take()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
 signals.renew()
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == 5 and ended.said == ["ready"]
@@ -250,7 +250,7 @@ signals = Signals(Notices(lambda *_: say("told"), lambda _: None), time.time_ns)
 assert not signals.install()
 signals.renew()
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """,
         shell=shell,
     )
@@ -293,7 +293,7 @@ say(now.handler == ctypes.cast(libc.close, ctypes.c_void_p).value)
 
 
 def test_a_native_handler_that_ends_the_process_comes_after_the_notice() -> None:
-    ended = signalled('native(signal.SIGTERM, libc._exit); take(); say("ready"); time.sleep(60)')
+    ended = signalled('native(signal.SIGTERM, libc._exit); take(); say("ready"); rest()')
     assert ended.status == signal.SIGTERM  # _exit(15), no signal
     assert ended.said[:2] == ["ready", TOLD]
 
@@ -356,7 +356,7 @@ def test_a_native_handler_that_passes_the_signal_on_is_no_circle() -> None:
 _, signals = take()
 faulthandler.register(signal.SIGTERM, chain=True)
 signals.renew()
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
@@ -392,7 +392,7 @@ install_native()
 _, signals = take()
 actions.write(signal.SIGTERM, None)
 signals.renew()
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
@@ -438,7 +438,7 @@ if {hooks}: os.kill(child, signal.SIGTERM)
 _, status = os.waitpid(child, 0)
 say("child", os.waitstatus_to_exitcode(status))
 assert notices.settled(10)
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """,
         strict=False,
     )
@@ -459,7 +459,7 @@ if not child:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60)
 say("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """,
         strict=False,
     )
@@ -495,7 +495,7 @@ assert [(signal.getsignal(each), actions.read(each).handler) for each in (signal
 assert signal.set_wakeup_fd(-1) == -1
 until(lambda: "goodput-signals" not in {thread.name for thread in threading.enumerate()})
 signals.remove(); signals.renew()
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM and ended.said == ["ready"] and not ended.errors
@@ -510,7 +510,7 @@ def later(*arguments): say("later"); before(*arguments)
 signal.signal(signal.SIGTERM, later)
 signals.remove()
 assert signal.getsignal(signal.SIGTERM) is later
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM and ended.said == ["ready", "later"]
@@ -524,7 +524,7 @@ before = {before}
 if before: signal.signal(signal.SIGTERM, before)
 _, signals = take()
 thread = threading.Thread(target=signals.remove); thread.start(); thread.join()
-say("ready"); time.sleep(60)
+say("ready"); rest()
 """
     )
     assert ended.status == status and ended.said == ["ready"] and not ended.errors
@@ -541,9 +541,21 @@ def test_nothing_is_installed_off_the_main_thread() -> None:
     assert installed == [False] and signal.getsignal(signal.SIGTERM) == before
 
 
-def test_two_recorders_in_one_process() -> None:
-    ended = signalled('take(); take(); say("ready"); time.sleep(60)')
+@pytest.mark.parametrize("slow", [0, 1])
+def test_two_recorders_in_one_process(slow: int) -> None:
+    """Whichever of them carries out the signal's default action, it waits for the other."""
+    ended = signalled(
+        f"""
+def flush(which):
+    time.sleep(0.7 if which == {slow} else 0)
+    say("flushed", which)
+for which in range(2):
+    take(lambda seconds, which=which: flush(which), finish=lambda seconds, which=which: say("finished", which))
+say("ready"); rest()
+"""
+    )
     assert ended.status == -signal.SIGTERM and ended.said.count(TOLD) == 2
+    assert {"flushed 0", "flushed 1", "finished 0", "finished 1"} <= set(ended.said)
 
 
 @pytest.mark.jax

@@ -67,7 +67,7 @@ def on_a_terminal(
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs,
-        env={**variables, "PYTHONPATH": paths, "TERM": "xterm"}, start_new_session=True,
+        env={**variables, "PYTHONPATH": paths, "TERM": "xterm", "PYTHON_BASIC_REPL": "1"}, start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
     written = b""

@@ -167,6 +167,40 @@ print("afterwards")
     assert any(OURS.fullmatch(line) for line in screen.lines), "they are shown above the bars"
 
 
+def test_a_bar_that_is_closed_meanwhile() -> None:
+    """tqdm takes a bar that is being closed for gone, while it is still on the screen."""
+    pytest.importorskip("tqdm")
+    screen, status = on_a_terminal("""
+import sys, threading
+from tqdm import tqdm
+from otel_goodput.exporters.status_line import StatusLine
+lock = threading.RLock()
+class Lock:
+    closing = False
+    def acquire(self, *how):
+        bar.disable |= self.closing  # as close() begins, without the lock, in another thread
+        return lock.acquire(*how)
+    def release(self):
+        lock.release()
+    def __enter__(self):
+        self.acquire()
+    def __exit__(self, *_):
+        self.release()
+line = StatusLine(sys.stderr, lambda: 200, len)
+bar = tqdm(total=10, mininterval=0, ascii=True, ncols=80, desc="train")
+bar.update(10)
+bar.set_lock(Lock())
+Lock.closing = True
+line.show("<goodput 1>")
+bar.disable = Lock.closing = False
+bar.close()
+line.close()
+""")
+    assert status == 0, screen.lines
+    [bar] = theirs(screen)
+    assert bar.startswith("train: 100%|###") and screen.lines == ["<goodput 1>", bar]
+
+
 def test_beside_a_live_display_of_rich() -> None:
     """Drawn between its refreshes: these and what other threads print are not safe from each other in rich itself."""
     pytest.importorskip("rich")

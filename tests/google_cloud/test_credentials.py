@@ -6,6 +6,8 @@ Each trouble is told once for each service with what to do about it, and never w
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -117,6 +119,44 @@ def test_a_key_that_is_refused_for_a_while(account: Account) -> None:
         end = job.end()
     account.check(end)
     check_told_once(end, "invalid_grant", "GOOGLE_APPLICATION_CREDENTIALS", "Training goes on")
+
+
+IMPORTED_MEANWHILE = """
+import threading, warnings
+import google.auth
+from otel_goodput.exporters.gcp.connection import Connection
+
+looking, imported = threading.Event(), threading.Event()
+
+def look(**_):
+    with warnings.catch_warnings():  # as google.auth does
+        looking.set()
+        imported.wait(30)
+    raise google.auth.exceptions.DefaultCredentialsError("none")
+
+def import_meanwhile():
+    looking.wait(30)
+    import requests
+    imported.set()
+
+google.auth.default = look
+thread = threading.Thread(target=import_meanwhile)
+thread.start()
+try:
+    Connection({}).credentials()
+except google.auth.exceptions.DefaultCredentialsError:
+    thread.join()
+    from urllib3.exceptions import DependencyWarning
+    print(any(what == "ignore" and kind is DependencyWarning for what, _, kind, *_ in warnings.filters))
+"""
+
+
+def test_what_is_imported_while_credentials_are_looked_for() -> None:
+    """What Google's libraries have silenced stays silent: nothing of theirs appears between the user's lines."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED_MEANWHILE], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 # --- none, or none for this project -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -111,7 +112,9 @@ def child(end: Callable[[], None]) -> Callable[[], None]:
     """Forks a child that works on as if it were the job, until `end`; its exit status is told."""
 
     def fork() -> None:
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on: there are threads
+            pid = os.fork()
         if pid == 0:
             with goodput.step(1000), goodput.custom("in the child"):
                 time.sleep(0.5)  # seconds in which the processors' threads export, if they do

@@ -168,15 +168,20 @@ def test_tracing_alone_is_startup_but_compiles_nothing(watched: Watched) -> None
     train = function("traced_first")
     with goodput.job(), goodput.training_prep():
         watched.heard.clear()
+        moments = [time.perf_counter()]
         lowered = train.lower(a)
+        moments.append(time.perf_counter())
         time.sleep(0.5)  # a person between the two
+        moments.append(time.perf_counter())
         lowered.compile()
+        moments.append(time.perf_counter())
     mine = [span for span in watched.compiles() if attributes(span)["goodput.compile.function"] == "traced_first"]
     assert len(mine) >= 2, "lowering and compiling are apart, what is between them is no compilation"
     assert not any("goodput.compile.recompilation" in attributes(span) for span in mine)
     assert goodput.totals().recompilations == 0
     covered = sum((span.end_time or 0) - (span.start_time or 0) for span in mine) / NS
-    assert covered == pytest.approx(watched.union(), abs=0.015)
+    # What jax tells of is in it, and nothing of what is around the two calls.
+    assert watched.union() - 0.002 <= covered <= moments[1] - moments[0] + moments[3] - moments[2]
 
 
 def test_what_comes_from_a_cache_leaves_nothing_open(watched: Watched) -> None:

@@ -141,6 +141,7 @@ class Job:
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
     def at_risk(self) -> int:
+        until(lambda: self.recorder.totals().pending == 0)  # what is on the device is not at risk yet
         return self.recorder.totals().at_risk
 
     def close(self) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from crash.exported import ERROR, Span, read_spans
 
-from . import jobs
+from everyday.lateness import Lateness
+
+from . import jobs, marked
 
 pytest.importorskip("jax")
 pytestmark = [pytest.mark.jax, pytest.mark.crash]
@@ -125,3 +127,13 @@ def test_killed_and_restarted(tmp_path: Path, victim: int) -> None:
     assert set(jobs) == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert jobs[0, victim].interrupted and jobs[0, 1 - victim].status == ERROR
     assert not any(jobs[1, process].interrupted or jobs[1, process].status == ERROR for process in (0, 1))
+
+
+def test_what_the_devices_of_several_processes_do_is_the_steps(tmp_path: Path) -> None:
+    """Nobody waits for a device: the marks of each process tell when a step's sum over all processes was there."""
+    with Lateness() as late:
+        told = jobs.Job("processes.marked", tmp_path, 2).end()
+    assert told["clock"] == "device" and told["steps"]["kept"] == marked.STEPS
+    for name in ("productive", "data_loading"):
+        ours, theirs = told["seconds"][name], told["truth"][name]
+        assert late.agree(ours * 1e9, theirs * 1e9, 0.05, wakes=2 * marked.STEPS), f"{name}: {told}; {late}"

@@ -215,3 +215,38 @@ def test_two_at_once(tmp_path: Path) -> None:
         assert first.stdout.readline() == "finished\n"
         assert begin()[1] == "train-2"
     assert len(list(runs(tmp_path / "goodput"))) == 3
+
+
+EXPORTS = """
+import otel_goodput as goodput
+goodput.configure("train")
+with goodput.job():
+    for step, _ in goodput.steps(range(5)):
+        pass
+"""
+
+
+def test_spans_of_a_finished_run_that_reached_nobody_are_told_of(tmp_path: Path) -> None:
+    """A run that goes on exports them itself; one that had finished is another run's no more."""
+    training = Training(tmp_path, EXPORTS)
+    away = {"OTEL_GOODPUT_EXPORTERS": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_GOODPUT_GRACE_PERIOD": "2"}  # fmt: skip
+    training.start("end", **away)
+    at_hand = {"OTEL_GOODPUT_EXPORTERS": "file"}
+    (line,) = (line for line in training.start("end", **at_hand).splitlines() if "recover" in line)
+    assert "spans of run 'train', which had finished" in line
+    command = line.partition("`")[2].partition("`")[0].split()
+    assert command[:2] == ["otel-goodput", "recover"] and command[-2:] == ["--run", "train"]
+    recover = [sys.executable, "-m", *("otel_goodput", *command[1:]), "--exporters", "file"]
+    done = subprocess.run(recover, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert "spans exported through file" in done.stdout
+    assert list((tmp_path / "goodput" / "train").glob("traces-*.jsonl"))
+    (tmp_path / "goodput" / "train-2").rename(tmp_path / "aside")
+    assert "recover" not in training.start("end", **at_hand), "they have been exported by now"
+
+
+def test_of_a_finished_run_whose_spans_have_left_nothing_is_said(tmp_path: Path) -> None:
+    training = Training(tmp_path, EXPORTS)
+    for _ in range(3):
+        assert "recover" not in training.start("end", OTEL_GOODPUT_EXPORTERS="file,console")
+    assert list(training.reports()) == ["train", "train-2", "train-3"]

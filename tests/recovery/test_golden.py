@@ -244,6 +244,20 @@ def test_another_attempt_goes_on_with_it(golden: Golden, record: Callable[..., R
     assert after.run.elapsed + after.excluded == start + 100 * NS - before.started_at
 
 
+def test_started_again_without_an_id(golden: Golden) -> None:
+    """One that had finished is followed by a run of its own, and stays what it was; another one goes on."""
+    base, before = golden.run.path.parent, of_run(golden.run).to_json()
+    recorder = goodput.Recorder("run", directory=base, exporters="none")
+    with recorder.job():
+        pass
+    recorder.shutdown()
+    if golden.then["report"]["ended"]:
+        assert (recorder.run_id, recorder.attempt, recorder.totals().attempts) == ("run-2", 0, 1)
+        assert of_run(golden.run).to_json() == before
+    else:
+        assert (recorder.run_id, recorder.attempt) == ("run", before["attempts"])
+
+
 def test_going_back_behind_what_it_held_loses_it(golden: Golden, record: Callable[..., Recording]) -> None:
     """From step 5 on everything is run again: what was kept is wasted, to the nanosecond."""
     before = of_run(golden.run).totals

@@ -158,6 +158,10 @@ class Connection:
                 if self._missed is not None and time.monotonic() < self._missed[0] + LOOK_AGAIN_S:
                     raise self._missed[1].with_traceback(None)
                 auth = load("google.auth")
+                with suppress(ImportError):  # whoever needs it will be told
+                    # Its import sets what is not to be warned of. The call below, should another thread import it
+                    # meanwhile, would set that back, and a warning of no interest would stand on the user's screen.
+                    load("google.auth.transport.requests")
                 try:
                     with quietly(*_LOGGERS):
                         credentials, project = auth.default(scopes=[SCOPE])
