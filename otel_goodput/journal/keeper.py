@@ -1,13 +1,11 @@
-"""The thread that keeps the journal: signs of life, spare segments, sealing, snapshots, upload.
+"""The thread that keeps the journal: signs of life, sealing, snapshots, upload.
 
 Everything here may wait for a disk; the training thread never waits for any of it.
 """
 
 from __future__ import annotations
 
-import errno
 import gzip
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -20,13 +18,10 @@ from otel_goodput.journal.journal import Segment
 from otel_goodput.journal.recovery import Position, restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory, write_privately
 from otel_goodput.journal.spanbook import SpanBook
-
-logger = logging.getLogger(__name__)
+from otel_goodput.journal.spares import Spares
 
 TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000
-SPARES: Final = 3  # a loop of steps without content fills a segment in less than a tick
-MOST_SPARES: Final = 12  # where such a loop leaves us little time: what finds none would not survive a SIGKILL
 ROUNDS: Final = 64  # of following up at a tick at most
 SYNC_S: Final = 5.0
 LAST_S: Final = 0.3  # for the ledger at the end: there has been time before, and the journal has the rest
@@ -57,12 +52,10 @@ class Keeper:
         prepare: Callable[[], None] | None = None,
     ) -> None:
         self.account = account
-        self._spares = SPARES  # laid ready; more once they have nearly all been taken between two ticks
         self.run = run
         self.work = work
         self.between: Callable[[], None] = lambda: None  # work that must not wait for the ledger
         self._behind = False
-        self.serial = 1  # the first segment is made before us
         self.book = book
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
         self._book_at: tuple[int, int] = (0, 0)  # segment, record
@@ -73,15 +66,15 @@ class Keeper:
         self._stop = threading.Event()
         self._pass = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
-        self._disk = prepare is None
-        self._prepare = prepare
         self._wake = threading.Event()
-        account.journal.rolled = self._wake.set
+        self._spares = Spares(account.journal, run, self._wake.set, prepare)
+        account.journal.rolled = self._wake.set if run is None else self._spares.wake
         if run is not None:
             account.notes.load(run, account.journal.process)
 
     def start(self) -> None:
         self._thread.start()
+        self._spares.start()
 
     def _loop(self) -> None:
         while not self._stop.is_set():
@@ -93,7 +86,7 @@ class Keeper:
     def tick(self) -> None:
         """One round; errors are contained."""
         with self._pass:
-            for job in (self._beat, self._lay_ready, self._follow_up, self.work, self._seal, self._note, self._sync):
+            for job in (self._beat, self._retry, self._follow_up, self.work, self._seal, self._note, self._sync):
                 try:
                     job()
                 except Exception as error:
@@ -113,7 +106,7 @@ class Keeper:
             try:
                 self._finish()
             except OSError as error:
-                self._trouble(error)
+                self._spares.trouble(error)
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
@@ -123,39 +116,9 @@ class Keeper:
             self._beaten = now
             self.account.journal.current.beat(now)
 
-    def _lay_ready(self) -> None:
-        journal = self.account.journal
-        if self._disk and journal.current.number and len(journal.spares) <= 1:
-            self._spares = min(MOST_SPARES, 2 * self._spares)
-        while self.run is not None and len(journal.spares) < self._spares:
-            try:
-                if self._prepare is not None and not self._prepared():
-                    return
-                spare = Segment(self.run.segment_path(journal.attempt, journal.process, self.serial))
-            except FileExistsError:
-                self.serial += 1
-                continue
-            except OSError as error:
-                self._trouble(error)
-                return
-            self.serial += 1
-            journal.spares.append(spare)
-            if not self._disk:
-                self._disk = True
-                logger.warning("the journal's disk is writable again; what waited in memory is written now")
-            if journal.current.path is None:
-                journal.leave()
-
-    def _prepared(self) -> bool:
-        """Try again to make the folder; a file that stands in its place is an error like any other."""
-        try:
-            if self._prepare is not None:
-                self._prepare()
-        except OSError as error:
-            self._trouble(error)
-            return False
-        self._prepare = None
-        return True
+    def _retry(self) -> None:
+        if not self._spares.writable:
+            self._spares.lay()
 
     def _follow_up(self) -> None:
         """Bring the ledger up; meanwhile the journal that outruns it is kept as well."""
@@ -165,25 +128,10 @@ class Keeper:
             if not self._behind or self._stop.is_set():
                 break
             self._beat()
-            self._lay_ready()
             self.between()
             for segment in journal.waiting():
                 segment.rest()
             self._seal()
-
-    def _trouble(self, error: OSError) -> None:
-        """The disk refuses: go on in memory, say so once, try again at the next tick."""
-        if self._disk:
-            self._disk = False
-            reason = {errno.ENOSPC: "is full", errno.EROFS: "is read-only", errno.EDQUOT: "has no quota left"}.get(
-                error.errno or 0, f"cannot be written ({error.strerror or error})"
-            )
-            logger.warning(
-                "the journal's disk %s: %s. Training and live figures go on; records wait in memory until it can be "
-                "written again, a crash before then loses them",
-                reason,
-                self.run.path if self.run else "",
-            )
 
     def _seal(self) -> None:
         """Put full segments away; write a snapshot when enough has happened since the last one."""
@@ -195,7 +143,7 @@ class Keeper:
             self._kept.clear()
             return
         waiting = [segment for segment in self._kept if segment.path is None]
-        if waiting and self._disk:
+        if waiting and self._spares.writable:
             for segment in waiting:
                 self._write_out(segment)
         while sum(segment.path is None for segment in self._kept) > MEMORY_SEGMENTS:
@@ -222,19 +170,17 @@ class Keeper:
     def _write_out(self, segment: Segment) -> None:
         if self.run is None:
             return
-        journal = self.account.journal
-        path = self.run.segment_path(journal.attempt, journal.process, self.serial)
-        self.serial += 1
+        path = self._spares.next_path(self.run)
         try:
             write_privately(path, segment.buffer)
         except OSError as error:
-            self._trouble(error)
+            self._spares.trouble(error)
             return
         segment.path = path
 
     def _snapshot(self) -> None:
         run, account = self.run, self.account
-        if run is None or not self._disk:
+        if run is None or not self._spares.writable:
             return
         journal = account.journal
         with account.lock:
@@ -246,7 +192,7 @@ class Keeper:
         try:
             write_snapshot(run, journal.process, state, self.book, journal.names, position)
         except OSError as error:
-            self._trouble(error)
+            self._spares.trouble(error)
             return
         self._snapshot_at = position[1:]
         self._snapshot_time = time.monotonic()
@@ -276,11 +222,11 @@ class Keeper:
             write_privately(sealed, gzip.compress(segment.buffer, 1))
             segment.path.unlink(missing_ok=True)
         except OSError as error:
-            self._trouble(error)
+            self._spares.trouble(error)
         segment.release()
 
     def _note(self) -> None:
-        if self.run is not None and self._disk:
+        if self.run is not None and self._spares.writable:
             self.account.notes.keep(self.run, self.account.journal.process)
 
     def _sync(self) -> None:
@@ -306,11 +252,7 @@ class Keeper:
                 spans = self.account.ledger.settled.spans
                 self.account.leave(lambda: restore(run, journal.process, spans).ledger)
         journal.current.sync()
-        while journal.spares:
-            spare = journal.spares.popleft()
-            spare.release()
-            if spare.path is not None:
-                spare.path.unlink(missing_ok=True)
+        self._spares.clear()
         for segment in self._kept:
             segment.release()
         journal.current.release()

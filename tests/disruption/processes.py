@@ -85,6 +85,13 @@ class Program:
             env=environment,
         )
         self.said: list[str] = []
+        self._errors: list[str] = []
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.popen.stderr is not None
+        self._errors.append(self.popen.stderr.read())
 
     def wait_for(self, word: str) -> None:
         """Until it has said a line that begins with `word`."""
@@ -104,13 +111,21 @@ class Program:
         self.popen.send_signal(number)
 
     def end(self) -> Ended:
+        # Not communicate(): of what came together with the awaited line, the rest is in this stream's buffer.
+        assert self.popen.stdout is not None
+        killed = threading.Event()
+        patience = threading.Timer(PATIENCE_S, lambda: [killed.set(), self.popen.kill()])
+        patience.start()
         try:
-            said, errors = self.popen.communicate(timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            said, errors = self.popen.communicate()
-            raise AssertionError(f"it never ended; it said {self.said + said.splitlines()}: {errors}") from None
-        return Ended(self.popen.returncode, self.said + said.splitlines(), errors)
+            with self.popen:
+                self.said += self.popen.stdout.read().splitlines()
+                self._listener.join()
+        finally:
+            patience.cancel()
+        errors = "".join(self._errors)
+        if killed.is_set():
+            raise AssertionError(f"it never ended; it said {self.said}: {errors}")
+        return Ended(self.popen.returncode, self.said, errors)
 
 
 def signalled(body: str, number: signal.Signals = signal.SIGTERM, *, strict: bool = True, shell: str = "") -> Ended:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +125,34 @@ def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
     assert run.snapshot_path(0).exists()
     run.snapshot_path(0).unlink()
     assert of_run(run).to_json() == report
+
+
+def test_a_disk_that_is_slow_to_take_a_snapshot(
+    record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments are laid ready meanwhile: what stands in memory only would not survive a SIGKILL."""
+    begun, over = threading.Event(), threading.Event()
+
+    def write(*_: object) -> None:
+        begun.set()
+        over.wait(60)
+        raise OSError(errno.ENOSPC, "in vain")
+
+    monkeypatch.setattr("otel_goodput.journal.keeper.write_snapshot", write)
+    recording = record()
+    with goodput.job():
+        step = itertools.count()
+        while not begun.is_set():
+            with goodput.step(next(step)):
+                pass
+        for _ in range(24):
+            time.sleep(0.05)  # of a loop that leaves the thread its turn
+            for _ in range(CAPACITY // 2):
+                with goodput.step(next(step)):
+                    pass
+        kept = of_run(RunDirectory(recording.folder)).to_json()["steps"]["kept"]
+        over.set()
+        assert kept == next(step), "what a SIGKILL would leave"
 
 
 def test_a_snapshot_of_a_ledger_that_is_behind(record: Callable[..., Recording]) -> None:
