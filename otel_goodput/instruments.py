@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -15,10 +16,13 @@ from otel_goodput.accounting.rules import PART
 from otel_goodput.accounting.totals import NS
 from otel_goodput.guard import contain
 from otel_goodput.journal.account import EndedPhase
-from otel_goodput.journal.journal import NAMES_BOUND, OVERFLOW
+from otel_goodput.journal.journal import OVERFLOW
 from otel_goodput.semconv import Category, Metric
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]
+
+CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits
+MOST_TIMED: Final = 300  # names with durations: each may block or not, and end well or in one of several errors
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
@@ -32,8 +36,25 @@ def window_name(span: int) -> str:
     return f"{span / NS:g}s"
 
 
+class Names:
+    """The first names as they are, and one name for all others.
+
+    The SDK keeps so many series of an instrument (``CARDINALITY``); what is above goes into one that has no attributes.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self, name: str, most: int) -> str:
+        if name not in self._known:
+            if len(self._known) >= most:
+                return OVERFLOW
+            self._known.add(name)
+        return name
+
+
 class Snapshot:
-    """One snapshot for all the callbacks of a collection.
+    """One snapshot for all the callbacks of a collection, with no more names than the SDK keeps series of.
 
     Readers collect on threads of their own and ask every instrument once: when a thread asks the same one again, a new
     collection has begun.
@@ -42,16 +63,35 @@ class Snapshot:
     def __init__(self, totals: Callable[[], Totals]) -> None:
         self._totals = totals
         self._mine = threading.local()
+        self._names = Names()
 
     def __call__(self, instrument: str) -> Totals:
         mine = self._mine
         asked: set[str] | None = getattr(mine, "asked", None)
         if asked is None or instrument in asked:
-            mine.totals = self._totals()
+            mine.totals = self._bounded(self._totals())
             mine.asked = asked = set()
         asked.add(instrument)
         totals: Totals = mine.totals
         return totals
+
+    def _bounded(self, totals: Totals) -> Totals:
+        windows = 1 + len(totals.rolling)
+        most = CARDINALITY // windows - len(totals.run.categories) - 2
+        if len(totals.run.custom) <= most:
+            return totals
+        return replace(
+            totals,
+            run=self._folded(totals.run, most),
+            rolling=[(span, self._folded(partition, most)) for span, partition in totals.rolling],
+        )
+
+    def _folded(self, partition: Partition, most: int) -> Partition:
+        custom: dict[str, int] = {}
+        for name, duration in partition.custom.items():
+            name = self._names(name, most)
+            custom[name] = custom.get(name, 0) + duration
+        return replace(partition, custom=custom)
 
 
 def _time(totals: Totals) -> Rows:
@@ -248,7 +288,7 @@ class Durations:
         self._step = meter.create_histogram(step.name, step.unit, step.brief)
         self._phase = meter.create_histogram(phase.name, phase.unit, phase.brief)
         self._part = meter.create_histogram(part.name, part.unit, part.brief)
-        self._names: set[str] = set()
+        self._names = Names()
 
     def steps(self, nets: list[int]) -> None:
         """Record net step times, ns."""
@@ -260,11 +300,7 @@ class Durations:
         """Record phases that have ended."""
         record = self._phase.record
         for phase, name, blocking, error, duration in ended:
-            if name not in self._names:
-                if len(self._names) < NAMES_BOUND:
-                    self._names.add(name)
-                else:
-                    name = OVERFLOW
+            name = self._names(name, MOST_TIMED)
             if phase == PART:
                 self._part.record(duration / NS, {semconv.GOODPUT_PART_NAME: name})
                 continue

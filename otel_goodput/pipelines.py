@@ -25,6 +25,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
 from otel_goodput.guard import report_once
 from otel_goodput.journal.account import Account
+from otel_goodput.semconv import DROPPED
 from otel_goodput.spans.receipts import ReceiptExporter
 from otel_goodput.spans.sampling import PhaseSampler
 
@@ -141,6 +142,15 @@ class Pipelines:
         for outlet in self._outlets:
             for signal, count in dropped_items(outlet).items():
                 lost[signal] = lost.get(signal, 0) + count
+        crowded = sum(batcher.crowded_out for batcher in self.batchers)
+        if crowded:
+            lost["traces"] = lost.get("traces", 0) + crowded
+            report_once(
+                "span queue",
+                "spans end faster than they can be exported, and are lost; %s counts them. Make room for more "
+                "(OTEL_BSP_MAX_QUEUE_SIZE), or export fewer (OTEL_GOODPUT_STEP_SAMPLING, fewer phases of your own)",
+                DROPPED.name,
+            )
         return lost
 
     def flushers(self) -> list[tuple[str, Closer]]:
@@ -163,12 +173,29 @@ class Pipelines:
         return named
 
 
-def _batching(exporter: SpanExporter) -> BatchSpanProcessor:
+class Batcher(BatchSpanProcessor):
+    """The SDK's processor, which also counts what its full queue drops.
+
+    Attributes:
+        crowded_out: spans that were dropped because others came before they had left.
+    """
+
+    crowded_out = 0
+
+    def on_end(self, span: ReadableSpan) -> None:
+        # The SDK logs it and counts it in metrics of its own, which are off by default and not ours to turn on.
+        queue = self._batch_processor._queue
+        if len(queue) == queue.maxlen and span.context is not None and span.context.trace_flags.sampled:
+            self.crowded_out += 1
+        super().on_end(span)
+
+
+def _batching(exporter: SpanExporter) -> Batcher:
     try:
-        return BatchSpanProcessor(exporter)
+        return Batcher(exporter)
     except ValueError as error:
         report_once("environment OTEL_BSP", "an OTEL_BSP_* variable is wrong, the defaults are used: %s", error)
-        return BatchSpanProcessor(exporter, 2048, 5_000, 512, 30_000)
+        return Batcher(exporter, 2048, 5_000, 512, 30_000)
 
 
 def _reading(exporter: MetricExporter, interval_ms: float | None) -> PeriodicExportingMetricReader:

@@ -1,4 +1,4 @@
-"""Text from outside, made fit for a terminal, a log or a message."""
+"""Text from outside, made fit for a terminal, a log, a message or a wire."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ _END_OF_AUTHORITY: Final = re.compile(r"[/?#]")
 def printable(text: str) -> str:
     """One line without control characters: a job's name must not move the cursor."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def encodable(text: str) -> str:
+    """With ``?`` for what no encoding has: lone surrogates, of which ``os.fsdecode`` makes bytes that are no UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def without_credentials(text: str) -> str:

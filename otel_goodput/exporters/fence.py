@@ -1,4 +1,4 @@
-"""What holds for every exporter, whoever wrote it: silent after a fork, never raising, losses counted.
+"""What holds for every exporter, whoever wrote it: silent after a fork, never raising, losses counted, no odd values.
 
 The SDK's processors and readers start their threads anew in a forked child (a data loader's worker, say), where they
 would export the parent's totals a second time, over connections that belong to the parent.
@@ -14,6 +14,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput.exporters.fitting import fitting, fitting_metrics
 from otel_goodput.guard import report_once
 
 
@@ -57,7 +58,7 @@ class SpanFence(SpanExporter):
         if not self._ground.owned():
             return SpanExportResult.FAILURE
         try:
-            result = self._exporter.export(spans)
+            result = self._exporter.export([fitting(span) for span in spans])
         except Exception as error:
             self._ground.tell("exporting spans", error)
             result = SpanExportResult.FAILURE
@@ -105,7 +106,7 @@ class MetricFence(MetricExporter):
         if not self._ground.owned():
             return MetricExportResult.FAILURE
         try:
-            result = self._exporter.export(metrics_data, timeout_millis=timeout_millis, **kwargs)
+            result = self._exporter.export(fitting_metrics(metrics_data), timeout_millis=timeout_millis, **kwargs)
         except Exception as error:
             self._ground.tell("exporting metrics", error)
             result = MetricExportResult.FAILURE

@@ -22,6 +22,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.journal import records
 from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
+from otel_goodput.printable import encodable
 
 logger = logging.getLogger(__name__)
 
@@ -185,9 +186,9 @@ class Journal:
             if text in self._ids:
                 return self._ids[text]
             identity = len(self.names)
-            self.names.append(text)
+            self.names.append(encodable(text))
         try:
-            for record in records.encode_name(identity, text.encode("utf-8", "replace")[:NAME_BYTES]):
+            for record in records.encode_name(identity, self.names[identity].encode()[:NAME_BYTES]):
                 segment = self._segment
                 place = next(segment.places)
                 while place >= CAPACITY:

@@ -13,6 +13,7 @@ from opentelemetry.util import types
 from otel_goodput import semconv
 from otel_goodput.disruption.launchers import launches
 from otel_goodput.disruption.metadata import metadata_host
+from otel_goodput.printable import encodable
 from otel_goodput.resources import accelerators, gcp, kubernetes, tpu
 from otel_goodput.resources.detected import DetectedResource, Detector
 from otel_goodput.spans.ids import instance_id
@@ -57,7 +58,10 @@ def describe(
     told = {**kubernetes.attributes(os.environ), **tpu.of_environment(os.environ)}
     given = Resource.create({**identity, **(more or {})})
     return DetectedResource(
-        {**told, **(given.attributes or {})},
+        {
+            encodable(key): encodable(value) if isinstance(value, str) else value
+            for key, value in {**told, **(given.attributes or {})}.items()
+        },
         _detectors(os.environ) if detect else (),
         fallback={semconv.HOST_NAME: socket.gethostname()},
         schema_url=given.schema_url,

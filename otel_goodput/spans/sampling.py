@@ -20,9 +20,14 @@ from otel_goodput.semconv import GOODPUT_PHASE
 FIRST: Final = 100  # steps of an attempt exported in full
 RECENT: Final = 128  # steps that tell what is slow
 REVIEW: Final = 64  # steps from one look at them to the next
-# An outlier is both far out of the recent spread and noticeably slower than the recent median.
+REVIEWS: Final = (8, 16, 32)  # and at these before: a slow step may be among the first
+# An outlier is far out of the recent spread, noticeably slower than the recent median, and slower than nearly all.
 OUTLIER_SPREADS: Final = 6.0
 OUTLIER_RATIO: Final = 1.25
+SLOWER: Final = 2  # of the recent ones may have been slower
+# Steps that scatter have many that are far out; so many are shown.
+BUDGET: Final = 5
+BUDGETED: Final = 16 * REVIEW  # steps
 FLEETING: Final = 3  # a step that is left at its loop's head takes less than this part of any other
 
 
@@ -33,12 +38,13 @@ class StepSampler:
         every: after the first 100 steps, export the steps whose number is a multiple of this.
     """
 
-    __slots__ = ("_recent", "_seen", "_started", "every", "threshold")
+    __slots__ = ("_left", "_recent", "_seen", "_started", "every", "threshold")
 
     def __init__(self, every: int) -> None:
         self.every = max(1, every)
         self._started = 0
         self._seen = 0
+        self._left = BUDGET
         self._recent = [0] * RECENT
         self.threshold = 1 << 62  # ns; a longer step is an outlier
 
@@ -57,8 +63,11 @@ class StepSampler:
         seen = self._seen
         self._recent[seen % RECENT] = duration
         self._seen = seen = seen + 1
-        if seen % REVIEW == 0:
+        if seen % REVIEW == 0 or seen in REVIEWS:
             self._review()
+        if slow:
+            slow = self._left > 0
+            self._left -= 1
         return slow
 
     def fleeting(self, duration: int) -> bool:
@@ -70,7 +79,10 @@ class StepSampler:
         recent = sorted(self._recent[: self._seen])
         middle = median(recent, ordered=True)
         spread = MAD_SCALE * median([abs(duration - middle) for duration in recent])
-        self.threshold = int(max(middle * OUTLIER_RATIO, middle + OUTLIER_SPREADS * spread))
+        nearly_all = recent[-1 - SLOWER]
+        self.threshold = int(max(middle * OUTLIER_RATIO, middle + OUTLIER_SPREADS * spread, nearly_all))
+        if self._seen % BUDGETED == 0:
+            self._left = BUDGET
 
 
 class PhaseSampler(Sampler):

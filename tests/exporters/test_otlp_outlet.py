@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 from opentelemetry.sdk.metrics import Counter, MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.metrics.export import MetricExportResult, PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from otel_goodput.deadline import close_all
@@ -18,7 +18,7 @@ from otel_goodput.exporters import Surroundings, dropped_items, open_outlet
 from otel_goodput.exporters.otlp import protocol, timeout
 
 from .backends import Received, grpc_backend, http_backend, silent_backend
-from .telemetry import RESOURCE, spans
+from .telemetry import RESOURCE, collect, context, observed, spans
 
 BACKENDS: dict[str, Callable[[], AbstractContextManager[Received]]] = {
     "grpc": grpc_backend,
@@ -68,6 +68,26 @@ def test_all_spans_and_the_last_value_arrive(wire: str, monkeypatch: pytest.Monk
         (data,) = received.metrics
         kinds = {m.name: m.WhichOneof("data") for m in data.resource_metrics[0].scope_metrics[0].metrics}
         assert kinds == {"c": "sum", "h": "exponential_histogram"}
+        assert dropped_items(outlet) == {"traces": 0, "metrics": 0}
+
+
+@pytest.mark.parametrize("wire", BACKENDS)
+def test_odd_values_do_not_cost_the_batch(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text that no encoding has, and an integer that no field of the protocol holds."""
+    name = os.fsdecode(b"caf\xe9")
+    with BACKENDS[wire]() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
+        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+        assert outlet.span_exporter is not None and outlet.metric_exporter is not None
+        odd = ReadableSpan(name, context(1), attributes={name: name, "big": 2**70}, start_time=1, end_time=2)
+        assert outlet.span_exporter.export([odd, *spans(1)]) is SpanExportResult.SUCCESS
+        assert received.span_names() == ["caf?", "step 0"]
+        points = [(1.0, {name: name}), (2.0, {"plain": "b"})]
+        data = collect(observed("gauge", "g", *points))
+        assert outlet.metric_exporter.export(data, timeout_millis=10_000) is MetricExportResult.SUCCESS
+        outlet.metric_exporter.shutdown(10_000)
+        assert received.metric_names() == {"g"}
         assert dropped_items(outlet) == {"traces": 0, "metrics": 0}
 
 

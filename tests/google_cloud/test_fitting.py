@@ -15,7 +15,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, Status, StatusCode
 
-from otel_goodput.exporters.gcp.fitting import Labels, fitting
+from otel_goodput.exporters.fitting import fitting
+from otel_goodput.exporters.gcp.fitting import Labels
 from otel_goodput.exporters.gcp.translation import RESOURCE, SpanTranslation
 
 NOW = time.time_ns()

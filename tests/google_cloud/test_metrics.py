@@ -14,6 +14,7 @@ import grpc
 import pytest
 from emulators.google import GoogleEmulator
 from emulators.records import Point, SeriesKey
+from exporters.backends import poll
 from exporters.telemetry import collect, observed, recorded
 from google.api.metric_pb2 import MetricDescriptor
 from google.cloud.monitoring_v3 import MetricServiceClient
@@ -26,6 +27,7 @@ from google_cloud.conftest import Open
 from google_cloud.faults import FAULTS
 from otel_goodput import Recorder, semconv
 from otel_goodput.exporters import dropped_items
+from otel_goodput.exporters.gcp.descriptions import HEAD_START_S
 
 NS = 10**9
 METHOD = {"gcp": "CreateTimeSeries", "gcp-otlp": "OtlpMetrics"}
@@ -202,6 +204,7 @@ def test_a_bad_series_takes_no_other_along(
     with caplog.at_level(logging.WARNING):
         assert metrics.export(many(301)) is MetricExportResult.SUCCESS
     assert len(metrics.series) == 300 and metrics.dropped == 1
+    poll(lambda: len(caplog.records) == 2 and len(google.descriptors) == 301)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2, "its description, and its points"
     assert all("g17" in text for text in told)
@@ -254,8 +257,55 @@ def test_what_is_not_allowed_is_said_once(metrics: Metrics, caplog: pytest.LogCa
             assert metrics.export(gauge(float(number))) is MetricExportResult.FAILURE
     (told,) = [record.getMessage() for record in caplog.records]
     role = {"gcp": "roles/monitoring.metricWriter", "gcp-otlp": "roles/telemetry.writer"}[metrics.name]
-    assert role in told
-    assert len(metrics.google.requests) == 1
+    assert role in told and "refuses points" in told
+    methods = [request.method for request in metrics.google.requests]
+    assert methods == [*(["CreateMetricDescriptor"] if metrics.name == "gcp" else []), METHOD[metrics.name]]
+
+
+def test_a_refusal_of_many_words(metrics: Metrics) -> None:
+    """Of more than gRPC takes as metadata of an answer, unless it is told to."""
+    metrics.google.fail(METHOD[metrics.name], "INVALID_ARGUMENT", 1, text="timeSeries[0]: " + "no, " * 1700)
+    assert metrics.export(many(150)) is MetricExportResult.SUCCESS
+    assert len(metrics.series) == 150 and metrics.dropped == 0
+
+
+def test_a_role_that_may_write_points_but_no_descriptors(
+    google: GoogleEmulator, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    google.fail("CreateMetricDescriptor", "PERMISSION_DENIED", None)
+    metrics = Metrics("gcp", google, opened)
+    with caplog.at_level(logging.WARNING):
+        for second in (-20, -10):
+            assert metrics.export(gauge(1.0, at=second)) is MetricExportResult.SUCCESS
+    assert metrics.values("g") == {"b": [1.0, 1.0]}
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("Cloud Monitoring refuses descriptions of metrics: PERMISSION_DENIED")
+    assert told.endswith("Points are written without")
+
+
+def test_descriptions_that_nobody_answers_to(
+    google: GoogleEmulator, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first points wait for a moment, all others not at all."""
+    google.hang("CreateMetricDescriptor")
+    metrics = Metrics("gcp", google, opened)
+    assert metrics.export(gauge(1.0, at=-20)) is MetricExportResult.SUCCESS
+    begun = time.monotonic()
+    for second in (-15, -10, -5):
+        assert metrics.export(gauge(float(second), at=second)) is MetricExportResult.SUCCESS
+    assert time.monotonic() - begun < HEAD_START_S
+    assert metrics.values("g") == {"b": [1.0, -15.0, -10.0, -5.0]}
+    google.heal()
+    poll(lambda: google.descriptors["workload.googleapis.com/g"].unit)
+    assert not [record for record in caplog.records if "everything" in record.getMessage()]
+
+
+def test_a_job_that_is_over_at_once_describes_its_metrics_first(google: GoogleEmulator, tmp_path: Path) -> None:
+    with Recorder("llama", directory=tmp_path, exporters=["gcp"], integrations="none") as goodput, goodput.job():
+        pass
+    methods = [request.method for request in google.requests if request.method.startswith("Create")]
+    assert methods.index("CreateTimeSeries") > methods.index("CreateMetricDescriptor")
+    assert google.descriptors["workload.googleapis.com/goodput.time"].unit == "s"
 
 
 def test_four_ranks_on_one_machine(metrics: Metrics) -> None:

@@ -68,7 +68,7 @@ def test_what_is_told_no_more_is_not_told_of_later() -> None:
     with GoogleEmulator() as google, grpc.insecure_channel(google.endpoint.removeprefix("http://")) as channel:
         client = MetricServiceClient(transport=MetricServiceGrpcTransport(channel=channel))
         environ = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "OTEL_GOODPUT_GCP_PROJECT": "test-project"}
-        writer = SeriesWriter(Delivery(MONITORING, Connection(environ), Ending(), 5.0), requests(client))
+        writer = SeriesWriter(Delivery(MONITORING, "points", Connection(environ), Ending(), 5.0), requests(client))
         start = time.time_ns() - 30 * NS
 
         def write(second: int, *names: str) -> None:
@@ -90,7 +90,7 @@ def test_the_last_value_of_every_series_arrives(ticks: list[Tick], series: int, 
         client = MetricServiceClient(transport=MetricServiceGrpcTransport(channel=channel))
         environ = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "OTEL_GOODPUT_GCP_PROJECT": "test-project"}
         ending = Ending()
-        writer = SeriesWriter(Delivery(MONITORING, Connection(environ), ending, 5.0), requests(client))
+        writer = SeriesWriter(Delivery(MONITORING, "points", Connection(environ), ending, 5.0), requests(client))
         length = sum(tick.tenths for tick in ticks) * NS // 10
         start = time.time_ns() - length - 30 * NS
         now = start + NS

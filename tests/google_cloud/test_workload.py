@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from http.server import BaseHTTPRequestHandler
@@ -13,8 +14,10 @@ from types import SimpleNamespace
 import pytest
 from disruption.metadata_server import answer, metadata_server
 from emulators.google import GoogleEmulator
+from exporters.telemetry import collect, observed
 from resources.machines import GKE
 
+from google_cloud.conftest import Open
 from otel_goodput import Recorder, envvars, semconv, workload_series
 from otel_goodput.accounting.totals import NS
 from otel_goodput.disruption.metadata import METADATA_HOST
@@ -154,6 +157,45 @@ def test_nowhere_in_particular(google: GoogleEmulator, tmp_path: Path) -> None:
     labels = [dict(series.labels) for series in google.series]
     assert {found["accelerator_type"] for found in labels if "accelerator_type" in found} == {"UNKNOWN"}
     assert not google.refusals
+
+
+def test_more_names_than_the_sdk_keeps_series_of(google: GoogleEmulator, tmp_path: Path) -> None:
+    """What is above has a name that says so: nothing is missing from the sum, and no series lacks its labels."""
+    windows = "10m,30m,1h,2h,6h"
+    with recorder(tmp_path, windows=windows, grace_period=120) as goodput, goodput.job():
+        for number in range(700):
+            with goodput.custom(f"phase {number}"):
+                pass
+        with goodput.step(0):
+            time.sleep(0.01)
+    totals = goodput.totals()
+    badput = last(google, "badput_time")
+    named = [name for name in badput if name.startswith("CUSTOM_BADPUT_EVENTS.")]
+    assert "CUSTOM_BADPUT_EVENTS.OVERFLOW" in named and 300 < len(named) < 334
+    (elapsed,) = last(google, "total_elapsed_time").values()
+    assert elapsed == pytest.approx(totals.run.elapsed / NS, abs=1e-9)
+    assert math.fsum([*last(google, "goodput_time").values(), *badput.values()]) == pytest.approx(elapsed, abs=1e-9)
+    assert not google.refusals and goodput._dropped()["metrics"] == 0
+
+
+def test_a_point_without_its_attributes_costs_no_other(google: GoogleEmulator, opened: Open) -> None:
+    """As the SDK makes one where a user's view keeps fewer series."""
+    exporter = opened("workload").metric_exporter
+    assert exporter is not None
+    points = [(1.0, {"goodput.category": "productive"}), (2.0, {"otel.metric.overflow": "true"})]
+    exporter.export(collect(observed("up_down_counter", "goodput.time", *points)))
+    assert last(google, "goodput_time") == {"TOTAL": 1.0}
+    assert getattr(exporter, "dropped", None) == 1
+
+
+def test_text_that_no_encoding_has(google: GoogleEmulator, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    odd = {**RESOURCE, "k8s.cluster.name": name}
+    with recorder(tmp_path, resource_attributes=odd) as goodput, goodput.job(), goodput.custom(name):
+        time.sleep(0.01)
+    assert last(google, "badput_time")["CUSTOM_BADPUT_EVENTS.CAF?"] > 0.009
+    assert {text for one in google.series for key, text in one.labels if key == "cluster_name"} == {"caf?"}
+    assert goodput.totals().run.custom.keys() == {"caf?"}
 
 
 def test_what_the_machine_tells_stands_at_the_first_point(

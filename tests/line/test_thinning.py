@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -110,12 +111,7 @@ def test_slow_steps_are_exported(recording: Recording, told: Told) -> None:
     goodput.shutdown()
     kept = [number for number in exported(recording) if number >= FIRST]
     assert kept == [100, 200, 300]
-    outliers = {
-        attributes(span)["goodput.step"]
-        for span in recording.spans("step")
-        if "goodput.step.outlier" in attributes(span)
-    }
-    assert outliers == {300}
+    assert outliers(recording) == [300]
 
 
 def test_an_outlier_by_itself(recording: Recording, told: Told) -> None:
@@ -128,16 +124,37 @@ def test_an_outlier_by_itself(recording: Recording, told: Told) -> None:
     assert parent(outlier) == identity(recording.span("job"))
 
 
+def outliers(recording: Recording) -> list[int]:
+    spans = recording.spans("step")
+    return sorted(attributes(span)["goodput.step"] for span in spans if attributes(span).get("goodput.step.outlier"))
+
+
+def test_a_slow_step_among_the_first(recording: Recording, told: Told) -> None:
+    with goodput.job():
+        told.steps(0, 9)
+        told.steps(9, 1, 100 * MS)
+        told.steps(10, 30)
+    assert outliers(recording) == [9]
+
+
+def test_steps_that_scatter_are_not_all_slow(recording: Recording, told: Told) -> None:
+    """One in seven takes up to ten times as long as the others."""
+    length = random.Random(1)
+    with goodput.job():
+        for number in range(20_000):
+            slow = length.randrange(7) == 0
+            took = 2 * MS + length.randrange(MS // 10) + (length.randrange(20 * MS) if slow else 0)
+            with goodput.step(number, **told.times(took)):
+                pass
+    assert 20 <= len(outliers(recording)) <= 5 * (1 + 20_000 // 1024)
+
+
 def test_a_new_pace_is_not_slow_for_ever(recording: Recording, told: Told) -> None:
     """When all steps become slower, only the first of them stand out."""
     with goodput.job():
         told.steps(0, 500, 10 * MS)
         told.steps(500, 2000, 20 * MS)
-    slow = [
-        attributes(span)["goodput.step"]
-        for span in recording.spans("step")
-        if attributes(span).get("goodput.step.outlier")
-    ]
+    slow = outliers(recording)
     assert slow and max(slow) < 800
 
 
@@ -146,7 +163,7 @@ def test_noise_is_not_slow(recording: Recording, told: Told) -> None:
         for number in range(2000):
             with goodput.step(number, **told.times(10 * MS + (number * 7919) % 2_000_000)):
                 pass
-    assert not [span for span in recording.spans("step") if attributes(span).get("goodput.step.outlier")]
+    assert not outliers(recording)
 
 
 @pytest.mark.parametrize("ending", ["exception", "break", "caught load"])

@@ -6,11 +6,12 @@ is in a thread of its own: ``configure()`` does not wait for any of it.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput.exporters.gcp.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
 from otel_goodput.exporters.gcp.delivery import Delivery
+from otel_goodput.guard import report_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,7 +40,7 @@ def open_gcp(surroundings: Surroundings) -> Outlet:
     connection = Connection(surroundings.environ)
     spans = CloudTraceExporter(
         connection,
-        _delivery(TRACE, connection, surroundings),
+        _delivery(TRACE, "spans", connection, surroundings),
         service_client(TRACE, connection),
         surroundings.environ.get(translation.RESOURCE_VARIABLE) or translation.RESOURCE,
     )
@@ -48,7 +49,8 @@ def open_gcp(surroundings: Surroundings) -> Outlet:
         Backlog(spans),
         CloudMonitoringExporter(
             connection,
-            _delivery(MONITORING, connection, surroundings),
+            _delivery(MONITORING, "points", connection, surroundings),
+            partial(_delivery, MONITORING, "descriptions of metrics", connection, surroundings),
             service_client(MONITORING, connection),
             surroundings.run_id,
             surroundings.process_index,
@@ -65,7 +67,7 @@ def open_workload(surroundings: Surroundings) -> Outlet:
 
     _need((WORKLOAD_PACKAGE,))
     connection = Connection(surroundings.environ)
-    delivery = _delivery(MONITORING, connection, surroundings)
+    delivery = _delivery(MONITORING, "points", connection, surroundings)
     # The leader's index: 0, but where several processes lead and would write the same series.
     replica = str(surroundings.process_index)
     exporter = WorkloadExporter(connection, delivery, service_client(MONITORING, connection), replica)
@@ -80,7 +82,7 @@ def open_gcp_otlp(surroundings: Surroundings) -> Outlet:
 
     _need(otlp.PACKAGES)
     connection = Connection(surroundings.environ)
-    traces, metrics = (_delivery(TELEMETRY, connection, surroundings) for _ in range(2))
+    traces, metrics = (_delivery(TELEMETRY, items, connection, surroundings) for items in ("spans", "points"))
     return Outlet(
         "gcp-otlp",
         Backlog(otlp.TelemetrySpanExporter(connection, traces, surroundings.process_index)),
@@ -97,9 +99,15 @@ def _need(packages: Iterable[str]) -> None:
             raise ImportError(f"no module named {package!r}", name=package)
 
 
-def _delivery(service: Service, connection: Connection, surroundings: Surroundings) -> Delivery:
+def _delivery(
+    service: Service,
+    items: str,
+    connection: Connection,
+    surroundings: Surroundings,
+    report: Callable[..., object] = report_once,
+) -> Delivery:
     rpc_s = min(RPC_S, max(surroundings.grace_period_s * SHARE_OF_GRACE, 0.1))
-    return Delivery(service, connection, surroundings.ending, rpc_s)
+    return Delivery(service, items, connection, surroundings.ending, rpc_s, report)
 
 
 def service_client(service: Service, connection: Connection) -> Callable[[], Any]:

@@ -34,6 +34,9 @@ PROJECT_SOURCES: Final = (OTEL_GOODPUT_GCP_PROJECT.name, "GOOGLE_CLOUD_PROJECT",
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
+    # A refusal of many words: beyond 8 KiB gRPC gives an error of its own for it, which nobody can read.
+    ("grpc.max_metadata_size", 1 << 20),
+    ("grpc.absolute_max_metadata_size", 1 << 20),
     ("grpc.initial_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),

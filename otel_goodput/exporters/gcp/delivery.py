@@ -51,7 +51,7 @@ TRANSIENT: Final = frozenset(
 )
 PERMANENT: Final = frozenset(
     {"PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED"}
-    | {"credentials", "project"}  # no codes, but what there is where nobody could be asked
+    | {"credentials", "project", "package"}  # no codes, but what there is where nobody could be asked
 )
 # After one of these the server cannot have taken anything.
 UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
@@ -80,6 +80,7 @@ _CURES: Final = {
     "credentials": "on Google Cloud attach a service account to the machine or pod; elsewhere run `gcloud auth "
     "application-default login` or point GOOGLE_APPLICATION_CREDENTIALS to a key",
     "project": "set OTEL_GOODPUT_GCP_PROJECT",
+    "package": "install it anew: pip install --force-reinstall 'otel-goodput[gcp,gcp-otlp]'",
     "api": "enable it: `gcloud services enable {api} --project {project}`",
     "proxy": "something between here and {target} answers in its place, such as a proxy: see https_proxy and no_proxy",
     "scopes": "give the machine the access scope cloud-platform (`gcloud compute instances set-service-account` with "
@@ -116,13 +117,25 @@ class Delivery:
 
     Args:
         service: which.
+        items: what is sent to it, for people.
         connection: to it.
         ending: tells when the process stops and until when it waits.
         rpc_s: seconds that one answer may take.
+        report: is told, as :func:`~otel_goodput.guard.report_once` is, why nothing can be delivered.
     """
 
-    def __init__(self, service: Service, connection: Connection, ending: Ending, rpc_s: float) -> None:
+    def __init__(
+        self,
+        service: Service,
+        items: str,
+        connection: Connection,
+        ending: Ending,
+        rpc_s: float,
+        report: Callable[..., object] = report_once,
+    ) -> None:
         self._service = service
+        self._items = items
+        self._report_once = report
         self._connection = connection
         self._ending = ending
         self._rpc_s = rpc_s
@@ -130,11 +143,6 @@ class Delivery:
         self._bars = 0
         self._silent_since: float | None = None  # nothing has been delivered
         self._told: set[str] = set()
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the process stops."""
-        return self._ending.begun
 
     def __call__(self, send: Send, budget_s: float) -> Answer:
         """Send a request, again and again until an answer settles it.
@@ -180,15 +188,13 @@ class Delivery:
         return Answer(Outcome.LATE, failure.text, repeated)
 
     def batch(self, request: Callable[[Sequence[T]], Send], items: Sequence[T], budget_s: float) -> Answer:
-        """Send what `request` makes of some items. Of which it can make nothing, those count as refused by the service.
-
-        Raises:
-            ImportError: a package is missing, which is no item's fault.
-        """
+        """Send what `request` makes of some items. If it can make nothing of them, they count as refused."""
         try:
             send = request(items)
-        except ImportError:
-            raise
+        except ImportError as error:  # a package is missing, which is no item's fault
+            failure = failure_of(error)
+            self._bar(failure)
+            return Answer(Outcome.BARRED, failure.text)
         except Exception as error:  # whatever an encoder finds odd
             return Answer(Outcome.REFUSED, f"{type(error).__name__}: {error}", written=0)
         return self(send, budget_s)
@@ -224,11 +230,12 @@ class Delivery:
         pause = min(FIRST_BAR_S * 2**self._bars, LONGEST_BAR_S)
         self._bars += 1
         self._barred_until = time.monotonic() + pause
-        self._report(failure, "refuses everything", f"it is tried again every {LONGEST_BAR_S / 60:.0f} min at most")
+        self._report(failure, f"refuses {self._items}", f"it is tried again every {LONGEST_BAR_S / 60:.0f} min at most")
 
     def _late(self, failure: Failure) -> None:
         self._silence()
-        self._report(failure, "cannot be reached", "it is tried again")
+        away = failure.code == "UNAVAILABLE"
+        self._report(failure, "cannot be reached" if away else f"does not take {self._items}", "it is tried again")
 
     def _silence(self) -> None:
         if self._silent_since is None:
@@ -238,8 +245,8 @@ class Delivery:
         service, said = self._service, short(failure.text).rstrip(".")
         help_ = cure(failure.cause, service, self._connection.target(service), self._project())
         then = "What is left stays in the journal" if self._ending.begun else f"Training goes on, {then}"
-        report_once(
-            f"{service.name} {failure.cause}",
+        self._report_once(
+            f"{service.name} {what} {failure.cause}",
             "%s %s: %s: %s%s. %s",
             service.name, what, failure.code, said, f"; {help_}" if help_ else "", then,
         )  # fmt: skip
@@ -263,9 +270,18 @@ def short(text: str) -> str:
 
 
 def failure_of(error: Exception) -> Failure:
-    """What an error of a call tells. Raises the error where it is none of a server's or of the credentials'."""
+    """What an error of a call tells; what cannot be read is ``UNKNOWN``, and may be tried again."""
+    try:
+        return _read(error)
+    except Exception as another:  # such as gRPC's of an answer that contradicts itself
+        return Failure("UNKNOWN", f"{type(error).__name__}: {error!r}, of which nothing can be read: {another!r}")
+
+
+def _read(error: Exception) -> Failure:
     if isinstance(error, NoProject):
         return Failure("project", str(error))
+    if isinstance(error, ImportError):
+        return Failure("package", str(error))
     auth = load("google.auth.exceptions")
     if isinstance(error, auth.GoogleAuthError):
         # What follows is the whole answer of the token's server, which may hold one.
@@ -276,7 +292,7 @@ def failure_of(error: Exception) -> Failure:
     wrapped = next((one for one in getattr(error, "errors", ()) if hasattr(one, "code")), error)
     code: Any = getattr(wrapped, "code", None)
     if not callable(code):
-        raise error  # no answer of a server: an error of ours
+        return Failure("UNKNOWN", f"{type(error).__name__}: {error}")
     status = code()
     name = getattr(status, "name", str(status))
     text = str(wrapped.details() or name) if hasattr(wrapped, "details") else str(error)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, ResourceMetrics
@@ -14,16 +13,14 @@ from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
 from otel_goodput.exporters.gcp.connection import Connection, load
-from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send, short
+from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send
+from otel_goodput.exporters.gcp.descriptions import Descriptions
 from otel_goodput.exporters.gcp.fitting import OF_THE_RUN, Labels, fitting_metric
 from otel_goodput.exporters.gcp.location import location
 from otel_goodput.exporters.gcp.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.exporters.gcp.translation import MetricTranslation
-from otel_goodput.guard import report_once
 
 _CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
-
-DESCRIPTIONS_S: Final = 1.0  # after which none is begun any more when the process ends
 
 
 class TimeSeriesRequests:
@@ -55,7 +52,8 @@ class CloudMonitoringExporter(MetricExporter):
 
     Args:
         connection: to Google.
-        delivery: of requests to Cloud Monitoring.
+        delivery: of points to Cloud Monitoring.
+        describing: makes the delivery of descriptions to it, given what is told of its trouble.
         client: gives the client for it.
         run_id, process_index: identify the series of this process over the attempts of the run.
         started: when the run began, unix ns.
@@ -65,6 +63,7 @@ class CloudMonitoringExporter(MetricExporter):
         self,
         connection: Connection,
         delivery: Delivery,
+        describing: Callable[[Callable[..., object]], Delivery],
         client: Callable[[], Any],
         run_id: str,
         process_index: int,
@@ -79,7 +78,7 @@ class CloudMonitoringExporter(MetricExporter):
         self._lock = threading.Lock()
         self._labels = Labels()
         self._translation: MetricTranslation | None = None
-        self._undescribed: dict[str, Any] = {}
+        self._descriptions = Descriptions(describing, self._create)
         self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
 
     @property
@@ -98,10 +97,10 @@ class CloudMonitoringExporter(MetricExporter):
                     return MetricExportResult.FAILURE
                 self._translation = MetricTranslation(self._connection.project)
             descriptors, series = self._translation(fitted)
-            self._undescribed |= {one.metric_descriptor.type: one for one in descriptors}
-            if not self._delivery.stopping:
-                self._describe(budget, budget)
+            self._descriptions.ask(descriptors)
         well = self._writer.write(map(_series, series), budget)
+        if well:
+            self._descriptions.tell()
         return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
 
     def _fitted(self, data: MetricsData) -> MetricsData:
@@ -123,20 +122,6 @@ class CloudMonitoringExporter(MetricExporter):
         attributes = {semconv.SERVICE_NAME: resource.attributes.get(semconv.SERVICE_NAME, ""), **self._identity}
         return Resource({**attributes, semconv.CLOUD_REGION: where})
 
-    def _describe(self, budget_s: float, begin_s: float) -> None:
-        """Create the descriptors that are not there yet: without one a metric lacks unit and description, no more."""
-        begun, stopping = time.monotonic(), self._delivery.stopping
-        for name, request in list(self._undescribed.items()):
-            passed = time.monotonic() - begun
-            if passed > begin_s or self._delivery.stopping is not stopping:  # once it stops the points come first
-                return
-            answer = self._delivery(partial(self._create, request), budget_s - passed)
-            if answer.outcome in (Outcome.LATE, Outcome.BARRED):
-                return
-            if answer.outcome is Outcome.REFUSED:
-                report_once(f"descriptor {name}", "the description of %s is not accepted: %s", name, short(answer.text))
-            self._undescribed.pop(name, None)
-
     def _create(self, request: Any, seconds: float) -> None:
         self._client().create_metric_descriptor(request=request, timeout=seconds, retry=None)
 
@@ -146,7 +131,7 @@ class CloudMonitoringExporter(MetricExporter):
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         until = time.monotonic() + timeout_millis / 1000
         if self._writer.finish(timeout_millis / 1000):
-            self._describe(until - time.monotonic(), DESCRIPTIONS_S)
+            self._descriptions.wait(until - time.monotonic())
 
 
 def _series(data: Any) -> Series:

@@ -28,7 +28,7 @@ from otel_goodput import semconv
 from otel_goodput.exporters.gcp.batches import Batches
 from otel_goodput.exporters.gcp.connection import TELEMETRY, Connection, load
 from otel_goodput.exporters.gcp.delivery import Delivery, Send, short
-from otel_goodput.exporters.gcp.fitting import OF_THE_RUN, Labels, fitting, fitting_metric
+from otel_goodput.exporters.gcp.fitting import OF_THE_RUN, Labels, fitting_metric
 from otel_goodput.exporters.gcp.location import location
 from otel_goodput.exporters.gcp.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.exporters.gcp.spans import PATIENCE_S
@@ -97,7 +97,7 @@ class TelemetrySpanExporter(SpanExporter):
         return self._batches.refused + self._told.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        well = self._batches.send([fitting(span) for span in spans], PATIENCE_S)
+        well = self._batches.send(spans, PATIENCE_S)
         return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
 
     def _request(self, spans: Sequence[ReadableSpan]) -> Send:

@@ -8,10 +8,10 @@ from typing import Any, Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput.exporters.fitting import fitting
 from otel_goodput.exporters.gcp.batches import Batches
 from otel_goodput.exporters.gcp.connection import Connection
 from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, Send
-from otel_goodput.exporters.gcp.fitting import fitting
 from otel_goodput.exporters.gcp.location import settled
 from otel_goodput.exporters.gcp.translation import SpanTranslation
 

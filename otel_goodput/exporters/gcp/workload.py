@@ -61,11 +61,18 @@ Points = Sequence[tuple[Mapping[str, Any], float, int]]
 
 
 def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
-    """Google's view of our metrics, given by name."""
-    for metric, convert in _CONVERSIONS:
-        points = metrics.get(metric.name, ())
+    """Google's view of our metrics, given by name, without :func:`nameless` points."""
+    for metric, needed, convert in _CONVERSIONS:
+        points = [point for point in metrics.get(metric.name, ()) if needed <= point[0].keys()]
         if points:
             yield from convert(points)
+
+
+def nameless(metrics: Mapping[str, Points]) -> int:
+    """How many points lack an attribute, such as the one into which the SDK puts what is above its limit."""
+    return sum(
+        not needed <= point[0].keys() for metric, needed, _ in _CONVERSIONS for point in metrics.get(metric.name, ())
+    )
 
 
 def _time(points: Points) -> Iterator[Row]:
@@ -144,16 +151,17 @@ def _plain(series: workload_series.WorkloadSeries) -> Callable[[Points], Iterato
     return lambda points: (Row(series, value, {}, end) for _, value, end in points)
 
 
-_CONVERSIONS: Final[Sequence[tuple[semconv.Metric, Callable[[Points], Iterator[Row]]]]] = (
-    (semconv.TIME, _time),
-    (semconv.DISRUPTIONS, _disruptions),
-    (semconv.STEP_MAX, _plain(workload_series.MAX_STEP)),
-    (semconv.STEP_DEVIATION, _plain(workload_series.STEP_DEVIATION)),
-    (semconv.STEP_IDEAL, _plain(workload_series.PERFORMANCE)),
-    (semconv.RATIO, _interval_goodput),
-    (semconv.BADPUT_RATIO, _interval_badput),
-    (semconv.SLICE_EFFICIENCY, _slices),
-    (semconv.SLICE_WINDOW_EFFICIENCY, _slices),
+# With the attributes that a point needs.
+_CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], Iterator[Row]]]]] = (
+    (semconv.TIME, {semconv.GOODPUT_CATEGORY}, _time),
+    (semconv.DISRUPTIONS, set(), _disruptions),
+    (semconv.STEP_MAX, set(), _plain(workload_series.MAX_STEP)),
+    (semconv.STEP_DEVIATION, set(), _plain(workload_series.STEP_DEVIATION)),
+    (semconv.STEP_IDEAL, set(), _plain(workload_series.PERFORMANCE)),
+    (semconv.RATIO, {semconv.GOODPUT_WINDOW}, _interval_goodput),
+    (semconv.BADPUT_RATIO, {semconv.GOODPUT_WINDOW, semconv.GOODPUT_CATEGORY}, _interval_badput),
+    (semconv.SLICE_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE}, _slices),
+    (semconv.SLICE_WINDOW_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE, semconv.GOODPUT_WINDOW}, _slices),
 )
 
 
@@ -170,20 +178,22 @@ class WorkloadExporter(MetricExporter):
     def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], replica: str) -> None:
         super().__init__()
         self._replica = replica
+        self._nameless = 0
         self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
 
     @property
     def refused(self) -> int:
-        """Points that Cloud Monitoring did not want."""
-        return self._writer.refused
+        """Points that Cloud Monitoring did not want, or that could not be told apart."""
+        return self._writer.refused + self._nameless
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        series = [
-            _series(row, resource.resource, self._replica)
-            for resource in metrics_data.resource_metrics
-            for row in rows(_by_name(resource))
-            if math.isfinite(row.value)
-        ]
+        series = []
+        for resource in metrics_data.resource_metrics:
+            metrics = _by_name(resource)
+            self._nameless += nameless(metrics)
+            series += [
+                _series(row, resource.resource, self._replica) for row in rows(metrics) if math.isfinite(row.value)
+            ]
         well = self._writer.write(series, timeout_millis / 1000 * SHARE_OF_TIMEOUT)
         return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
 

@@ -1,0 +1,144 @@
+"""Spans and metrics made fit to be sent: one odd value must not cost a whole batch.
+
+What does not fit is told in another way (an integer above 64 bits as text), never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics.export import Metric, MetricsData
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.trace import Link, Status
+
+from otel_goodput.printable import encodable
+
+LEAST, MOST = -(2**63), 2**63 - 1
+UNNAMED: Final = "unnamed"
+
+
+# --- spans ------------------------------------------------------------------------------------------------------------
+
+
+def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
+    """The span itself, or where something of it cannot be sent, a copy without that.
+
+    `floats`: whether floats can be sent; else they become text (Cloud Trace has none, and keeps four decimals).
+    """
+    start = span.start_time or span.end_time or 0
+    end = max(span.end_time or start, start)
+    start, end = _moment(start), _moment(end)
+    name = encodable(span.name) or UNNAMED
+    given = span.attributes  # another view each time
+    attributes = _attributes(given, floats)
+    events = [_event(event, floats) for event in span.events]
+    links = [_link(link, floats) for link in span.links]
+    description = span.status.description
+    same = (
+        attributes is given
+        and name == span.name
+        and (start, end) == (span.start_time, span.end_time)
+        and all(one is other for one, other in zip(events, span.events, strict=True))
+        and all(one is other for one, other in zip(links, span.links, strict=True))
+        and (description is None or encodable(description) == description)
+    )
+    if same:
+        return span
+    return ReadableSpan(
+        name,
+        span.get_span_context(),
+        span.parent,
+        span.resource,
+        attributes,
+        events,
+        links,
+        span.kind,
+        status=Status(span.status.status_code, encodable(description)) if description else span.status,
+        start_time=start,
+        end_time=end,
+        instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def _event(event: Event, floats: bool) -> Event:
+    name, attributes = encodable(event.name) or UNNAMED, _attributes(event.attributes, floats)
+    moment = _moment(event.timestamp)
+    if (name, moment) == (event.name, event.timestamp) and attributes is event.attributes:
+        return event
+    return Event(name, attributes, moment)
+
+
+def _link(link: Link, floats: bool) -> Link:
+    attributes = _attributes(link.attributes, floats)
+    return link if attributes is link.attributes else Link(link.context, attributes)
+
+
+def _attributes(attributes: Mapping[str, Any] | None, floats: bool) -> Mapping[str, Any] | None:
+    """Themselves where all of them can be sent."""
+    if not attributes or all(_fits(key, floats) and _fits(value, floats) for key, value in attributes.items()):
+        return attributes
+    return {encodable(key) or UNNAMED: _value(value, floats) for key, value in attributes.items()}
+
+
+def _fits(value: Any, floats: bool) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or encodable(value) == value
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, int):
+        return LEAST <= value <= MOST
+    if isinstance(value, float):
+        return floats
+    return all(_fits(one, floats) for one in value) if isinstance(value, Sequence) else True
+
+
+def _value(value: Any, floats: bool) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if _fits(value, floats):
+        return value
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return [_value(one, floats) if isinstance(one, str) else str(one) for one in value]
+
+
+def _moment(time: int) -> int:
+    """Unix ns within what 64 bits hold; what is no time of ours the service may refuse, but can be asked."""
+    return min(max(time, 0), MOST)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def fitting_metrics(data: MetricsData) -> MetricsData:
+    """The metrics themselves, or where an attribute of theirs cannot be sent, a copy with one that can."""
+    resources = []
+    for resource in data.resource_metrics:
+        scopes = []
+        for scope in resource.scope_metrics:
+            metrics = [_metric(metric) for metric in scope.metrics]
+            changed = any(one is not other for one, other in zip(metrics, scope.metrics, strict=True))
+            scopes.append(replace(scope, metrics=metrics) if changed else scope)
+        changed = any(one is not other for one, other in zip(scopes, resource.scope_metrics, strict=True))
+        resources.append(replace(resource, scope_metrics=scopes) if changed else resource)
+    changed = any(one is not other for one, other in zip(resources, data.resource_metrics, strict=True))
+    return replace(data, resource_metrics=resources) if changed else data
+
+
+def _metric(metric: Metric) -> Metric:
+    given = metric.data.data_points
+    points: list[Any] = [_point(point) for point in given]
+    description = encodable(metric.description or "")
+    if description == (metric.description or "") and all(
+        one is other for one, other in zip(points, given, strict=True)
+    ):
+        return metric
+    data: Any = metric.data
+    return replace(metric, description=description, data=replace(data, data_points=points))
+
+
+def _point(point: Any) -> Any:
+    attributes = _attributes(point.attributes, floats=True)
+    return point if attributes is point.attributes else replace(point, attributes=attributes)

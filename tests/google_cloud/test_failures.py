@@ -1,0 +1,51 @@
+"""Whatever a call raises is an answer that is understood, or one that is not and may be asked for again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from google.api_core import exceptions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_goodput.exporters.gcp.delivery import PERMANENT, TRANSIENT, failure_of
+
+
+class Odd(Exception):
+    """An error whose parts are as they are made."""
+
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__ |= parts
+
+
+def _raises(*_: object) -> Any:
+    raise RuntimeError("no")
+
+
+PARTS = st.sampled_from(
+    [None, 7, "text", b"\xff", [], [None], _raises, lambda: None, lambda: 7, lambda: grpc.StatusCode.ABORTED, object()]
+)
+
+
+@given(parts=st.dictionaries(st.sampled_from(["code", "details", "errors", "args", "trailing_metadata"]), PARTS))
+def test_no_error_is_too_odd(parts: dict[str, Any]) -> None:
+    failure = failure_of(Odd(**parts))
+    assert isinstance(failure.code, str) and isinstance(failure.text, str) and failure.cause
+
+
+@pytest.mark.parametrize("error", [ValueError("Code in Status proto (3) doesn't match status code (8)"), KeyError(1)])
+def test_what_cannot_be_read_may_be_tried_again(error: Exception) -> None:
+    failure = failure_of(error)
+    assert failure.code == "UNKNOWN" and failure.code in TRANSIENT and str(error) in failure.text
+
+
+def test_a_package_that_is_missing_is_no_items_fault() -> None:
+    failure = failure_of(ImportError("no module named 'grpc'"))
+    assert failure.code in PERMANENT and "grpc" in failure.text
+
+
+def test_what_googles_client_wraps_is_known_by_its_code() -> None:
+    failure = failure_of(exceptions.PermissionDenied("not you"))
+    assert failure.text
