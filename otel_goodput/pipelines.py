@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, Perio
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from otel_goodput.config import Config
@@ -145,12 +146,6 @@ class Pipelines:
         crowded = sum(batcher.crowded_out for batcher in self.batchers)
         if crowded:
             lost["traces"] = lost.get("traces", 0) + crowded
-            report_once(
-                "span queue",
-                "spans end faster than they can be exported, and are lost; %s counts them. Make room for more "
-                "(OTEL_BSP_MAX_QUEUE_SIZE), or export fewer (OTEL_GOODPUT_STEP_SAMPLING, fewer phases of your own)",
-                DROPPED.name,
-            )
         return lost
 
     def flushers(self) -> list[tuple[str, Closer]]:
@@ -174,20 +169,54 @@ class Pipelines:
 
 
 class Batcher(BatchSpanProcessor):
-    """The SDK's processor, which also counts what its full queue drops.
+    """The SDK's processor, which also counts what its full queue drops: what was given to it and never left.
 
     Attributes:
         crowded_out: spans that were dropped because others came before they had left.
     """
 
-    crowded_out = 0
+    def __init__(self, exporter: SpanExporter, *options: float) -> None:
+        self._given: dict[int, int] = {}  # by thread, for no thread waits for another to count
+        self._left = 0
+        self.crowded_out = 0
+        super().__init__(_Counted(exporter, self._leave), *options)  # type: ignore[arg-type]
 
     def on_end(self, span: ReadableSpan) -> None:
-        # The SDK logs it and counts it in metrics of its own, which are off by default and not ours to turn on.
-        queue = self._batch_processor._queue
-        if len(queue) == queue.maxlen and span.context is not None and span.context.trace_flags.sampled:
-            self.crowded_out += 1
         super().on_end(span)
+        if span.context is not None and span.context.trace_flags.sampled:
+            thread = threading.get_ident()
+            self._given[thread] = self._given.get(thread, 0) + 1
+
+    def _leave(self, count: int) -> None:
+        """So many are exported now: all others that were given wait, or are lost."""
+        self._left += count
+        given = sum(list(self._given.values()))  # first: what is given meanwhile is among those that wait
+        self.crowded_out = max(self.crowded_out, given - self._left - len(self._batch_processor._queue))
+        if self.crowded_out:
+            report_once(
+                "span queue",
+                "spans end faster than they can be exported, and are lost; %s counts them. Make room for more "
+                "(OTEL_BSP_MAX_QUEUE_SIZE), or export fewer (OTEL_GOODPUT_STEP_SAMPLING, fewer phases of your own)",
+                DROPPED.name,
+            )
+
+
+class _Counted(SpanExporter):
+    """Says how many spans it is given before it hands them on."""
+
+    def __init__(self, exporter: SpanExporter, leave: Callable[[int], None]) -> None:
+        self._exporter = exporter
+        self._leave = leave
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._leave(len(spans))
+        return self._exporter.export(spans)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
 
 
 def _batching(exporter: SpanExporter) -> Batcher:

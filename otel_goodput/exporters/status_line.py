@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -44,6 +45,7 @@ class StatusLine:
         self._shown = 0  # cells of the line on the screen; 0 where there is none
         self._fresh = True  # what others write begins a line
         self._waiting = 0  # questions that wait for an answer
+        self._queue: deque[None] = deque()  # one for each who waits for the lock in order to write
         self._written = -BESIDE_BARS_S
         self._listened = [_Listened(self, each) for each in _same_terminal(stream)]
         self._input = _Asked(self)
@@ -65,6 +67,8 @@ class StatusLine:
                     beside(text)
                 return
         except RuntimeError:  # bars came and went while they were looked at
+            return
+        if self._queue:  # or they would wait until their patience is over, and write amid our line
             return
         with self._held(0) as mine:
             if mine and self._fresh and not self._waiting:
@@ -120,7 +124,11 @@ class StatusLine:
     @contextmanager
     def _held(self, patience_s: float) -> Iterator[bool]:
         lock = self._lock
-        mine = lock.acquire(timeout=patience_s)
+        self._queue.append(None)
+        try:
+            mine = lock.acquire(timeout=patience_s)
+        finally:
+            self._queue.pop()
         try:
             yield mine
         finally:
@@ -132,14 +140,19 @@ class StatusLine:
     def passes(self, put: Callable[[str], int], text: str) -> int:
         """Somebody else writes `text`."""
         with self._held(PATIENCE_S):
+            fresh = self._fresh
             try:
                 self.give_way()
                 rest = _CONTROLS.sub("", text) if "\x1b" in text else text
                 if rest:
-                    self._fresh = rest.endswith("\n") or _BLANK.search(rest) is not None
+                    fresh = rest.endswith("\n") or _BLANK.search(rest) is not None
             except Exception:
-                self._fresh = False  # a stream that is about to fail for its owner too
-            return put(text)
+                fresh = False  # a stream that is about to fail for its owner too
+            self._fresh = False  # nor is anything drawn before it is written, should we be without the lock
+            try:
+                return put(text)
+            finally:
+                self._fresh = fresh
 
     @contextmanager
     def asking(self) -> Iterator[None]:

@@ -238,5 +238,5 @@ def test_a_proxy_that_answers_in_their_place(account: Account, tmp_path: Path) -
     for end in ends:
         check_told_once(end, "UNAVAILABLE", "answers in its place, such as a proxy")
         assert "<html" not in end.errors
-        assert end.status == 0 and end.seconds <= 3.5
+        assert end.status == 0 and end.stopping <= 3.5
         account.check_secrets(end)

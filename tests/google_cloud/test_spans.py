@@ -209,7 +209,7 @@ def test_what_is_kept_is_bounded_and_what_is_above_is_counted(traces: Traces) ->
         assert traces.export(*(span(start + at) for at in range(512))) is SpanExportResult.FAILURE
     assert traces.dropped == 512
     traces.google.heal()
-    traces.ending.begin(8.0)
+    traces.ending.begin(60.0)
     assert traces.export() is SpanExportResult.SUCCESS
     assert sorted(found["goodput.step"] for found in traces.attributes()) == list(range(512, 4096 + 512))
 

@@ -82,7 +82,7 @@ def open_gcp_otlp(surroundings: Surroundings) -> Outlet:
 
     _need(otlp.PACKAGES)
     connection = Connection(surroundings.environ)
-    traces, metrics = (_delivery(TELEMETRY, items, connection, surroundings) for items in ("spans", "points"))
+    traces, metrics = (_delivery(TELEMETRY, "OTLP requests", connection, surroundings) for _ in range(2))
     return Outlet(
         "gcp-otlp",
         Backlog(otlp.TelemetrySpanExporter(connection, traces, surroundings.process_index)),

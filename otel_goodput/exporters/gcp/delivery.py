@@ -246,7 +246,7 @@ class Delivery:
         help_ = cure(failure.cause, service, self._connection.target(service), self._project())
         then = "What is left stays in the journal" if self._ending.begun else f"Training goes on, {then}"
         self._report_once(
-            f"{service.name} {what} {failure.cause}",
+            f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",
             service.name, what, failure.code, said, f"; {help_}" if help_ else "", then,
         )  # fmt: skip

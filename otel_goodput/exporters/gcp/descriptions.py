@@ -56,7 +56,7 @@ class Descriptions:
             self._thread.join(min(max(0.0, seconds), HEAD_START_S))
 
     def tell(self) -> None:
-        """Points are taken: if there is trouble, it is of the descriptions alone, and said once."""
+        """Points were taken meanwhile: if there is trouble, it is of the descriptions alone, and said once."""
         if self._trouble is not None:
             site, message, *arguments = self._trouble
             report_once(f"descriptions {site}", f"{message}. Points are written without", *arguments)

@@ -78,6 +78,7 @@ class CloudMonitoringExporter(MetricExporter):
         self._lock = threading.Lock()
         self._labels = Labels()
         self._translation: MetricTranslation | None = None
+        self._well = False  # the points before were taken
         self._descriptions = Descriptions(describing, self._create)
         self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
 
@@ -97,11 +98,11 @@ class CloudMonitoringExporter(MetricExporter):
                     return MetricExportResult.FAILURE
                 self._translation = MetricTranslation(self._connection.project)
             descriptors, series = self._translation(fitted)
+            if self._well:
+                self._descriptions.tell()
             self._descriptions.ask(descriptors)
-        well = self._writer.write(map(_series, series), budget)
-        if well:
-            self._descriptions.tell()
-        return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
+        self._well = self._writer.write(map(_series, series), budget)
+        return MetricExportResult.SUCCESS if self._well else MetricExportResult.FAILURE
 
     def _fitted(self, data: MetricsData) -> MetricsData:
         return MetricsData([self._fitted_resource(each) for each in data.resource_metrics])
