@@ -57,7 +57,8 @@ class Descriptions:
 
     def tell(self) -> None:
         """Points were taken meanwhile: if there is trouble, it is of the descriptions alone, and said once."""
-        if self._trouble is not None:
+        tried = self._thread is None or not self._thread.is_alive()  # else it may be over by now
+        if tried and self._trouble is not None:
             site, message, *arguments = self._trouble
             report_once(f"descriptions {site}", f"{message}. Points are written without", *arguments)
 
