@@ -9,6 +9,8 @@ from typing import Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput.deadline import Ending
+
 MOST: Final = 4096  # as many as the journal remembers for a restart
 PATIENCE: Final = 2  # how often an export may fail while a later one leaves
 
@@ -22,26 +24,35 @@ class Backlog(SpanExporter):
 
     Args:
         exporter: knows by `refused` how many spans the service did not want, if it tells that apart.
+        ending: tells when the process stops: what is kept then is tried once more, whatever was tried before.
 
     Attributes:
         lost: how many spans there was no room for, or that failed while others left.
     """
 
-    def __init__(self, exporter: SpanExporter) -> None:
+    def __init__(self, exporter: SpanExporter, ending: Ending | None = None) -> None:
         self._exporter = exporter
+        self._ending = ending
+        self._owed = False  # a try since the process stops
         self._kept: deque[Sequence[ReadableSpan]] = deque()
         self._count = 0  # spans in it
         self._stuck = False  # the oldest has failed
         self._strikes = 0  # how often it has while the newest left
         self._closed = False
+        self._sending = False  # an export is under way
         self.lost = 0
 
     @property
     def dropped(self) -> int:
-        """Spans that are lost; those of exports that failed are not, for they are kept until the end."""
-        return self.lost + (self._count if self._closed else 0) + int(getattr(self._exporter, "refused", 0))
+        """Spans that are lost; those of exports that failed are not, for they are kept until the end.
+
+        Nor are those that an export which outlasts the end may deliver yet.
+        """
+        left = self._count if self._closed and not self._sending else 0
+        return self.lost + left + int(getattr(self._exporter, "refused", 0))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._owed = self._ending is not None and not self._ending.begun
         if not spans and not self._kept:  # somebody wants to know whether anybody listens
             return self._exporter.export(spans)
         if spans:
@@ -69,12 +80,15 @@ class Backlog(SpanExporter):
     def _send(self, at: int) -> bool:
         """The export at that place, the first or the last; it is kept where that fails."""
         spans = self._kept[at]
+        self._sending = True
         try:
             well = self._exporter.export(spans) is SpanExportResult.SUCCESS
         except Exception:  # an error of ours would come again with every try
             self.lost += len(spans)
             self._forget(at)
             raise
+        finally:
+            self._sending = False
         if well:
             self._forget(at)
         return well
@@ -93,5 +107,8 @@ class Backlog(SpanExporter):
 
     def shutdown(self) -> None:
         """What is still kept is lost. An export may be under way, and may deliver it yet."""
+        if self._kept and self._owed and not self._sending:
+            # The last spans came right before the process began to stop, and no others have followed.
+            self.export(())
         self._closed = True
         self._exporter.shutdown()

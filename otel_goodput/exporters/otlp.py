@@ -45,7 +45,7 @@ def open_otlp(surroundings: Surroundings) -> Outlet:
     metrics = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'metrics')]}.metric_exporter")
     return Outlet(
         name="otlp",
-        span_exporter=Backlog(traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace))),
+        span_exporter=Backlog(traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace)), surroundings.ending),
         metric_exporter=SpacedExporter(
             metrics.OTLPMetricExporter(
                 timeout=timeout(environ, "metrics", grace), preferred_aggregation=_aggregation(environ)

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import Recorder
+from otel_goodput.deadline import Ending
 from otel_goodput.exporters.backlog import MOST, PATIENCE, Backlog
 
 from .backends import grpc_backend, poll
@@ -36,6 +37,21 @@ class Service(SpanExporter):
 def numbered(count: int) -> Iterator[ReadableSpan]:
     """Spans with names ``0``, ``1``…"""
     return (ReadableSpan(name=str(number)) for number in range(count))
+
+
+@pytest.mark.parametrize("tried", [False, True])
+def test_the_end_is_one_more_try(tried: bool) -> None:
+    """Even if no span comes any more; where the last ones were tried since the process stops, there is none."""
+    ending, service = Ending(), Service()
+    backlog = Backlog(service, ending)
+    service.away = True
+    if tried:
+        ending.begin(10)
+    assert backlog.export(list(numbered(3))) is SpanExportResult.FAILURE
+    ending.begin(10)
+    service.away = False
+    backlog.shutdown()
+    assert (service.tries, backlog.dropped) == ((1, 3) if tried else (2, 0))
 
 
 def test_what_could_not_leave_leaves_later_in_its_order() -> None:

@@ -141,6 +141,7 @@ def test_services_that_let_nothing_through_are_asked_seldom(google: GoogleEmulat
     assert len(end.told) == len(SERVICES)
     assert len(refused) == 6 and set(refused) == {*METHODS, "CreateMetricDescriptor"}, "points of two outlets"
     check_delivered(google, end)
+    assert cloud_spans(google) and otlp_spans(google, "llama")
     dropped = {key.labels: points[-1].value for key, points in google.series.items() if key.type.endswith(".dropped")}
     assert dropped[frozenset({("goodput_signal", "traces")})] == 0
 

@@ -46,7 +46,7 @@ def open_gcp(surroundings: Surroundings) -> Outlet:
     )
     return Outlet(
         "gcp",
-        Backlog(spans),
+        Backlog(spans, surroundings.ending),
         CloudMonitoringExporter(
             connection,
             _delivery(MONITORING, "points", connection, surroundings),
@@ -85,7 +85,7 @@ def open_gcp_otlp(surroundings: Surroundings) -> Outlet:
     traces, metrics = (_delivery(TELEMETRY, "OTLP requests", connection, surroundings) for _ in range(2))
     return Outlet(
         "gcp-otlp",
-        Backlog(otlp.TelemetrySpanExporter(connection, traces, surroundings.process_index)),
+        Backlog(otlp.TelemetrySpanExporter(connection, traces, surroundings.process_index), surroundings.ending),
         otlp.TelemetryMetricExporter(connection, metrics, surroundings.process_index, surroundings.run_started),
     )
 
