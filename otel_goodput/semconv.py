@@ -191,7 +191,7 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_BLOCKING, "bool", "where it differs from the default", "whether the phase holds up training"),
     Attribute(GOODPUT_STEP_COMPLETED, "bool", "step", "false: left early (break, exception, death)"),
     Attribute(GOODPUT_STEP_DEVICE_DURATION, "int (ns)", "observed steps", "time on the device"),
-    Attribute(GOODPUT_STEP_OUTLIER, "bool", "step", "exported because it was slow"),
+    Attribute(GOODPUT_STEP_OUTLIER, "bool", "step", "exported because it was slow; at most 5 in 1,024 steps"),
     Attribute(GOODPUT_CHECKPOINT_DURABLE, "bool", "checkpoint_save", "whether the checkpoint is known to be durable"),
     Attribute(GOODPUT_INTERRUPTED, "bool", "any", "closed by recovery or shutdown, not by its owner"),
     Attribute(GOODPUT_NOTICE_SOURCE, "string", "event `goodput.notice` of job", "the signal, or the metadata key"),
