@@ -12,6 +12,7 @@ lines go through them then, one a minute. What is written past Python's streams,
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ from time import monotonic
 from typing import Any, Final, TextIO
 
 BESIDE_BARS_S: Final = 60.0  # from one line to the next where it cannot be rewritten in place
+SETTLED_S: Final = 0.5  # after which a bar that is gone has been drawn for the last time, and its line has ended
 PATIENCE_S: Final = 0.05  # a print of the user's waits no longer than that for a line of ours
 _CONTROLS: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _BLANK: Final = re.compile(r"\r[ \t]*\r\Z")
@@ -47,6 +49,7 @@ class StatusLine:
         self._waiting = 0  # questions that wait for an answer
         self._queue: deque[None] = deque()  # one for each who waits for the lock in order to write
         self._written = -BESIDE_BARS_S
+        self._alone_at = 0.0  # when nobody's bars are on the screen any more; a bar may keep the write of old
         self._listened = [_Listened(self, each) for each in _same_terminal(stream)]
         self._input = _Asked(self)
         if hasattr(os, "register_at_fork"):
@@ -59,7 +62,10 @@ class StatusLine:
             OSError, ValueError: nothing can be written there any more.
         """
         try:
-            beside = self._above_bars() or _live_display()
+            bars = self._above_bars()
+            if bars is not None:
+                self._alone_at = math.inf
+            beside = bars or _live_display()
             if beside is not None:
                 if monotonic() - self._written >= BESIDE_BARS_S and not self._waiting:
                     self._written = monotonic()
@@ -67,6 +73,10 @@ class StatusLine:
                     beside(text)
                 return
         except RuntimeError:  # bars came and went while they were looked at
+            return
+        if self._alone_at == math.inf:
+            self._alone_at = monotonic() + SETTLED_S
+        if monotonic() < self._alone_at:
             return
         if self._queue:  # or they would wait until their patience is over, and write amid our line
             return
