@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
@@ -175,11 +176,11 @@ class Batcher(BatchSpanProcessor):
         crowded_out: spans that were dropped because others came before they had left.
     """
 
-    def __init__(self, exporter: SpanExporter, *options: float) -> None:
+    def __init__(self, exporter: SpanExporter, *options: Any) -> None:
         self._given: dict[int, int] = {}  # by thread, for no thread waits for another to count
         self._left = 0
         self.crowded_out = 0
-        super().__init__(_Counted(exporter, self._leave), *options)  # type: ignore[arg-type]
+        super().__init__(_Counted(exporter, self._leave), *options)
 
     def on_end(self, span: ReadableSpan) -> None:
         super().on_end(span)

@@ -20,7 +20,7 @@ from otel_goodput.semconv import GOODPUT_PHASE
 FIRST: Final = 100  # steps of an attempt exported in full
 RECENT: Final = 128  # steps that tell what is slow
 REVIEW: Final = 64  # steps from one look at them to the next
-REVIEWS: Final = (8, 16, 32)  # and at these before: a slow step may be among the first
+FIRST_REVIEW: Final = 8  # and at its doubles: a slow step may be among the first
 # An outlier is far out of the recent spread, noticeably slower than the recent median, and slower than nearly all.
 OUTLIER_SPREADS: Final = 6.0
 OUTLIER_RATIO: Final = 1.25
@@ -38,13 +38,14 @@ class StepSampler:
         every: after the first 100 steps, export the steps whose number is a multiple of this.
     """
 
-    __slots__ = ("_left", "_recent", "_seen", "_started", "every", "threshold")
+    __slots__ = ("_left", "_recent", "_review_at", "_seen", "_started", "every", "threshold")
 
     def __init__(self, every: int) -> None:
         self.every = max(1, every)
         self._started = 0
         self._seen = 0
         self._left = BUDGET
+        self._review_at = FIRST_REVIEW
         self._recent = [0] * RECENT
         self.threshold = 1 << 62  # ns; a longer step is an outlier
 
@@ -63,7 +64,7 @@ class StepSampler:
         seen = self._seen
         self._recent[seen % RECENT] = duration
         self._seen = seen = seen + 1
-        if seen % REVIEW == 0 or seen in REVIEWS:
+        if seen == self._review_at:
             self._review()
         if slow:
             slow = self._left > 0
@@ -81,6 +82,7 @@ class StepSampler:
         spread = MAD_SCALE * median([abs(duration - middle) for duration in recent])
         nearly_all = recent[-1 - SLOWER]
         self.threshold = int(max(middle * OUTLIER_RATIO, middle + OUTLIER_SPREADS * spread, nearly_all))
+        self._review_at += min(self._seen, REVIEW)
         if self._seen % BUDGETED == 0:
             self._left = BUDGET
 
