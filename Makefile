@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 EVERYDAY ?= .venv-everyday
+LOCK := .ci/requirements.lock
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # uv is four times as fast, but does not read where pip shall look; whatever it cannot do, pip does. Bytecode is made once,
@@ -13,7 +14,7 @@ define install
 endef
 
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test everyday search bench bench-gcp collector parts lint types clean
+.PHONY: demo demo-gcp test attack everyday search bench bench-gcp collector parts lint types lock clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
@@ -26,6 +27,9 @@ test: $(VENV)/.test parts  ## everything that must hold: tests, lint, types
 	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+attack: $(VENV)/.test parts  ## hostile files, receivers and disks by name, with counts, and ten thousand cases of a fuzz
+	$(PY) tests/attack.py --write $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 search: $(VENV)/.test  ## new examples for the properties of the account, twenty times as many
 	$(PY) -m pytest -n auto --hypothesis-profile search tests/accounting $(PYTEST_ARGS)
@@ -55,9 +59,20 @@ $(VENV)/.demo: $(VENV)/.made pyproject.toml
 	$(call install,--editable . --group demo)
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.made pyproject.toml
+# With LOCKED=1 exactly what the lock says, each file held against its hash.
+$(VENV)/.test: $(VENV)/.made pyproject.toml $(if $(LOCKED),$(LOCK))
+ifdef LOCKED
+	$(call install,--require-hashes --requirement $(LOCK))
+	$(PIP) --no-deps --no-build-isolation --editable .
+else
 	$(call install,--editable . --group test --group demo --group types)
+endif
 	@touch $@
+
+lock: $(VENV)/.made  ## renew the lock that `make LOCKED=1 test` installs
+	$(PY) .ci/requirements.py > $(VENV)/requirements.in
+	$(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
+	  --custom-compile-command "make lock" --output-file $(LOCK) $(VENV)/requirements.in
 
 # What tests run that does not come from PyPI. Without one its tests are skipped.
 parts: $(VENV)/.made
@@ -75,14 +90,16 @@ $(VENV)/bin/kustomize: | $(VENV)/.made
 	  GOBIN="$(abspath $(VENV)/bin)" $(PY) collector/builder/toolchain.py \
 	    install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 
-# What scrapes the collector and judges the alerts, from Debian's package; only $(VENV) gets them.
+# What scrapes the collector and judges the alerts, from Debian's package, which need not be installed; only $(VENV) gets
+# them. Nothing here asks for another user's rights.
 $(VENV)/.prometheus: $(VENV)/.made
 	@if command -v prometheus >/dev/null && command -v promtool >/dev/null; then \
 	    ln -sf "$$(command -v prometheus)" "$$(command -v promtool)" $(VENV)/bin/ && touch $@; exit; fi; \
-	  [ "$$(id -u)" = 0 ] && sudo= || sudo="sudo -n"; \
 	  package=$$(mktemp -d); trap 'rm -rf "$$package"' EXIT; cd "$$package" && chmod 755 . && \
 	  { apt-get download -qq prometheus 2>/dev/null || \
-	    { $$sudo apt-get update -qq && apt-get download -qq prometheus; }; } && \
+	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get download -qq prometheus; } || \
+	    { echo "make: no prometheus and promtool: install Debian's package prometheus, or put both on PATH." >&2; \
+	      exit 1; }; } && \
 	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool ./usr/bin/prometheus && \
 	  install -m 755 usr/bin/promtool usr/bin/prometheus "$(abspath $(VENV)/bin)" && touch "$(abspath $@)"
 
@@ -103,10 +120,10 @@ $(VENV)/.made:
 	  { echo "make: '$(PYTHON)' must be Python 3.10 or newer; choose another with 'make PYTHON=…'." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip; ensurepip.version()' 2>/dev/null || { \
 	  package=$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
-	  [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; \
-	  echo "make: $(PYTHON) has no ensurepip; installing $$package with apt-get." >&2; \
-	  { $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$package; } || \
-	  { echo "make: that failed. Install $$package (or the like) by hand, or choose another Python." >&2; exit 1; }; }
+	  echo "make: $(PYTHON) has no ensurepip, which Debian's package $$package has." >&2; \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$package; } || \
+	  { echo "make: install $$package (or the like), or choose another Python with 'make PYTHON=…'." >&2; exit 1; }; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) --upgrade 'pip>=25.1'
 	@$(PIP) --only-binary :all: uv 2>/dev/null || true

@@ -8,27 +8,35 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
-from views import cloud, goodput, grafana, rulefiles, workload
-from views.alerts import rules
+from views import cloud, goodput, grafana, rulefiles, runs, workload
+from views.alerts import GONE, rules
 from views.thresholds import Thresholds, windows
 
 HERE = Path(__file__).resolve().parent
 README = "README.md"
 BEGIN, END = "<!-- begin: alerts -->\n", "<!-- end: alerts -->\n"
-WRITTEN = ("dashboards/*.json", "alerts/*")
+WRITTEN = ("dashboards/*.json", "alerts/**/*")
 
 
-def written(kept: Sequence[str], limits: Thresholds) -> dict[str, str]:
+def written(kept: Sequence[str], limits: Thresholds, datasource: str) -> dict[str, str]:
     """What every file is to hold, by its path from here; `kept` are the rolling windows."""
     ours, alerts = goodput.board(kept, limits), rules(kept[0], limits)
+    with_all = replace(ours, sections=[*ours.sections, goodput.runs()])
     return {
-        "dashboards/goodput.cloud-monitoring.json": cloud.dashboard(ours, cloud.OURS),
+        "dashboards/goodput.cloud-monitoring.json": cloud.dashboard(with_all, cloud.OURS),
         "dashboards/workload.cloud-monitoring.json": cloud.dashboard(workload.board(kept, limits), cloud.GOOGLES),
         "dashboards/goodput.grafana.json": grafana.dashboard(ours),
+        "dashboards/runs.grafana.json": runs.dashboard(limits),
         "alerts/prometheus.yaml": rulefiles.prometheus_rules(alerts),
+        "alerts/grafana.yaml": rulefiles.grafana_rules(alerts, datasource),
+        **{
+            f"{rulefiles.BY_ABSENCE}{rulefiles.policy_file(rule)}": rulefiles.absence(rule, limits.gone)
+            for rule in alerts
+            if rule.name == GONE
+        },
         **{f"alerts/{rulefiles.policy_file(rule)}": rulefiles.policy(rule) for rule in alerts},
     }
 
@@ -47,7 +55,9 @@ def explained(text: str, alerts: str) -> str:
 
 def different(directory: Path, contents: Mapping[str, str]) -> list[str]:
     """Paths whose files are not what they are to be, and of files that nothing here writes."""
-    found = {str(path.relative_to(directory)) for pattern in WRITTEN for path in directory.glob(pattern)}
+    found = {
+        str(path.relative_to(directory)) for pattern in WRITTEN for path in directory.glob(pattern) if path.is_file()
+    }
     stale = [path for path, text in contents.items() if _read(directory / path) != text]
     return sorted(stale + list(found - set(contents)))
 
@@ -66,6 +76,7 @@ def arguments() -> argparse.ArgumentParser:
         default=",".join(windows()),
         help="the rolling windows that the jobs keep (OTEL_GOODPUT_WINDOWS), the most telling first",
     )
+    parser.add_argument("--datasource", default="prometheus", help="uid of Prometheus in Grafana, for its alerts")
     for one in fields(Thresholds):
         option = f"--{one.name.replace('_', '-')}"
         parser.add_argument(option, type=float, default=one.default, help=one.metadata["help"])
@@ -75,7 +86,7 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> int:
     given = arguments().parse_args()
     limits = Thresholds(**{one.name: getattr(given, one.name) for one in fields(Thresholds)})
-    contents = {path: f"{text}\n" for path, text in written(given.windows, limits).items()}
+    contents = {path: f"{text}\n" for path, text in written(given.windows, limits, given.datasource).items()}
     readme = _read(given.directory / README)
     if readme is not None:
         contents[README] = explained(readme, rulefiles.markdown(rules(given.windows[0], limits)))

@@ -167,7 +167,7 @@ def compiling_steps(traces: list[Path]) -> float:
         (int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / NS
         for trace in traces
         for span in spans(trace)
-        for attribute in span["attributes"]
+        for attribute in span.get("attributes", ())
         if attribute == {"key": "goodput.compile.function", "value": {"stringValue": "train_step"}}
     )
 
@@ -175,7 +175,7 @@ def compiling_steps(traces: list[Path]) -> float:
 def check_traces(traces: list[Path]) -> Check:
     """The killed job could not end its own span; the attempt after it did, and says so."""
     every = [span for trace in traces for span in spans(trace)]
-    jobs = [{each["key"] for each in span["attributes"]} for span in every if span["name"] == "job"]
+    jobs = [{each["key"] for each in span.get("attributes", ())} for span in every if span["name"] == "job"]
     interrupted = sum("goodput.interrupted" in keys for keys in jobs)
     return Check(
         (len(jobs), interrupted) == (2, 1),

@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from otel_goodput import files
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import GoodputError
-from otel_goodput.printable import printable, without_credentials
+from otel_goodput.redaction import REDACTED, shown
 from otel_goodput.times import NS, Moment, asked_moment, duration
 from otel_goodput.version import __version__
 
@@ -23,11 +24,15 @@ T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status: 0 done, 1 something is wrong with what was looked at, 2 wrong use."""
+    """Run the command; returns the exit status: 0 done, 1 something is wrong with what was looked at, 2 wrong use, 3 a
+    journal is damaged and what could not be read is left out.
+    """
     if sys.stdout is None:  # closed by whoever started us
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        with files.nowhere() as nowhere, redirect_stdout(nowhere):
             return main(arguments)
     logging.basicConfig(level=logging.WARNING, format="otel-goodput: %(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:  # what OpenTelemetry and others log there goes the same way
+        handler.addFilter(REDACTED)
     gc.disable()  # one short run over many small tuples that form no cycles
     try:
         try:
@@ -37,18 +42,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has seen enough. What is left in the stream must go somewhere at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with files.nowhere() as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 0
     except (GoodputError, OSError, ValueError) as error:
-        print(f"otel-goodput: {printable(without_credentials(str(error)))}", file=sys.stderr)
+        print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(shown(message))  # arguments are in it as they are
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="otel-goodput", description="How much of a training job's time makes progress: account, report, recover."
     )
     parser.add_argument("--version", action="version", version=__version__)
@@ -197,14 +208,39 @@ def _report(options: argparse.Namespace) -> int:
         if len(found) == 1 or len(entries) == 1:
             one = _run_report(entries[0].run if entries else found[0].run, options)
             _print(one, options.json)
-        elif not entries:
+            return _status([one])
+        if not entries:
             raise JournalError(f"none of {len(found)} runs has a journal of process {options.process}")
-        elif options.json:
-            print(json.dumps({"runs": [_run_report(entry.run, options).to_json() for entry in entries]}))
-        else:
-            print(overview.render(entries, without_credentials(_place(options))))
-            _print(_run_report(entries[0].run, options), as_json=False)
-    return 0
+        if options.json:
+            reports = [_attempted(entry.run, options) for entry in entries]
+            print(json.dumps({"runs": [one if isinstance(one, dict) else one.to_json() for one in reports]}))
+            return _status(reports)
+        print(overview.render(entries, shown(_place(options))))
+        reports = []
+        for entry in entries:
+            one = _attempted(entry.run, options)
+            reports.append(one)
+            if not isinstance(one, dict):  # else the next newest is shown
+                _print(one, as_json=False)
+                break
+        return _status(reports)
+
+
+def _status(reports: Sequence[Any]) -> int:
+    """3 where one of them could not be read, or not all of it."""
+    from otel_goodput.journal.damage import STATUS
+
+    return STATUS if any(isinstance(one, dict) or one.damaged for one in reports) else 0
+
+
+def _attempted(run: Any, options: argparse.Namespace) -> Any:
+    """The report of one run of several; what is the matter with it, as JSON, where there is none."""
+    try:
+        return _run_report(run, options)
+    except Exception as error:  # whatever is the matter with one, the others are reported
+        why = shown(str(error) or type(error).__name__)
+        logging.getLogger(__name__).warning("run %s cannot be reported: %s", shown(repr(run.called())), why)
+        return {"run_id": run.called(), "error": why}
 
 
 def _run_report(run: Any, options: argparse.Namespace) -> Any:
@@ -242,10 +278,23 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _recover(options: argparse.Namespace) -> int:
+    with _found_runs(options) as found:
+        return max(_salvaged(one, options) for one in found)
+
+
+def _salvaged(found: Any, options: argparse.Namespace) -> int:
+    """The status of one run's recovery: whatever is the matter with it, the others are recovered."""
+    from otel_goodput.errors import ConfigurationError
     from otel_goodput.salvage import salvage
 
-    with _found_runs(options) as found:
-        return max(salvage(one, options.process, options.exporters, again=options.again) for one in found)
+    try:
+        return salvage(found, options.process, options.exporters, again=options.again)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        why = shown(str(error) or type(error).__name__)
+        print(f"otel-goodput: run {found.run.called()!r} cannot be recovered: {why}", file=sys.stderr)
+        return 1
 
 
 def _send(options: argparse.Namespace) -> int:

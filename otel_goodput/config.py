@@ -9,20 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from otel_goodput import envvars
+from otel_goodput import envvars, placement
 from otel_goodput.envvars import EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, report_once
+from otel_goodput.redaction import encodable
 from otel_goodput.times import NS, duration, moment
 
+MOST_PROCESSES: Final = 1 << 16  # of a job; a restart is not counted further either
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
 # Where the identity of a run is found when nobody gives it: the scheduler's id of the job, stable over its restarts.
 RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
-# The index and number of this process, as launchers tell them.
 INTEGRATIONS: Final = ("jax", "orbax", "signals", "maintenance", "kubernetes")
+FEWEST_SPANS: Final = 100  # that a trace may be bounded to
 DEVICE_CLOCKS: Final = ("auto", "observe", "host")
-PROCESS_INDEX_SOURCES: Final = ("JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK")
 # How often a launcher has started the job before this time.
 RESTART_SOURCES: Final = (
     "JOBSET_RESTART_ATTEMPT",
@@ -30,10 +31,6 @@ RESTART_SOURCES: Final = (
     "SLURM_RESTART_COUNT",
     "TORCHELASTIC_RESTART_COUNT",
 )
-# What only a job of several hosts has: a list of them with a comma, or a number of slices above 1.
-HOSTS_SOURCES: Final = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
-SLICES_SOURCES: Final = ("MEGASCALE_NUM_SLICES",)
-PROCESS_COUNT_SOURCES: Final = ("JAX_NUM_PROCESSES", "SLURM_NTASKS", "WORLD_SIZE")
 
 
 @dataclass(frozen=True)
@@ -70,6 +67,7 @@ class Config:
     ideal_step_time_s: float | None = None
     flops_per_step: float | None = None
     peak_flops: float | None = None
+    trace_spans: int = 5000
     integrations: tuple[str, ...] = ()
     device_clock: str = "auto"
     settings: Mapping[str, Setting] = field(default_factory=dict, repr=False)
@@ -117,6 +115,13 @@ def _sampling(text: str) -> int:
     if every < 1:
         raise ValueError(f"step sampling is 1 (every step) or more, not {every}")
     return every
+
+
+def _spans(text: str) -> int:
+    most = int(text)
+    if most and not FEWEST_SPANS <= most < 1_000_000_000:
+        raise ValueError(f"a trace holds {FEWEST_SPANS} spans or more, or 0 for no bound, not {most}")
+    return most
 
 
 def _traces(text: str) -> bool:
@@ -193,12 +198,11 @@ class _Reader:
         return parse(variable.default) if variable.default else None
 
 
-def _first_int(environ: Mapping[str, str], names: Sequence[str], default: int) -> int:
-    for name in names:
-        text = environ.get(name, "").strip()
-        if text.isascii() and text.isdecimal():
-            return int(text)
-    return default
+def _possible(told: placement.Told | None, most: int) -> placement.Told | None:
+    if told is None or told.number <= most:
+        return told
+    report_once(f"environment {told.by}", "%s is ignored: more than there can be", told)
+    return None
 
 
 def read(
@@ -221,6 +225,7 @@ def read(
     peak_flops: float | None = None,
     integrations: str | Sequence[str] | None = None,
     device_clock: str | None = None,
+    trace_spans: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """The configuration in force; see ``configure()`` for the arguments.
@@ -230,33 +235,40 @@ def read(
     """
     environ = os.environ if environ is None else environ
     setting = _Reader(environ)
-    job = (job_name or environ.get("OTEL_SERVICE_NAME") or "").strip() or _script_name()
+    job = encodable((job_name or environ.get("OTEL_SERVICE_NAME") or "").strip() or _script_name())
     run = setting(envvars.OTEL_GOODPUT_RUN_ID, run_id, str.strip)
     named = bool(run)
     if not run:
         given = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), "")
         named, run = bool(given), given or job
-    index = process_index if process_index is not None else _first_int(environ, PROCESS_INDEX_SOURCES, 0)
-    count = (
-        process_count if process_count is not None else _first_int(environ, PROCESS_COUNT_SOURCES, max(1, index + 1))
-    )
-    if process_index is None and process_count is None and index >= count:
+    run = encodable(run)
+    told = placement.place(environ)
+    told = told._replace(rank=_possible(told.rank, MOST_PROCESSES - 1), size=_possible(told.size, MOST_PROCESSES))
+    index = process_index if process_index is not None else told.rank.number if told.rank else 0
+    # Nobody says 0, unless in error: then it is as if nothing was said.
+    of = told.size.number if told.size else 0
+    count = process_count if process_count is not None else of or max(1, index + 1)
+    if process_index is None and told.doubt:
+        report_once("environment place", "%s: %s. This is taken for process %d", told.doubt, told.advice, index)
+    if process_count is None and index >= count:
         report_once(
             "environment process", "process %d of %d cannot be; %d processes are assumed", index, count, index + 1
         )
         count = index + 1
-    if index < 0 or count < 1 or index >= count or leader < 0:
+    if not 0 <= index < min(count, MOST_PROCESSES) or leader < 0:
         raise ConfigurationError(f"configure(): process {index} of {count} with leader {leader} cannot be")
     if ideal_step_time is not None and not 0 < ideal_step_time < 1e9:
         raise ConfigurationError(f"configure(): an ideal step time of {ideal_step_time!r} s cannot be")
     for name, flops in (("flops_per_step", flops_per_step), ("peak_flops", peak_flops)):
         if flops is not None and not 0 < flops < float("inf"):
             raise ConfigurationError(f"configure(): {name}={flops!r} cannot be")
-    placed = process_index is not None or _first_int(environ, PROCESS_INDEX_SOURCES, -1) >= 0
-    counted = process_count is not None or _first_int(environ, PROCESS_COUNT_SOURCES, 0) > 0
+    placed = process_index is not None or told.rank is not None
+    counted = process_count is not None or of > 0
     # Who has a place among processes, nobody knows of how many, may be the first of several.
-    alone = count == 1 and (counted or not placed) and not _several_hosts(environ)
-    restarted = environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip() or _first_int(environ, RESTART_SOURCES, 0)
+    alone = count == 1 and (counted or not placed) and not placement.several_hosts(environ)
+    restarted = environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip() or any(
+        placement.number(environ, name) for name in RESTART_SOURCES
+    )
     return Config(
         job_name=job,
         run_id=run,
@@ -275,15 +287,11 @@ def read(
         ideal_step_time_s=ideal_step_time,
         flops_per_step=flops_per_step,
         peak_flops=peak_flops,
+        trace_spans=setting(envvars.OTEL_GOODPUT_TRACE_SPANS, trace_spans, _spans),
         integrations=setting(envvars.OTEL_GOODPUT_INTEGRATIONS, integrations, _integrations),
         device_clock=setting(envvars.OTEL_GOODPUT_DEVICE_CLOCK, device_clock, _device_clock),
         settings=setting.settings,
     )
-
-
-def _several_hosts(environ: Mapping[str, str]) -> bool:
-    """Whether the platform speaks of other hosts than this one."""
-    return any("," in environ.get(name, "") for name in HOSTS_SOURCES) or _first_int(environ, SLICES_SOURCES, 1) > 1
 
 
 def _script_name() -> str:

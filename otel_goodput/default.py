@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +17,12 @@ from opentelemetry.util import types
 from otel_goodput.accounting import Totals
 from otel_goodput.guard import TRUE, report_once
 from otel_goodput.phases import Phases
+from otel_goodput.redaction import redacting_logger
 from otel_goodput.reports.report import Report
 from otel_goodput.runtime import Recorder
 from otel_goodput.spans.tracer import PhaseTracer
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 C = TypeVar("C", bound=Callable[[], object])
 

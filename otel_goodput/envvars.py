@@ -50,6 +50,12 @@ OTEL_GOODPUT_STEP_TRACES: Final = EnvVar(
     "shared",
     "`own` gives each step with its load a trace of its own, linked to the job span",
 )
+OTEL_GOODPUT_TRACE_SPANS: Final = EnvVar(
+    "OTEL_GOODPUT_TRACE_SPANS",
+    "int",
+    "5000",
+    "spans of ours that a trace holds at most, of all processes together; what follows is in another one (0: no bound)",
+)
 OTEL_GOODPUT_WINDOWS: Final = EnvVar(
     "OTEL_GOODPUT_WINDOWS", "list of durations", "1h,24h", "rolling windows, such as 10m,1h,24h"
 )
@@ -92,6 +98,7 @@ ENVVARS: Final[tuple[EnvVar, ...]] = (
     OTEL_GOODPUT_PROCESSES,
     OTEL_GOODPUT_STEP_SAMPLING,
     OTEL_GOODPUT_STEP_TRACES,
+    OTEL_GOODPUT_TRACE_SPANS,
     OTEL_GOODPUT_WINDOWS,
     OTEL_GOODPUT_GCP_PROJECT,
     OTEL_GOODPUT_GCP_ENDPOINT,

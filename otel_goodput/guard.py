@@ -5,7 +5,6 @@ With ``OTEL_GOODPUT_STRICT=1`` (set under our tests) they are raised instead.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -14,8 +13,9 @@ from typing import ParamSpec, TypeVar
 
 from otel_goodput.envvars import OTEL_GOODPUT_STRICT
 from otel_goodput.errors import PhaseError
+from otel_goodput.redaction import redacting_logger
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,11 +46,11 @@ def refuse(error: PhaseError) -> None:
     report_once(f"phase {error.phase}", "%s; this phase is not recorded", error)
 
 
-def report_once(site: str, message: str, *arguments: object) -> None:
-    """Log a warning the first time it is met at `site`."""
+def report_once(site: str, message: str, *arguments: object, error: BaseException | None = None) -> None:
+    """Log a warning the first time it is met at `site`, with the traceback of `error`."""
     contained[site] += 1
     if contained[site] == 1:
-        logger.warning(message, *arguments)
+        logger.warning(message, *arguments, exc_info=error)
 
 
 def guarded(default: T) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -17,7 +17,7 @@ from otel_goodput.accounting.totals import NS
 from otel_goodput.guard import contain
 from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.journal import OVERFLOW
-from otel_goodput.semconv import Category, Metric
+from otel_goodput.semconv import Category, JobState, Metric
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]
 
@@ -194,6 +194,18 @@ def _clock(totals: Totals) -> Rows:
         yield 1, {semconv.GOODPUT_CLOCK_STATE: totals.clock}
 
 
+def _job_state(totals: Totals) -> Rows:
+    """Both states, so that one which has passed says so: nobody need guess whether a series has merely stopped."""
+    if totals.started_at is not None:
+        for state in semconv.JOB_STATES:
+            yield int(totals.finished == (state == JobState.ENDED)), {semconv.GOODPUT_JOB_STATE: state}
+
+
+def _last_sign(totals: Totals) -> Rows:
+    if totals.started_at is not None:
+        yield totals.last_sign / NS, {}
+
+
 def _straggler(totals: Totals) -> Rows:
     slowest = straggler(totals.paces)
     if slowest is not None:
@@ -224,6 +236,8 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.SLICE_EFFICIENCY, _slices),
     (semconv.SLICE_WINDOW_EFFICIENCY, _window_slices),
     (semconv.CLOCK, _clock),
+    (semconv.JOB_STATE, _job_state),
+    (semconv.LAST_SIGN, _last_sign),
     (semconv.STRAGGLER, _of_fates(_straggler)),
 )
 

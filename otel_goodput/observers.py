@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,10 +13,11 @@ from otel_goodput.disruption.watch import Watch
 from otel_goodput.integrations import Integrations
 from otel_goodput.integrations.device_clock import DeviceClock
 from otel_goodput.productivity import Inputs, Productivity
+from otel_goodput.redaction import redacting_logger
 from otel_goodput.spans.observation import Device
 from otel_goodput.spans.tracer import PhaseTracer
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 C = TypeVar("C", bound=Callable[[], object])
 

@@ -5,9 +5,9 @@ The only file that builds them.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,25 @@ from otel_goodput.config import Config
 from otel_goodput.deadline import Closer
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters import Outlet, OutletUnavailable, Surroundings, dropped_items, open_outlet, resolve
+from otel_goodput.exporters import (
+    NUMBERS,
+    Outlet,
+    OutletUnavailable,
+    Surroundings,
+    dropped_items,
+    open_outlet,
+    resolve,
+)
 from otel_goodput.guard import report_once
 from otel_goodput.journal.account import Account
+from otel_goodput.redaction import redacting_logger
 from otel_goodput.semconv import DROPPED
+from otel_goodput.spans.admission import Admission
+from otel_goodput.spans.debts import Owed
 from otel_goodput.spans.receipts import ReceiptExporter
 from otel_goodput.spans.sampling import PhaseSampler
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 
 def outlet_names(config: Config) -> tuple[str, ...]:
@@ -93,10 +104,11 @@ class Pipelines:
         self._outlets = outlets
         self._given_processors, self._given_readers = tuple(processors), tuple(readers)
         self.batchers = [
-            _batching(ReceiptExporter(outlet.span_exporter, account, number))
-            for number, outlet in enumerate(outlets)
+            _batching(ReceiptExporter(outlet.span_exporter, account, NUMBERS[outlet.name]))
+            for outlet in outlets
             if outlet.span_exporter is not None
         ]
+        self._numbers = [NUMBERS[outlet.name] for outlet in outlets if outlet.span_exporter is not None]
         self.readers: list[MetricReader] = []
 
     @property
@@ -104,8 +116,9 @@ class Pipelines:
         """All that take finished spans."""
         return [*self.batchers, *self._given_processors]
 
-    def trace_provider(self, resource: Resource, generator: IdGenerator) -> TracerProvider:
-        return TracerProvider(sampler=PhaseSampler(), resource=resource, id_generator=generator, shutdown_on_exit=False)
+    def trace_provider(self, resource: Resource, generator: IdGenerator, admission: Admission) -> TracerProvider:
+        sampler = PhaseSampler(admission.takes)
+        return TracerProvider(sampler=sampler, resource=resource, id_generator=generator, shutdown_on_exit=False)
 
     def meter_provider(self, resource: Resource) -> MeterProvider:
         """A provider with a reader for each outlet that takes metrics."""
@@ -132,11 +145,12 @@ class Pipelines:
         """Whether anybody reads metrics from our provider."""
         return bool(self.readers or self._given_readers)
 
-    def hand_over(self, spans: Iterable[ReadableSpan]) -> None:
-        """Export spans that no provider of this process has made."""
-        for span in spans:
-            for batcher in self.batchers:
-                batcher.on_end(span)
+    def hand_over(self, owed: Iterable[Owed]) -> None:
+        """Export spans that no provider of this process has made, through the outlets that have not had them."""
+        for span, had in owed:
+            for number, batcher in zip(self._numbers, self.batchers, strict=True):
+                if number not in had:
+                    batcher.on_end(span)
 
     def dropped(self) -> dict[str, int]:
         """Items by signal that the outlets failed to export so far."""
@@ -152,11 +166,28 @@ class Pipelines:
     def flushers(self) -> list[tuple[str, Closer]]:
         return self._each(lambda processor: processor.force_flush, lambda reader: reader.force_flush)
 
-    def closers(self) -> list[tuple[str, Closer]]:
-        return self._each(
-            lambda processor: lambda _: processor.shutdown(),
-            lambda reader: lambda milliseconds: reader.shutdown(milliseconds),
-        )
+    def closers(self, figures: Closer = lambda _: None) -> list[tuple[str, Closer]]:
+        """What is to be closed at once. Spans need not wait for the account; readers do for `figures`, for a third of
+        the time at most.
+        """
+        ready = threading.Event()
+
+        def prepare(milliseconds: int) -> None:
+            try:
+                figures(milliseconds // 3)
+            finally:
+                ready.set()
+
+        def closing(reader: MetricReader) -> Closer:
+            def close(milliseconds: int) -> None:
+                begun = time.monotonic()
+                ready.wait(milliseconds / 3000)
+                reader.shutdown(max(0.0, milliseconds - (time.monotonic() - begun) * 1000))
+
+            return close
+
+        # First, for where no thread is to be had they are closed one after the other.
+        return [("figures", prepare), *self._each(lambda processor: lambda _: processor.shutdown(), closing)]
 
     def _each(
         self, of_processor: Callable[[SpanProcessor], Closer], of_reader: Callable[[MetricReader], Closer]

@@ -5,14 +5,16 @@ It is kept beside the journal, so that a restart and a report from the disk know
 
 from __future__ import annotations
 
-import json
+import sys
 from dataclasses import replace
 from typing import NamedTuple
 
 from otel_goodput.accounting.totals import NS, Totals
 from otel_goodput.config import Config
+from otel_goodput.files import write_privately
 from otel_goodput.guard import report_once
-from otel_goodput.journal.rundir import RunDirectory, write_privately
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json, read_json, whole
 
 
 class Inputs(NamedTuple):
@@ -78,7 +80,7 @@ class Productivity:
             return
         try:
             inputs = self._inputs
-            write_privately(self._run.productivity_path, json.dumps(inputs._asdict()).encode())
+            write_privately(self._run.productivity_path, checked_json(inputs._asdict()))
             self._kept = inputs
         except OSError as error:
             report_once("productivity", "the inputs of ML productivity goodput cannot be kept yet: %s", error)
@@ -93,12 +95,19 @@ class Productivity:
 def read_inputs(run: RunDirectory) -> Inputs:
     """What was kept of a run; empty where nothing was, or nothing that can be read."""
     try:
-        found = json.loads(run.productivity_path.read_bytes())
+        found = read_json(run.productivity_path)
         moment, flops, peak = (found.get(name) for name in Inputs._fields)
         return Inputs(
-            None if moment is None else int(moment),
-            None if flops is None else float(flops),
-            None if peak is None else float(peak),
+            None if moment is None else whole(moment),
+            None if flops is None else _finite(flops),
+            None if peak is None else _finite(peak),
         )
     except (OSError, ValueError, TypeError, AttributeError):
         return Inputs()
+
+
+def _finite(found: object) -> float:
+    """A finite number from 0 on. Raises ValueError."""
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= sys.float_info.max:
+        raise ValueError(f"{found!r} is no such number")
+    return float(found)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
+import shlex
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -15,7 +16,7 @@ from typing import Any, Final, TypeVar
 from opentelemetry import metrics as metrics_api
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.util import types
 
 from otel_goodput import config as configuration
@@ -33,25 +34,30 @@ from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.observers import Observers
 from otel_goodput.phases import Phases
 from otel_goodput.pipelines import Pipelines, open_outlets, outlet_names
-from otel_goodput.printable import without_credentials
 from otel_goodput.productivity import Inputs, Productivity
+from otel_goodput.redaction import redacting_logger, without_credentials
 from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.spans import ids
-from otel_goodput.spans.debts import owed_spans
+from otel_goodput.spans.admission import Admission
+from otel_goodput.spans.budget import Budget
+from otel_goodput.spans.debts import Owed, owed_spans
 from otel_goodput.spans.job_thread import JobThread
 from otel_goodput.spans.processor import PhaseSpanProcessor
 from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.spans.tracer import PhaseTracer
+from otel_goodput.spans.volumes import Volumes, steps_in_a_trace
 from otel_goodput.version import __version__
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 C = TypeVar("C", bound=Callable[[], object])
 
 SETTLED_S: Final = 10.0  # for the ledger to catch up where nothing is recorded any more
 JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
+LOCK_S: Final = 0.1  # for its release, where there is no time left
+TEARDOWN_S: Final = 1.0  # left of the grace period to the interpreter, at exit; a tenth at most
 AFTER_CHILDREN: Final = -1  # of multiprocessing's priorities: when it has waited for the process's own children
 OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
 
@@ -159,7 +165,13 @@ class Recorder(Phases[Any]):
         opened.introduce(account)
         account.begin_attempt(OWN_TRACES if config.own_traces else 0)
         resource: Resource = process.describe(
-            config.job_name, self.run_id, self.attempt, config.process_index, config.process_count, resource_attributes
+            config.job_name,
+            self.run_id,
+            self.attempt,
+            config.process_index,
+            config.process_count,
+            resource_attributes,
+            traced=tracer_provider is None,
         )
         self.resource = resource
         self._productivity = Productivity(config, opened.run if config.leads else None)
@@ -183,11 +195,16 @@ class Recorder(Phases[Any]):
         thread = JobThread()
         job = ids.job_span_context(self.run_id, self.attempt, config.process_index)
         self._processor = PhaseSpanProcessor(account, thread, job.trace_id, job.span_id)
+        limit, leads = config.trace_spans, config.leads
+        budget = Budget(limit, config.process_count, config.process_index, leads=leads)
+        steps = steps_in_a_trace(limit, config.step_sampling)
+        admission = Admission(budget, Volumes(self.run_id, self.attempt, steps))
         generator: ids.PrivateIdGenerator | None = None
         sinks: Sequence[SpanProcessor] = pipelines.processors
         if tracer_provider is None:
             generator = ids.PrivateIdGenerator()
-            tracer_provider = pipelines.trace_provider(resource, generator)
+            tracer_provider = pipelines.trace_provider(resource, generator, admission)
+            self._processor.admission = admission
             spans_resource = resource
         else:
             spans_resource = tracer_provider.resource
@@ -209,14 +226,18 @@ class Recorder(Phases[Any]):
             config.process_index,
             StepSampler(config.step_sampling),
             config.own_traces,
+            admission,
         )
         self._processor.hold = tracer.hold
+        self._processor.emit, self._processor.adopt = tracer.emit, tracer.adopt
         tracer.opened, tracer.end_span = self._processor.opened, self._processor.on_end
+        tracer.open_span = self._processor.open_span
+        tracer.tell_bounds()
         self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         book = opened.restored.book.successor(self.attempt)
-        self._owed: list[ReadableSpan] = []
+        self._owed: list[Owed] = []
         if opened.run is not None and pipelines.batchers:
-            self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource)
+            self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource, self.attempt)
             if opened.before is not None:
                 opened.before.recall(without_credentials(str(config.directory)))
         self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
@@ -234,10 +255,11 @@ class Recorder(Phases[Any]):
         if opened.mirror is not None:
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
-        deadline.reserve(len(pipelines.closers()) + 2)  # the journal and its upload
+        deadline.reserve(len(pipelines.closers()) + 4)  # the last words, the journal, its upload, its lock
         _call_at_exit(self._exit)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._silence)
+            silence = weakref.WeakMethod(self._silence)  # what is registered stays for ever, the recorder need not
+            os.register_at_fork(after_in_child=lambda: (call := silence()) and call())
 
     @property
     def tracer(self) -> PhaseTracer | None:
@@ -341,10 +363,32 @@ class Recorder(Phases[Any]):
         if self._closed:
             return False
         seconds = self.config.grace_period_s if timeout is None else timeout
-        self._keeper.tick()
+        until = time.monotonic() + seconds
+        written = self._on_disk("flush", seconds / 2, self._keeper.tick, self._tell_pace)
+        return not deadline.close_all(self._pipelines.flushers(), until - time.monotonic()) and written
+
+    def _tell_pace(self) -> None:
         if self._paces is not None:
             self._paces.exchange(self._account, at_once=True)
-        return not deadline.close_all(self._pipelines.flushers(), seconds)
+
+    def _on_disk(self, site: str, seconds: float, *jobs: Callable[[], object]) -> bool:
+        """Do what may wait for a disk, such as a network mount that hangs, in a thread that is given up then.
+
+        Returns whether it was done in time.
+        """
+        errors: list[Exception] = []
+
+        def do(_: int) -> None:
+            try:
+                for job in jobs:
+                    job()
+            except Exception as error:
+                errors.append(error)
+
+        unfinished = deadline.close_all([(site, do)], seconds)
+        for error in errors:
+            contain(site, error)
+        return not unfinished
 
     def _exit(self) -> None:
         """The process ends."""
@@ -362,6 +406,8 @@ class Recorder(Phases[Any]):
             self._closed = True
         atexit.unregister(self._exit)
         seconds = self.config.grace_period_s if timeout is None else timeout
+        if self._exiting:
+            seconds -= min(TEARDOWN_S, seconds / 10)
         until = time.monotonic() + seconds
         for_journal = min(JOURNAL_S, seconds / 5)
         self._ending.begin(seconds - for_journal)
@@ -370,32 +416,49 @@ class Recorder(Phases[Any]):
             if tracer is not None:
                 tracer.end_job(failed=self._exiting and getattr(sys, "last_value", None) is not None)
             self._observers.close(seconds / 2)
-            self._processor.shutdown()
+            self._processor.end_open()
             if tracer is not None:
-                tracer.tick(final=True, patience=seconds / 3)
+                tracer.tick(final=True)
                 tracer.close()
-            if self._paces is not None:
-                self._paces.exchange(self._account, at_once=True)
-            self._productivity.keep()
             self._pay(len(self._owed))
         except Exception as error:
             contain("shutdown", error)
         # The journal last: what has left is noted there, and what has not the next attempt exports. It is never long.
-        left = until - time.monotonic()
-        unfinished = deadline.close_all(self._pipelines.closers(), left - for_journal)
-        unfinished += deadline.close_all([("journal", lambda _: self._keeper.stop())], until - time.monotonic())
+        closers = self._pipelines.closers(self._settle_figures)
+        unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
+        if deadline.close_all([("journal", lambda _: self._keeper.stop())], until - time.monotonic()):
+            unfinished.append("journal")
+            self._account.hanging = True
         if unfinished:
-            logger.warning(
-                "%s not finished within %.1f s; what was left is in the journal", ", ".join(unfinished), seconds
-            )
+            logger.warning("%s not finished within %.1f s", ", ".join(unfinished), seconds)
+        self._say_what_is_left()
         mirror = self._opened.mirror
         if mirror is not None:
             mirror.stop()
             last = ("journal upload", lambda _: mirror.send(self._account.journal))
             if deadline.close_all([last], until - time.monotonic()):
                 logger.warning("the journal's last upload did not finish in time; the spool has it")
-        if self._opened.lock is not None:
-            self._opened.lock.release()
+        if (lock := self._opened.lock) is not None:
+            self._on_disk("lock", max(until - time.monotonic(), LOCK_S), lock.release)
+
+    def _settle_figures(self, milliseconds: int) -> None:
+        """The last values are about to be read: bring the account up to the end, in so much time."""
+        seconds = milliseconds / 1000
+        self._account.refresh(seconds)
+        self._on_disk("shutdown", min(seconds, JOURNAL_S), self._tell_pace, self._productivity.keep)
+
+    def _say_what_is_left(self) -> None:
+        """Which spans have not been exported, where the journal has them."""
+        left = self._keeper.left if self._pipelines.batchers else 0
+        if left:
+            logger.warning(
+                "%d spans have not reached every outlet. They are in the journal: the next attempt of run %r exports "
+                "them, or `otel-goodput recover %s --run %s`",
+                left,
+                self.run_id,
+                shlex.quote(without_credentials(str(self.config.directory))),
+                shlex.quote(self.run_id),
+            )
 
     def _silence(self) -> None:
         """A forked child must not write into its parent's journal, nor export its parent's figures."""

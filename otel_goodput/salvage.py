@@ -12,25 +12,35 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import config as configuration
+from otel_goodput import files
 from otel_goodput.deadline import close_all
-from otel_goodput.exporters import OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.exporters import NUMBERS, OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.finding import Found
-from otel_goodput.journal.recovery import restore
-from otel_goodput.journal.rundir import write_privately
+from otel_goodput.journal.recovery import Restored, restore
+from otel_goodput.redaction import encodable, shown
 from otel_goodput.resources import process as process_resource
 from otel_goodput.spans.debts import owed_spans
 
 
 def salvage(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
-    """Export the spans that dead attempts of a run owe; says what it did. Returns an exit status.
+    """Export the spans that dead attempts of a run owe; says what it did. Returns an exit status, 3 where a part of
+    the journal cannot be read.
 
     Raises:
         ConfigurationError: `exporters` names an unknown outlet.
     """
+    restored = restore(found.run, process)
+    if (note := restored.damages.note()) is not None:
+        print(f"otel-goodput: {note.text}", file=sys.stderr)
+    status = _salvage(found, restored, process, exporters, again=again)
+    return max(status, STATUS) if note is not None else status
+
+
+def _salvage(found: Found, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
     run, mirror = found
-    restored = restore(run, process)
     identity = run.identity()
-    run_id = str(identity.get("run_id", run.path.name))
+    run_id = run.called()
     if restored.attempt < 0:
         print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
         return 1
@@ -41,16 +51,16 @@ def salvage(found: Found, process: int, exporters: str | None, *, again: bool = 
     done = [run.recovered_path(debt.attempt, process) for debt in book.debts]
     if again:
         for mark in done:
-            mark.unlink(missing_ok=True)
-    elif done and all(mark.exists() for mark in done):
+            files.remove(mark)
+    elif done and all(files.exists(mark) for mark in done):
         print(f"run {run_id!r}: recovered before (--again to do it once more)")
         return 0
-    config = configuration.read(str(identity.get("job_name") or run_id), run_id=run_id, exporters=exporters)
+    config = configuration.read(encodable(str(identity.get("job_name") or run_id)), run_id=run_id, exporters=exporters)
     # Who recovers a run may be somewhere else than it was.
     count = max(config.process_count, process + 1)
     resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
-    spans = owed_spans(run, book, run_id, process, Resource(dict(resource.attributes)))
-    if not spans:
+    owed = owed_spans(run, book, run_id, process, Resource(dict(resource.attributes)), restored.attempt)
+    if not owed:
         print(f"run {run_id!r}: attempt {restored.attempt + 1} owes no spans")
         return 0
     surroundings = Surroundings(
@@ -66,12 +76,13 @@ def salvage(found: Found, process: int, exporters: str | None, *, again: bool = 
         try:
             outlet = open_outlet(name, surroundings)
         except OutletUnavailable as error:
-            print(f"otel-goodput: {error}", file=sys.stderr)
+            print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
             continue
         exporter = outlet.span_exporter
         if exporter is None:
             continue
-        exported = exporter.export(spans) is SpanExportResult.SUCCESS
+        spans = [span for span, had in owed if again or NUMBERS[name] not in had]
+        exported = not spans or exporter.export(spans) is SpanExportResult.SUCCESS
         close_all([(name, _closer(exporter))], config.grace_period_s)
         print(
             f"run {run_id!r}: {len(spans)} spans "
@@ -80,7 +91,7 @@ def salvage(found: Found, process: int, exporters: str | None, *, again: bool = 
         reached += exported
     if reached:
         for mark in done:
-            write_privately(mark, json.dumps({"at": time.time(), "spans": len(spans)}).encode())
+            files.write_privately(mark, json.dumps({"at": time.time(), "spans": len(owed)}).encode())
             if mirror is not None:
                 mirror.put(mark)
         return 0

@@ -51,8 +51,15 @@ PHASES: Final[tuple[str, ...]] = (
     Phase.PART,
 )
 
+# The root of an attempt's trace: without length, written when the first job begins; no phase.
+ATTEMPT_SPAN: Final = "attempt"
 # One `steps` span stands for a stretch of thinned steps; it is a summary, not a phase.
 STEPS_SUMMARY_SPAN: Final = "steps"
+# A further trace of an attempt begins with the first of these; the second says so in the trace before.
+CONTINUATION_SPAN: Final = "continuation"
+CONTINUED_SPAN: Final = "continued"
+# One `phases` span stands for many other phases of one name.
+PHASES_SUMMARY_SPAN: Final = "phases"
 
 ELASTIC_SLICE_DOWN: Final = "slice_down"
 ELASTIC_SCALE_UP: Final = "scale_up"
@@ -137,6 +144,16 @@ CLOCK_STATES: Final[tuple[str, ...]] = (ClockState.DEVICE, ClockState.HOST, Cloc
 FALLBACK_CLOCKS: Final[tuple[str, ...]] = (ClockState.HOST, ClockState.UNKNOWN)
 
 
+class JobState:
+    """Whether a run goes on."""
+
+    RUNNING: Final = "running"
+    ENDED: Final = "ended"  # by itself, without an error, and nothing had announced the end
+
+
+JOB_STATES: Final[tuple[str, ...]] = (JobState.RUNNING, JobState.ENDED)
+
+
 # --- span attributes --------------------------------------------------------------------------------------------------
 
 
@@ -179,10 +196,18 @@ GOODPUT_STEPS_MIN: Final = "goodput.steps.duration.min"
 GOODPUT_STEPS_MEDIAN: Final = "goodput.steps.duration.median"
 GOODPUT_STEPS_P90: Final = "goodput.steps.duration.p90"
 GOODPUT_STEPS_MAX: Final = "goodput.steps.duration.max"
+GOODPUT_TRACE_NUMBER: Final = "goodput.trace.number"
+GOODPUT_PHASES_NAME: Final = "goodput.phases.name"
+GOODPUT_PHASES_COUNT: Final = "goodput.phases.count"
+GOODPUT_PHASES_SUM: Final = "goodput.phases.duration.sum"
+GOODPUT_PHASES_MIN: Final = "goodput.phases.duration.min"
+GOODPUT_PHASES_MEDIAN: Final = "goodput.phases.duration.median"
+GOODPUT_PHASES_P90: Final = "goodput.phases.duration.p90"
+GOODPUT_PHASES_MAX: Final = "goodput.phases.duration.max"
 ERROR_TYPE: Final = "error.type"
 
 SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
-    Attribute(GOODPUT_PHASE, "string", "every span of ours", "the phase; it is what makes a span count"),
+    Attribute(GOODPUT_PHASE, "string", "all but `attempt` and `steps`", "the phase; it is what makes a span count"),
     Attribute(
         GOODPUT_STEP, "int", "step; data_loading, checkpoint_*, compile inside or for a step", "the step's number"
     ),
@@ -212,6 +237,14 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_STEPS_MEDIAN, "int (ns)", "steps", "median"),
     Attribute(GOODPUT_STEPS_P90, "int (ns)", "steps", "90th percentile"),
     Attribute(GOODPUT_STEPS_MAX, "int (ns)", "steps", "longest"),
+    Attribute(GOODPUT_TRACE_NUMBER, "int", "any in a further trace of an attempt", "which of its traces, from 1"),
+    Attribute(GOODPUT_PHASES_NAME, "string", "phases", "name of the summarised phases: the phase, or the user's name"),
+    Attribute(GOODPUT_PHASES_COUNT, "int", "phases", "how many phases the stretch holds"),
+    Attribute(GOODPUT_PHASES_SUM, "int (ns)", "phases", "sum of the phases' durations"),
+    Attribute(GOODPUT_PHASES_MIN, "int (ns)", "phases", "shortest"),
+    Attribute(GOODPUT_PHASES_MEDIAN, "int (ns)", "phases", "median"),
+    Attribute(GOODPUT_PHASES_P90, "int (ns)", "phases", "90th percentile"),
+    Attribute(GOODPUT_PHASES_MAX, "int (ns)", "phases", "longest"),
     Attribute(ERROR_TYPE, "string", "any", "the exception that left the phase"),
 )
 
@@ -225,6 +258,7 @@ GOODPUT_DISRUPTION_REASON: Final = "goodput.disruption.reason"
 GOODPUT_SLICE_STATE: Final = "goodput.slice.state"
 GOODPUT_SIGNAL: Final = "goodput.signal"
 GOODPUT_CLOCK_STATE: Final = "goodput.clock.state"
+GOODPUT_JOB_STATE: Final = "goodput.job.state"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
@@ -323,6 +357,20 @@ CLOCK: Final = Metric(
     (GOODPUT_CLOCK_STATE,),
     "1 for the clock by which the ends of steps are known: the device's, the host's, or unknown.",
 )
+JOB_STATE: Final = Metric(
+    GOODPUT_JOB_STATE,
+    GAUGE,
+    "1",
+    (GOODPUT_JOB_STATE,),
+    "1 for the state of the run, 0 for the other: running, or ended by itself and without an error.",
+)
+LAST_SIGN: Final = Metric(
+    "goodput.job.last_sign_of_life",
+    GAUGE,
+    "s",
+    (),
+    "Unix time at which the run was last known to be alive; once it has ended, of its end.",
+)
 STRAGGLER: Final = Metric(
     "goodput.straggler.ratio", GAUGE, "1", (), "Median step time of the slowest process over the median of all."
 )
@@ -355,6 +403,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     SLICE_EFFICIENCY,
     SLICE_WINDOW_EFFICIENCY,
     CLOCK,
+    JOB_STATE,
+    LAST_SIGN,
     STRAGGLER,
     OVERHEAD,
     DROPPED,
@@ -371,6 +421,7 @@ TELEMETRY_DISTRO_NAME: Final = "telemetry.distro.name"
 TELEMETRY_DISTRO_VERSION: Final = "telemetry.distro.version"
 RUN_ID: Final = "goodput.run.id"
 ATTEMPT: Final = "goodput.attempt"
+TRACE_ID: Final = "goodput.trace.id"  # of the attempt, where our provider makes it
 PROCESS_INDEX: Final = "goodput.process.index"
 PROCESS_COUNT: Final = "goodput.process.count"
 LAUNCHER_NAME: Final = "goodput.launcher.name"

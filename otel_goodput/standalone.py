@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter_ns
@@ -13,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
 from otel_goodput import config as configuration
-from otel_goodput import instruments
+from otel_goodput import deadline, instruments
 from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import anchored
@@ -29,6 +31,8 @@ from otel_goodput.semconv import FALLBACK_CLOCKS, SCOPE_NAME, ClockState
 from otel_goodput.spans.job_thread import JobThread
 from otel_goodput.spans.processor import PhaseSpanProcessor
 from otel_goodput.version import __version__
+
+logger = logging.getLogger("otel_goodput")
 
 
 class GoodputSpanProcessor(PhaseSpanProcessor):
@@ -64,6 +68,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         config = configuration.read(job_name, run_id=run_id, directory=directory, windows=windows)
         clock = anchored()
         self._name = config.job_name
+        self._patience_s = config.grace_period_s
         self._overhead = 0  # ns
         self._opened: Opened | None = None
         if config.settings[OTEL_GOODPUT_DIR.name].source == "default":
@@ -96,8 +101,10 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
             account.on_steps, account.on_phases = durations.steps, durations.phases
         self._keeper = Keeper(account, run, book, self._look_around, prepare)
         self._keeper.start()
+        deadline.reserve(1)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._silence)
+            silence = weakref.WeakMethod(self._silence)  # what is registered stays for ever, we need not
+            os.register_at_fork(after_in_child=lambda: (call := silence()) and call())
 
     def _silence(self) -> None:
         """A forked child must not write into its parent's journal."""
@@ -141,8 +148,15 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         return Report(self.totals(), about(self.run_id, self._name), self._account.notes.all())
 
     def shutdown(self) -> None:
-        """End what is open and mark it, write the journal."""
+        """End what is open and mark it, write the journal; a disk that hangs is given up after the grace period."""
         super().shutdown()
-        self._keeper.stop()
-        if self._opened is not None and self._opened.lock is not None:
-            self._opened.lock.release()
+        lock = None if self._opened is None else self._opened.lock
+
+        def close(_: int) -> None:
+            self._keeper.stop()
+            if lock is not None:
+                lock.release()
+
+        if deadline.close_all([("journal", close)], self._patience_s):
+            self._account.hanging = True
+            logger.warning("the journal was not closed within %.1f s; what was recorded is in it", self._patience_s)

@@ -8,7 +8,6 @@ The neutral form is one JSON object a phase (see docs/accounting.md, "Timeline f
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -18,14 +17,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from otel_goodput import files
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.totals import NS
+from otel_goodput.redaction import redacting_logger
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES
 
-logger = logging.getLogger(__name__)
+logger = redacting_logger(__name__)
 
 Row = Mapping[str, Any]
 
@@ -311,13 +312,13 @@ def read_timeline(path: Path | None) -> Iterator[Row]:
     """Rows of a JSON-lines file; of standard input where there is no path.
 
     Raises:
-        ValueError: a line is not a JSON object.
+        ValueError: a line is not a JSON object, or longer than ``files.LONGEST_LINE``.
         OSError: the file cannot be read.
     """
     source = path or "standard input"
-    with path.open("rb") if path is not None else nullcontext(sys.stdin.buffer) as file:
+    with files.open_given(path) if path is not None else nullcontext(sys.stdin.buffer) as file:
         number = 1
-        while lines := file.readlines(_BLOCK):
+        for lines in files.blocks_of_lines(file, source, _BLOCK):
             rows = _at_once(lines)
             yield from _one_by_one(lines, source, number) if rows is None else rows
             number += len(lines)

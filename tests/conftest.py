@@ -13,8 +13,11 @@ from hypothesis import settings
 from opentelemetry import context
 
 # Variables that change what we do: OpenTelemetry's, ours, and those that schedulers and launchers set.
-_PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOBSET_", "TORCHELASTIC_", "KUBERNETES_")
-_NAMES = ("GCE_METADATA_HOST", "POD_NAME", "JOB_COMPLETION_INDEX", "RANK", "WORLD_SIZE")
+_PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOB", "TORCHELASTIC_", "KUBERNETES_", "TPU_", "MEGASCALE_")
+_NAMES = (
+    *("GCE_METADATA_HOST", "POD_NAME", "RANK", "WORLD_SIZE", "CLOUD_TPU_TASK_ID"),
+    *("PROCESSES_IN_JOB", "REPLICATED_JOB_REPLICAS"),
+)
 
 # A shell starts what runs in the background with SIGINT ignored, and a child inherits that: then nothing interrupts it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():

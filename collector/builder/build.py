@@ -61,6 +61,10 @@ def build(output: Path, *, lock: bool) -> None:
             environ, Path(directory),
         )  # fmt: skip
         if lock:
+            for name in LOCK:  # what stays is locked as it was
+                shutil.copyfile(HERE / name, sources / name)
+            wanted = [f"-require={module}@{version}" for module, version in components(manifest)]
+            run([go, "mod", "edit", *wanted], environ, sources)
             run([go, "mod", "tidy", "-compat=1.25"], environ, sources)
             for name in LOCK:
                 shutil.copyfile(sources / name, HERE / name)

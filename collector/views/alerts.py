@@ -11,14 +11,17 @@ from functools import partial
 from typing import Final
 
 from otel_goodput import semconv
-from otel_goodput.semconv import Category, ClockState, Phase, Reason
+from otel_goodput.semconv import Category, ClockState, JobState, Phase, Reason
 from views.promql import Dialect
 from views.thresholds import Thresholds, window_seconds
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
 
+GONE: Final = "RunGone"
+
 LOOP_WINDOW: Final = "1h"  # in which disruptions are counted for a restart loop
+GONE_WINDOW: Final = "6h"  # for how long a run that is gone is remembered
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,26 @@ def _restart_loop(limits: Thresholds, words: Dialect) -> str:
         )
         for edge in ("max", "min")
     )
-    return f"{words.of_run('sum', f'{most} - {least}')} >= {limits.restarts:g}"
+    disrupted = words.of_run("sum", f"{most} - {least}")
+    # The last hour of a run that has ended is still there for an hour.
+    return f"{disrupted} >= {limits.restarts:g}\nunless\n{_last_word(JobState.ENDED, LOOP_WINDOW, words)}"
+
+
+def _last_word(state: str, window: str, words: Dialect) -> str:
+    """When a run was last heard of, of those whose last word within `window` was that they are in `state`.
+
+    Each attempt has series of its own: the one that was heard of last has the last word, so an attempt that ended hides
+    none that went on after it, and one that died is forgotten once another goes on. What is no longer told is asked for
+    by ``last_over_time``: the question is about those who are silent.
+    """
+    heard = words.select(semconv.LAST_SIGN, {}, f"last_over_time({{}}[{window}])")
+    told = words.select(semconv.JOB_STATE, {semconv.GOODPUT_JOB_STATE: state}, f"last_over_time({{}}[{window}])")
+    of_state = f"{heard}\nand on ({', '.join(words.writer)})\n{told} == 1"
+    return f"({words.of_run('max', of_state)} >= {words.of_run('max', heard)})"
+
+
+def _gone(limits: Thresholds, words: Dialect) -> str:
+    return f"time() - {_last_word(JobState.RUNNING, GONE_WINDOW, words)} > {limits.gone:g}"
 
 
 def _at_risk(limits: Thresholds, words: Dialect) -> str:
@@ -127,6 +149,24 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             ),
         ),
         Rule(
+            name=GONE,
+            title="Run gone without having ended",
+            severity=CRITICAL,
+            hold_min=0,
+            expression=partial(_gone, limits),
+            value=f"nothing was heard of it for {seconds}",
+            means=f"The last word of the run was that it goes on, and for {limits.gone:g} s nothing has been heard of "
+            "it: it died, failed or was preempted, and nobody has started it again; or its metrics do not arrive. "
+            f"It is told of for {GONE_WINDOW}, or until it goes on. A run that ends by itself says so with its last "
+            "metrics and is not told of.",
+            look=(
+                "Does the scheduler still want to run it? Out of retries, no room, deleted, queued?",
+                "`otel-goodput report`, on its journal: how it ended, and in which phase. The end of its log.",
+                "If it runs all the same, its metrics do not arrive: the collector, the network, the credentials.",
+                "Several runs at once: look at what they share first, the collector above all.",
+            ),
+        ),
+        Rule(
             name="RestartLoop",
             title="Restart loop",
             severity=CRITICAL,
@@ -134,7 +174,8 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             expression=partial(_restart_loop, limits),
             value=f"{{{{ $value }}}} disruptions within {LOOP_WINDOW}",
             means=f"The run was disrupted {limits.restarts:g} times or more within {LOOP_WINDOW}: it restarts or rolls "
-            "back again and again. Attempts that die before their first export of metrics are not seen here.",
+            "back again and again. Attempts that die before their first export of metrics are not seen here; a run "
+            "that has ended is not told of.",
             look=(
                 f"The reasons: `{Reason.CRASH}` and `{Reason.ROLLBACK}` are the job's own, most others the platform's.",
                 "The log of the last attempt and its interrupted spans: does it always end at the same step?",

@@ -33,6 +33,7 @@ class Read(Enum):
     P50 = "0.5"
     P99 = "0.99"
     BUCKETS = "buckets"
+    AGE = "age"  # seconds since the moment that it tells
 
 
 class Across(Enum):
@@ -62,6 +63,7 @@ class Query:
         text: says in the legend what the labels of `by` do not.
         only, but: attributes with the value that is wanted, or unwanted.
         by: attributes that stay apart.
+        by_run: whether runs stay apart, in Cloud Monitoring, where all of them may be shown.
         share_of: what the figures are divided by.
     """
 
@@ -73,6 +75,7 @@ class Query:
     read: Read = Read.LATEST
     across: Across = Across.SUM
     share_of: Query | None = None
+    by_run: bool = False
 
 
 class Bound(NamedTuple):
@@ -84,7 +87,15 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """`brief` is for whoever does not know the figure; `width` is in columns of :data:`COLUMNS`."""
+    """One panel of a dashboard.
+
+    Attributes:
+        brief: for whoever does not know the figure.
+        several: what the figure is where more than one run is shown, as in Cloud Monitoring; Grafana shows one.
+        width: in columns of :data:`COLUMNS`.
+        zeros: whether a series that is 0 all the time says anything.
+        words: what values mean.
+    """
 
     title: str
     brief: str
@@ -93,6 +104,9 @@ class Panel:
     queries: Sequence[Query]
     width: int = 4
     bound: Bound | None = None
+    several: str = ""
+    zeros: bool = True
+    words: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def height(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput import workload_series
 from otel_goodput.semconv import Metric
 from otel_goodput.workload_series import WorkloadSeries
+from views.alerts import GONE_WINDOW
 from views.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View, places
 from views.naming import CLOUD_JOB, CLOUD_RESOURCE, CLOUD_RUN, cloud_metric, label
 from views.promql import RANGE, cloud_selector, grouped
@@ -71,7 +72,11 @@ def _tile(x: int, y: int, width: int, height: int, widget: dict[str, Any]) -> di
 
 
 def _explanation(board: Board) -> dict[str, Any]:
-    lines = [f"- **{panel.title}**: {panel.brief}" for section in board.sections for panel in section.panels]
+    lines = [
+        " ".join(filter(None, [f"- **{panel.title}**: {panel.brief}", panel.several]))
+        for section in board.sections
+        for panel in section.panels
+    ]
     return {"format": "MARKDOWN", "content": "\n".join([board.brief, "", *lines])}
 
 
@@ -126,6 +131,8 @@ def _query(panel: Panel, query: Query, scope: Scope) -> dict[str, Any]:
     elif query.read is Read.PER_MINUTE:
         # Filters reach the values of a distribution, not how many there are.
         asked = {"prometheusQuery": _per_minute(query)}
+    elif query.read is Read.AGE:
+        asked = {"prometheusQuery": _age(query)}
     else:
         asked = {"timeSeriesFilter": part}
     return {**asked, "unitOverride": _UNITS[panel.unit]}
@@ -136,6 +143,14 @@ def _per_minute(query: Query) -> str:
         raise TypeError(f"no distribution: {query}")
     rate = f"rate({cloud_selector(query.source, query.only, '_count')}[{RANGE}])"
     return f"60 * {grouped('sum', [CLOUD_JOB, CLOUD_RUN, *map(label, query.by)], rate)}"
+
+
+def _age(query: Query) -> str:
+    """Filters show what there is, and the question is for how long there has been nothing."""
+    if isinstance(query.source, WorkloadSeries):
+        raise TypeError(f"no moment: {query}")
+    heard = f"last_over_time({cloud_selector(query.source, query.only)}[{GONE_WINDOW}])"
+    return f"time() - {grouped('max', [CLOUD_JOB, CLOUD_RUN, *map(label, query.by)], heard)}"
 
 
 def monitoring_filter(query: Query, scope: Scope) -> str:
@@ -160,6 +175,8 @@ def _aggregation(query: Query) -> dict[str, Any]:
         "perSeriesAligner": _ALIGNERS.get(query.read, "ALIGN_DELTA"),
         "crossSeriesReducer": _QUANTILES.get(query.read, _REDUCERS[query.across]),
     }
-    if query.by:
-        aggregation["groupByFields"] = [f'metric.label."{label(key)}"' for key in query.by]
+    groups = [f'metric.label."{label(key)}"' for key in query.by]
+    groups += [f'resource.label."{key}"' for key in (CLOUD_JOB, CLOUD_RUN) if query.by_run]
+    if groups:
+        aggregation["groupByFields"] = groups
     return aggregation

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from otel_goodput import semconv
-from otel_goodput.semconv import Category
+from otel_goodput.semconv import Category, JobState
 from views.board import Across, Board, Bound, Panel, Query, Read, Section, Unit, View
 from views.thresholds import Thresholds
 
@@ -34,6 +35,10 @@ def _ratio(window: str) -> Query:
     return Query(semconv.RATIO, only={semconv.GOODPUT_WINDOW: window}, across=Across.MIN)
 
 
+def _has_ended() -> Query:
+    return Query(semconv.JOB_STATE, only={semconv.GOODPUT_JOB_STATE: JobState.ENDED}, across=Across.MIN)
+
+
 def _in_flight(text: str = "") -> Query:
     return Query(semconv.TIME, text, only={semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}, across=Across.MAX)
 
@@ -44,12 +49,13 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
     figures = [
         Panel(
             f"Goodput, {name}",
-            "Productive time over elapsed time; with several runs chosen, that of the worst.",
+            "Productive time over elapsed time.",
             View.FIGURE,
             Unit.SHARE,
             [_ratio(window)],
             width=2,
             bound=target,
+            several="With several runs chosen, that of the worst.",
         )
         for window, name in names.items()
     ]
@@ -81,6 +87,30 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             Unit.SECONDS,
             [Query(semconv.TIME)],
             width=2,
+            several="With several runs chosen, of all together.",
+        ),
+        Panel(
+            "Has it ended?",
+            "What the run said last. One that has not ended and is silent died, or its metrics do not arrive.",
+            View.FIGURE,
+            Unit.COUNT,
+            [_has_ended()],
+            several="1 where all that are chosen have.",
+            words={0: "not ended", 1: "ended"},
+        ),
+        Panel(
+            "Last sign of life, ago",
+            "How long nothing has been heard of the run.",
+            View.FIGURE,
+            Unit.SECONDS,
+            [Query(semconv.LAST_SIGN, read=Read.AGE)],
+        ),
+        Panel(
+            "Highest step",
+            "The highest step kept.",
+            View.FIGURE,
+            Unit.COUNT,
+            [Query(semconv.STEP_MAX, across=Across.MAX)],
         ),
     ]
 
@@ -100,13 +130,15 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
                 Query(semconv.BADPUT_RATIO, only=window, by=sources, across=Across.MEAN),
             ],
             width=8,
+            zeros=False,
         ),
         Panel(
             "Time by category, whole run",
-            "Where the run's time went so far; the largest loss first.",
+            "Where the run's time went; the largest share first.",
             View.TABLE,
             Unit.SECONDS,
             [Query(semconv.TIME, by=sources)],
+            zeros=False,
         ),
         Panel(
             "Goodput over time",
@@ -131,6 +163,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
                 )
             ],
             width=6,
+            zeros=False,
         ),
     ]
 
@@ -156,6 +189,24 @@ def _life(limits: Thresholds) -> list[Panel]:
                 Query(semconv.STEP_COUNT, by=(semconv.GOODPUT_STEP_STATE,)),
             ],
             width=6,
+        ),
+        Panel(
+            "Running, or ended",
+            "What the run says of itself. One that is gone without having ended died, or its metrics do not arrive.",
+            View.STACK,
+            Unit.COUNT,
+            [Query(semconv.JOB_STATE, by=(semconv.GOODPUT_JOB_STATE,), across=Across.MAX)],
+            width=6,
+            zeros=False,
+        ),
+        Panel(
+            "Since the last sign of life",
+            "Rises only where a run is over, or gone: the panel beside tells which.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.LAST_SIGN, "silent for", read=Read.AGE)],
+            width=6,
+            bound=Bound(limits.gone),
         ),
     ]
 
@@ -231,6 +282,7 @@ def _disruptions(limits: Thresholds) -> list[Panel]:
             Unit.COUNT,
             [Query(semconv.DISRUPTIONS, by=(semconv.GOODPUT_DISRUPTION_REASON,), read=Read.EVENTS)],
             width=6,
+            zeros=False,
         ),
         Panel(
             "At risk over time",
@@ -301,6 +353,7 @@ def _telemetry() -> list[Panel]:
             View.LINES,
             Unit.COUNT,
             [Query(semconv.DROPPED, by=(semconv.GOODPUT_SIGNAL,), read=Read.RATE)],
+            zeros=False,
         ),
         Panel(
             "Clock of the steps",
@@ -308,5 +361,31 @@ def _telemetry() -> list[Panel]:
             View.STACK,
             Unit.COUNT,
             [Query(semconv.CLOCK, by=(semconv.GOODPUT_CLOCK_STATE,))],
+            zeros=False,
         ),
     ]
+
+
+def runs() -> Section:
+    """All runs side by side, for a place where all of them may be shown; see ``views/runs.py`` for Grafana."""
+    return Section(
+        "All runs",
+        [
+            Panel(
+                "Goodput of each run",
+                "Of the whole run; with none chosen above, of all that there were within the time that is shown.",
+                View.TABLE,
+                Unit.SHARE,
+                [replace(_ratio(semconv.WINDOW_RUN), by_run=True)],
+                width=6,
+            ),
+            Panel(
+                "Which runs have ended",
+                "1: ended. 0: goes on, or is gone without having ended.",
+                View.TABLE,
+                Unit.COUNT,
+                [replace(_has_ended(), by_run=True)],
+                width=6,
+            ),
+        ],
+    )

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from otel_goodput import semconv
-from otel_goodput.semconv import Category, Metric
-from views.board import Across, Board, Panel, Place, Query, Read, Unit, View, places
+from otel_goodput.semconv import Category, JobState, Metric
+from views.alerts import GONE_WINDOW
+from views.board import COLUMNS, Across, Board, Panel, Place, Query, Read, Unit, View, places
 from views.naming import PROMETHEUS_INSTANCE, PROMETHEUS_JOB, label, prometheus_metric
 from views.promql import RANGE, braces, equal, grouped
 
 UID: Final = "otel-goodput"
+TAG: Final = "otel_goodput"
 SCALE: Final = 2  # Grafana's grid has 24 columns
-_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+# A week in steps of five minutes, for so long a point is seen: in longer ones a short run falls between two of them.
+POINTS: Final = 2100
+MARKED: Final = "1h"  # how long after an end its mark is found, however coarsely a long time is asked for
+TARGET: Final = "target_info"  # what Prometheus makes of a resource
+DATASOURCE: Final = {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus"}
+LINKS: Final = [
+    {
+        "title": "otel_goodput", "type": "dashboards", "tags": [TAG], "asDropdown": False, "includeVars": False,
+        "keepTime": True, "targetBlank": False, "icon": "external link", "tooltip": "", "url": "",
+    }
+]  # fmt: skip
+SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _JOB: Final = f'{PROMETHEUS_JOB}="$job"'
 _RUN: Final = (_JOB, f'{PROMETHEUS_INSTANCE}=~"${{run:regex}}/.*"')
 
@@ -39,23 +53,123 @@ _COLOURS: Final = {
 
 def dashboard(board: Board) -> str:
     """The JSON to import or provision."""
+    panels = [_panel(number, place) for number, place in enumerate(places(board), 1)]
     return json.dumps(
         {
             "uid": UID,
             "title": board.title,
             "description": board.brief,
-            "tags": ["otel_goodput"],
+            "tags": [TAG],
             "schemaVersion": 38,
             "editable": True,
             "graphTooltip": 1,
             "refresh": "1m",
             "time": {"from": "now-6h", "to": "now"},
             "timezone": "",
+            "links": LINKS,
+            "annotations": {"list": [_ended()]},
             "templating": {"list": _variables()},
-            "panels": [_panel(number, place) for number, place in enumerate(places(board), 1)],
+            "panels": [*panels, *_attempts(len(panels) + 1, max(map(_bottom, panels)))],
         },
         indent=2,
     )
+
+
+def _bottom(panel: dict[str, Any]) -> int:
+    grid: dict[str, int] = panel["gridPos"]
+    return grid["y"] + grid["h"]
+
+
+def _ended() -> dict[str, Any]:
+    """A mark at the moment at which an attempt ended the run, in all panels."""
+    heard = f"last_over_time({prometheus_metric(semconv.LAST_SIGN)}{braces(*_RUN)}[{MARKED}])"
+    ended = equal({semconv.GOODPUT_JOB_STATE: JobState.ENDED})
+    told = f"last_over_time({prometheus_metric(semconv.JOB_STATE)}{braces(*_RUN, *ended)}[{MARKED}])"
+    both = f"{heard} and on ({PROMETHEUS_INSTANCE}) {told} == 1"
+    return {
+        "name": "Ended",
+        "datasource": SOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": "green",
+        "expr": f"1000 * {grouped('max', [PROMETHEUS_INSTANCE], both)} > $__from < $__to",  # ms, as Grafana counts
+        "step": "1m",
+        "titleFormat": "Run ended",
+        "textFormat": f"{{{{{PROMETHEUS_INSTANCE}}}}}",
+        "tagKeys": "",
+        "useValueForTime": "on",
+    }
+
+
+def _attempts(number: int, y: int) -> list[dict[str, Any]]:
+    """The attempts of the run, with a link each to its trace."""
+    attempt, trace = label(semconv.ATTEMPT), label(semconv.TRACE_ID)
+    heard = f"last_over_time({prometheus_metric(semconv.LAST_SIGN)}{braces(*_RUN)}[$__range])"
+    about = f"last_over_time({TARGET}{braces(*_RUN)}[$__range])"
+    # What is found out of the surroundings comes later, so that a target may have said two things of itself.
+    said = grouped("max", [PROMETHEUS_INSTANCE, attempt, trace], about)
+    latest = grouped("max", [PROMETHEUS_INSTANCE], heard)
+    row = {"x": 0, "y": y, "w": SCALE * COLUMNS, "h": 1}
+    table = {
+        "id": number + 1,
+        "type": "table",
+        "title": "Attempts",
+        "description": "Attempts within the time that is shown, and their traces: in Cloud Trace, or where Grafana "
+        "finds them. Steps that have traces of their own link to these.",
+        "gridPos": {**row, "y": y + 1, "h": 2 * SCALE * 2},
+        "datasource": SOURCE,
+        "targets": [
+            {
+                "refId": "A",
+                "datasource": SOURCE,
+                "expr": f"1000 * {latest} * on ({PROMETHEUS_INSTANCE}) group_left ({attempt}, {trace}) {said}",
+                "format": "table",
+                "instant": True,
+                "range": False,
+            }
+        ],
+        "fieldConfig": {
+            "defaults": {"custom": {}, "noValue": "none"},
+            "overrides": [
+                override("last sign of life", {"unit": "dateTimeAsIso"}),
+                override("trace", {"links": _trace_links()}),
+            ],
+        },
+        "options": {"showHeader": True, "frameIndex": 0, "sortBy": [{"displayName": "attempt", "desc": True}]},
+        "transformations": [
+            organized(
+                {attempt: "attempt", PROMETHEUS_INSTANCE: "process", trace: "trace", "Value": "last sign of life"},
+            )
+        ],
+    }
+    heading = {"id": number, "type": "row", "title": "Attempts, and their traces", "gridPos": row}
+    return [{**heading, "collapsed": False, "panels": []}, table]
+
+
+def _trace_links() -> list[dict[str, Any]]:
+    links = [("Cloud Trace", "https://console.cloud.google.com/traces/list?tid=${__value.raw}")]
+    for name, variable, how in (("Tempo", "tempo", {"queryType": "traceql"}), ("Jaeger", "jaeger", {})):
+        asked = {"refId": "A", "query": "TRACE", **how}
+        pane = {"traces": {"datasource": "SOURCE", "queries": [asked], "range": {"from": "now-30d", "to": "now"}}}
+        text = quote(json.dumps(pane, separators=(",", ":")), safe="")
+        text = text.replace("TRACE", "${__value.raw}").replace("SOURCE", f"${{{variable}}}")
+        links.append((name, f"/explore?schemaVersion=1&panes={text}"))
+    return [{"title": title, "url": url, "targetBlank": True} for title, url in links]
+
+
+def override(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Properties of the column of that name."""
+    return {
+        "matcher": {"id": "byName", "options": name},
+        "properties": [{"id": key, "value": value} for key, value in properties.items()],
+    }
+
+
+def organized(names: Mapping[str, str]) -> dict[str, Any]:
+    """A table's columns in this order, under these names."""
+    order = {name: at for at, name in enumerate(names)}
+    options = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": dict(names)}
+    return {"id": "organize", "options": options}
 
 
 def _variables() -> list[dict[str, Any]]:
@@ -68,13 +182,13 @@ def _variables() -> list[dict[str, Any]]:
         ("run", "Run", f"label_values({braces(known, _JOB)}, {PROMETHEUS_INSTANCE})", "/^(.*)\\/\\d+\\/\\d+@/"),
     )
     return [
-        {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus"},
+        DATASOURCE,
         *(
             {
                 "type": "query",
                 "name": name,
                 "label": title,
-                "datasource": _SOURCE,
+                "datasource": SOURCE,
                 "query": {"query": query, "refId": name},
                 "regex": regex,
                 "refresh": 2,
@@ -82,6 +196,8 @@ def _variables() -> list[dict[str, Any]]:
             }
             for name, title, query, regex in values
         ),
+        # Only for links to traces: the first of its kind, where there is one.
+        *({"type": "datasource", "name": kind, "query": kind, "hide": 2} for kind in ("tempo", "jaeger")),
     ]
 
 
@@ -99,9 +215,10 @@ def _panel(number: int, place: Place) -> dict[str, Any]:
         "title": panel.title,
         "description": panel.brief,
         "gridPos": grid,
-        "datasource": _SOURCE,
+        "datasource": SOURCE,
         "targets": [_target(letter, panel, query) for letter, query in zip("ABCDEFGH", panel.queries, strict=False)],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": _overrides(panel)},
+        **({"maxDataPoints": POINTS} if panel.view in (View.LINES, View.STACK) else {}),
         **_LOOKS[panel.view],
     }
 
@@ -109,10 +226,11 @@ def _panel(number: int, place: Place) -> dict[str, Any]:
 def _target(letter: str, panel: Panel, query: Query) -> dict[str, Any]:
     once = panel.view in (View.FIGURE, View.TABLE)
     formats = {View.TABLE: "table", View.HEATMAP: "heatmap"}
+    above = "" if panel.zeros or not once else " > 0"
     return {
         "refId": letter,
-        "datasource": _SOURCE,
-        "expr": expression(query),
+        "datasource": SOURCE,
+        "expr": f"{expression(query, once=once)}{above}",
         "legendFormat": " ".join(filter(None, [query.text, *(f"{{{{{label(key)}}}}}" for key in query.by)])),
         "format": formats.get(panel.view, "time_series"),
         "instant": once,
@@ -120,16 +238,23 @@ def _target(letter: str, panel: Panel, query: Query) -> dict[str, Any]:
     }
 
 
-def expression(query: Query) -> str:
-    """The query in PromQL, of the job and the run that are chosen above the dashboard."""
+def expression(query: Query, *, once: bool = False) -> str:
+    """The query in PromQL, of the job and the run that are chosen above the dashboard.
+
+    `once`: the last figures within the time that is shown. A run that is over has none at the end of it.
+    """
     metric = _ours(query)
     labels = [label(key) for key in query.by]
     name, matchers = prometheus_metric(metric), [*_RUN, *equal(query.only)]
     selector = f"{name}{braces(*matchers)}"
     if query.read is Read.RATE:
         return grouped("sum", labels, f"rate({selector}[{RANGE}])")
+    if query.read is Read.AGE:
+        window = "$__range" if once else GONE_WINDOW
+        return f"time() - {grouped('max', labels, f'last_over_time({selector}[{window}])')}"
     if query.read in (Read.LATEST, Read.EVENTS):
-        return grouped(_FUNCTIONS[query.across], labels, f"{selector} and on ({PROMETHEUS_INSTANCE}) {_newest()}")
+        newest = f"{_last(selector, once)} and on ({PROMETHEUS_INSTANCE}) {_newest(once)}"
+        return grouped(_FUNCTIONS[query.across], labels, newest)
     rates = grouped("sum", labels, f"rate({selector}[{RANGE}])")
     if query.read is Read.PER_MINUTE:
         classic = grouped("sum", labels, f"rate({name}_count{braces(*matchers)}[{RANGE}])")
@@ -139,13 +264,18 @@ def expression(query: Query) -> str:
     return either if query.read is Read.BUCKETS else f"histogram_quantile({query.read.value}, {either})"
 
 
-def _newest() -> str:
-    """The instance of the newest attempt: the figures of the one before stay for minutes, and its time is shorter."""
-    return f"topk(1, {grouped('sum', [PROMETHEUS_INSTANCE], f'{prometheus_metric(semconv.TIME)}{braces(*_RUN)}')})"
+def _last(selector: str, once: bool) -> str:
+    return f"last_over_time({selector}[$__range])" if once else selector
+
+
+def _newest(once: bool) -> str:
+    """The instance of the newest attempt: the figures of the one before stay for a while, and its time is shorter."""
+    time = _last(f"{prometheus_metric(semconv.TIME)}{braces(*_RUN)}", once)
+    return f"topk(1, {grouped('sum', [PROMETHEUS_INSTANCE], time)})"
 
 
 def _ours(query: Query) -> Metric:
-    if not isinstance(query.source, Metric) or query.but or query.share_of:
+    if not isinstance(query.source, Metric) or query.but or query.share_of or query.by_run:
         raise TypeError(f"not in Prometheus: {query}")
     return query.source
 
@@ -169,13 +299,24 @@ def _defaults(panel: Panel) -> dict[str, Any]:
     }
     if panel.unit is Unit.SHARE and panel.view is View.STACK:
         defaults |= {"min": 0, "max": 1}
+    if panel.view is View.FIGURE or not panel.zeros:
+        defaults["noValue"] = "none" if not panel.zeros else "not known"
+    if panel.words:
+        defaults["mappings"] = [_words(panel.words)]
     return defaults
 
 
+def _words(words: Mapping[int, str]) -> dict[str, Any]:
+    """Text in place of values."""
+    options = {str(value): {"text": text, "index": at} for at, (value, text) in enumerate(words.items())}
+    return {"type": "value", "options": options}
+
+
 def _overrides(panel: Panel) -> list[dict[str, Any]]:
+    hidden = [_ALL_ZERO] if not panel.zeros and panel.view in (View.LINES, View.STACK) else []
     if panel.view is not View.STACK:
-        return []
-    return [
+        return hidden
+    return hidden + [
         {
             # The label of custom phases' names leaves a space behind where it is empty.
             "matcher": {"id": "byRegexp", "options": f"/^{category} *$/"},
@@ -190,6 +331,11 @@ def _shows(queries: Iterable[Query], category: str) -> bool:
     return any(query.text == category or semconv.GOODPUT_CATEGORY in query.by for query in queries)
 
 
+# Series that are 0 in all of the time that is shown.
+_ALL_ZERO: Final = {
+    "matcher": {"id": "byValue", "options": {"op": "gte", "reducer": "allIsZero", "value": 0}},
+    "properties": [{"id": "custom.hideFrom", "value": {"legend": True, "tooltip": True, "viz": True}}],
+}
 _LEGEND: Final = {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []}
 _TOOLTIP: Final = {"mode": "multi", "sort": "desc"}
 _LINES: Final = {"options": {"legend": _LEGEND, "tooltip": _TOOLTIP}}

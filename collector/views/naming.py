@@ -14,6 +14,8 @@ CLOUD_RESOURCE: Final = "generic_task"
 # The labels of `generic_task` that tell one run from another: the job's name and the run's id.
 CLOUD_JOB: Final = "job"
 CLOUD_RUN: Final = "namespace"
+# Its others: an attempt may run elsewhere than the one before it.
+CLOUD_PLACE: Final = ("location", "task_id")
 
 # service.name and service.instance.id; the latter is RUN/ATTEMPT/PROCESS@HOST.
 PROMETHEUS_JOB: Final = "job"

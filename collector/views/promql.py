@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from otel_goodput.semconv import RUN_ID, Metric
 from views.naming import (
     CLOUD_JOB,
+    CLOUD_PLACE,
     CLOUD_RESOURCE,
     CLOUD_RUN,
     PROMETHEUS_INSTANCE,
@@ -47,10 +48,12 @@ class Dialect(NamedTuple):
 
     Attributes:
         run: labels that tell the runs apart, the job's first.
+        writer: labels that tell apart who writes of a run: its attempts, or the places where they are.
         vector: see :meth:`select`.
     """
 
     run: tuple[str, str]
+    writer: tuple[str, ...]
     vector: Callable[[Metric, Mapping[str, str], str], str]
 
     def select(self, metric: Metric, only: Mapping[str, str], of: str = "{}") -> str:
@@ -81,5 +84,5 @@ def cloud_selector(metric: Metric, only: Mapping[str, str], part: str = "") -> s
     return braces(name, f'monitored_resource="{CLOUD_RESOURCE}"', *equal(only))
 
 
-PROMETHEUS: Final = Dialect((PROMETHEUS_JOB, label(RUN_ID)), _in_prometheus)
-CLOUD: Final = Dialect((CLOUD_JOB, CLOUD_RUN), _in_cloud)
+PROMETHEUS: Final = Dialect((PROMETHEUS_JOB, label(RUN_ID)), (PROMETHEUS_JOB, PROMETHEUS_INSTANCE), _in_prometheus)
+CLOUD: Final = Dialect((CLOUD_JOB, CLOUD_RUN), (CLOUD_JOB, CLOUD_RUN, *CLOUD_PLACE), _in_cloud)

@@ -1,20 +1,24 @@
-"""The alerts as files: Prometheus' rules, Cloud Monitoring's policies, and what is said of them in Markdown."""
+"""The alerts as files: rules for Prometheus and Grafana, policies for Cloud Monitoring, and what is said of them."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from otel_goodput.semconv import RUN_ID
+from otel_goodput import semconv
+from otel_goodput.semconv import RUN_ID, JobState, Metric
 from views.alerts import Rule
-from views.naming import PROMETHEUS_JOB, label
+from views.naming import CLOUD_RESOURCE, PROMETHEUS_JOB, cloud_metric, label
 from views.promql import CLOUD, PROMETHEUS
 
 GROUP: Final = "otel_goodput"
 INTERVAL_S: Final = 60
+LOOKED_BACK_S: Final = 600  # what Grafana asks of a query; how far an instant one looks back is its own affair
 CLOSED_AFTER_S: Final = 1800  # a run that has ended is silent
+BY_ABSENCE: Final = "alerts/absence/"
 
 
 def policy(rule: Rule) -> str:
@@ -28,12 +32,53 @@ def policy(rule: Rule) -> str:
         # The metrics come into being with the first run, which may be after the policy.
         "disableMetricValidation": True,
     }
+    return _policy(rule, "OR", [{"displayName": rule.title, "conditionPrometheusQueryLanguage": condition}])
+
+
+def absence(rule: Rule, silence_s: float) -> str:
+    """`rule`, of a run that is gone without having ended, as a policy by absence.
+
+    Absence alone cannot tell: the series of a run that has ended stop as well. So there is a second condition, which
+    holds from the last word on: without data nothing is evaluated anew.
+    """
+    minutes = math.ceil(silence_s / 60)
+
+    def of_run(metric: Metric, only: Mapping[str, str]) -> dict[str, Any]:
+        terms = [f'metric.type="{cloud_metric(metric)}"', f'resource.type="{CLOUD_RESOURCE}"']
+        terms += [f'metric.label."{label(key)}"="{value}"' for key, value in only.items()]
+        aggregation = {
+            "alignmentPeriod": f"{INTERVAL_S}s",
+            "perSeriesAligner": "ALIGN_MIN",  # the last word may follow another one within the minute
+            "crossSeriesReducer": "REDUCE_MAX",  # over the places where attempts have run
+            "groupByFields": [f'resource.label."{key}"' for key in CLOUD.run],
+        }
+        return {"filter": " ".join(terms), "aggregations": [aggregation], "trigger": {"count": 1}}
+
+    silent = {**of_run(semconv.LAST_SIGN, {}), "duration": f"{60 * minutes}s"}
+    goes_on = {
+        **of_run(semconv.JOB_STATE, {semconv.GOODPUT_JOB_STATE: JobState.RUNNING}),
+        "comparison": "COMPARISON_GT",
+        "thresholdValue": 0,
+        "duration": "60s",
+        "evaluationMissingData": "EVALUATION_MISSING_DATA_NO_OP",
+    }
+    return _policy(
+        rule,
+        "AND_WITH_MATCHING_RESOURCE",
+        [
+            {"displayName": "Nothing is heard of it", "conditionAbsent": silent},
+            {"displayName": "Its last word was that it goes on", "conditionThreshold": goes_on},
+        ],
+    )
+
+
+def _policy(rule: Rule, combiner: str, conditions: Sequence[Mapping[str, Any]]) -> str:
     content: dict[str, Any] = {
         "displayName": f"otel_goodput: {rule.title}",
         "documentation": {"content": _markdown(rule), "mimeType": "text/markdown"},
         "severity": rule.severity.upper(),
-        "combiner": "OR",
-        "conditions": [{"displayName": rule.title, "conditionPrometheusQueryLanguage": condition}],
+        "combiner": combiner,
+        "conditions": conditions,
         "alertStrategy": {"autoClose": f"{CLOSED_AFTER_S}s"},
         "userLabels": {"group": GROUP},
     }
@@ -50,7 +95,11 @@ def _numbered(lines: Iterable[str]) -> Iterator[str]:
 
 def policy_file(rule: Rule) -> str:
     """``goodput-below-target.json`` and the like."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", rule.name).lower() + ".json"
+    return f"{_dashed(rule)}.json"
+
+
+def _dashed(rule: Rule) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", rule.name).lower()
 
 
 def prometheus_rules(rules: Sequence[Rule]) -> str:
@@ -67,15 +116,68 @@ def prometheus_rules(rules: Sequence[Rule]) -> str:
     )
 
 
-def _yaml(rule: Rule) -> Iterator[str]:
+def grafana_rules(rules: Sequence[Rule], datasource: str) -> str:
+    """A file for Grafana's ``provisioning/alerting``, in YAML; `datasource` is the uid of Prometheus there."""
+    return "\n".join(
+        [
+            "# Written by collector/generate.py; change it there.",
+            "apiVersion: 1",
+            "groups:",
+            "  - orgId: 1",
+            f"    name: {GROUP}",
+            f"    folder: {GROUP}",
+            f"    interval: {INTERVAL_S}s",
+            "    rules:",
+            *(line for rule in rules for line in _grafana_yaml(rule, datasource)),
+        ]
+    )
+
+
+def _grafana_yaml(rule: Rule, datasource: str) -> Iterator[str]:
+    yield f"      - uid: otel-goodput-{_dashed(rule)}"
+    yield f"        title: {rule.title}"
+    yield "        condition: B"
+    yield f"        for: {rule.hold_min}m"
+    yield "        noDataState: OK # the query has a series for each run that is in trouble, and no other"
+    yield "        execErrState: Error"
+    yield f"        labels: {{severity: {rule.severity}}}"
+    yield "        annotations:"
+    yield from _block("          summary", _summary(rule).replace("$value", "$values.A.Value"))
+    yield from _block("          description", _markdown(rule))
+    yield "        data:"
+    yield "          - refId: A"
+    yield f"            relativeTimeRange: {{from: {LOOKED_BACK_S}, to: 0}}"
+    yield f"            datasourceUid: {datasource}"
+    yield "            model:"
+    yield "              refId: A"
+    yield f"              datasource: {{type: prometheus, uid: {datasource}}}"
+    yield "              instant: true"
+    yield "              range: false"
+    yield from _block("              expr", rule.expression(PROMETHEUS))
+    yield "          - refId: B # every series of A: its figures are never negative, and may be 0"
+    yield f"            relativeTimeRange: {{from: {LOOKED_BACK_S}, to: 0}}"
+    yield "            datasourceUid: __expr__"
+    yield "            model:"
+    yield "              refId: B"
+    yield "              type: threshold"
+    yield "              expression: A"
+    yield "              datasource: {type: __expr__, uid: __expr__}"
+    yield "              conditions: [{evaluator: {type: gt, params: [-1]}}]"
+
+
+def _summary(rule: Rule) -> str:
     job, run = (f"{{{{ $labels.{name} }}}}" for name in (PROMETHEUS_JOB, label(RUN_ID)))
+    return f"{rule.title}: {job}, run {run}: {rule.value}"
+
+
+def _yaml(rule: Rule) -> Iterator[str]:
     yield f"      - alert: {rule.name}"
     yield from _block("        expr", rule.expression(PROMETHEUS))
     yield f"        for: {rule.hold_min}m"
     yield "        labels:"
     yield f"          severity: {rule.severity}"
     yield "        annotations:"
-    yield from _block("          summary", f"{rule.title}: {job}, run {run}: {rule.value}")
+    yield from _block("          summary", _summary(rule))
     yield from _block("          description", _markdown(rule))
 
 

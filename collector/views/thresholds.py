@@ -28,6 +28,7 @@ class Thresholds:
     hang_unknown: float = field(
         default=1800.0, metadata={"help": "seconds after which a step hangs while no ideal step time is known"}
     )
+    gone: float = field(default=300.0, metadata={"help": "seconds of silence after which a run that goes on is gone"})
     restarts: float = field(default=3.0, metadata={"help": "disruptions within an hour that make a restart loop"})
     at_risk: float = field(default=3600.0, metadata={"help": "seconds of progress that a crash may cost"})
     data_loading: float = field(default=0.1, metadata={"help": "share of time that may go by waiting for data"})

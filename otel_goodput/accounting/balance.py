@@ -37,6 +37,8 @@ def draw(
         at=asked - cursor.shift,
         started_at=cursor.begin,
         ended=cursor.ended,
+        finished=cursor.finished,
+        last_sign=(cursor.now if cursor.finished else asked) - cursor.shift,
         run=_run(cursor, startups),
         excluded=hidden.elapsed,
         overlapped_data_loading=cursor.overlapped,

@@ -127,7 +127,7 @@ class Cursor(Timepiece):
             self.device = deque(one for one in self.device if isinstance(one.owner, int) or one.owner in running)
             self._recover(time)
         self.notice = None
-        self.alive, self.ended, self.clean = True, False, False
+        self.alive, self.ended, self.clean, self.finished = True, False, False, False
         self.job = key
         self.choose()
         self._fire(self.now)
@@ -214,6 +214,7 @@ class Cursor(Timepiece):
         elif key == self.job and self.alive:
             self.job = None
             self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
+            self.finished = self.clean and self.notice is None
             self.overlay.blur(False)
             self.choose()
 

@@ -23,7 +23,13 @@ from otel_goodput.accounting.stretches import Life, Stretch
 from otel_goodput.accounting.upgrades import UPGRADES
 
 FORMAT: Final = 4
-_CHECK: Final = 32  # bytes
+CHECK: Final = 32  # bytes at the beginning, a digest of all that follows
+
+
+
+class NewerFormat(ValueError):
+    """The snapshot is whole as far as we can see, but of a format after ours."""
+
 
 # Attributes that are plain data.
 _CURSOR: Final = (
@@ -113,8 +119,12 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         spans: rolling windows from now on (ns), where they differ from the snapshot's; theirs begin anew then.
 
     Raises:
+        NewerFormat: it is of a format after ours.
         ValueError: the snapshot is of another format.
     """
+    form = head.get("format")
+    if isinstance(form, int) and form > FORMAT:
+        raise NewerFormat(f"snapshot format {form}, this otel_goodput reads format {FORMAT}")
     if head.get("format") in UPGRADES:
         head = UPGRADES[head["format"]](head)
     if head.get("format") != FORMAT:
@@ -125,6 +135,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         setattr(cursor, name, head["cursor"][name])
     for name in _COURSE:
         setattr(course, name, head["course"][name])
+    cursor.finished = cursor.ended and cursor.clean and cursor.notice is None
     cursor.spans = tuple(cursor.spans)
     cursor.overlay = Overlay.from_state(head["overlay"])
     cursor.shutter = Shutter.from_state(head["shutter"])
@@ -168,7 +179,7 @@ def from_bytes(data: bytes) -> tuple[dict[str, Any], bytes]:
     """Raises:
     ValueError: the data is cut, spoilt, or no snapshot.
     """
-    check, data = data[:_CHECK], data[_CHECK:]
+    check, data = data[:CHECK], data[CHECK:]
     if sha256(data).digest() != check:
         raise ValueError("its checksum is wrong")
     size = int.from_bytes(data[:8], "little")

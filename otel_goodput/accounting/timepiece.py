@@ -34,6 +34,7 @@ class Timepiece:
         shift: ns by which the clock of the present attempt is behind the account, which never goes back.
         alive: between a job's start and its end.
         ended, clean: the latest job ended by itself; and without an error.
+        finished: that, and until then nothing had announced its end.
         totals: ns by category number, steps apart.
         names: custom names; the first has the category ``rules.FIXED``.
         course: fates of the steps.
@@ -49,6 +50,7 @@ class Timepiece:
         self.alive = False
         self.ended = False
         self.clean = False
+        self.finished = False
         self.spans = tuple(spans)
         self.lenses = [Lens(1 << index) for index in range(lenses)]
         self.course = Course(self.lenses)

@@ -102,6 +102,9 @@ class Totals:
     """The account of a run at one moment; times in ns unless said otherwise.
 
     Attributes:
+        ended: the latest job ended, however.
+        finished: it ended by itself and without an error, and nothing had announced its end: nobody has to go on.
+        last_sign: when the run was last known to be alive: `at`, or the end of a job that has finished.
         clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; before the first, the fallback.
         executed: completed executions of steps.
         kept, lost, pending: executions by their fate; the fate of pending ones is open.
@@ -144,6 +147,8 @@ class Totals:
     paces: Sequence[Pace] = ()
     processes: int = 1
     behind: int = 0
+    finished: bool = False
+    last_sign: int = 0
 
     def __repr__(self) -> str:
         """What it is about; all of it is in the fields, and in :meth:`to_json`."""

@@ -18,11 +18,13 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput.clock import Clock
-from otel_goodput.disruption.metadata import FLAVOR, LONGEST, Answer, NotGoogles, address, parse, request
+from otel_goodput.disruption.metadata import FLAVOR, LONGEST, Answer, NotGoogles, Reception, address, request
 from otel_goodput.disruption.notices import Notices
 from otel_goodput.guard import logger, report_once
-from otel_goodput.printable import printable
+from otel_goodput.redaction import printable
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, GOODPUT_NOTICE_VALUE, Reason
+
+_LONGEST: Final = 1 << 13  # bytes of an answer: its headers are some hundreds, a value some ten
 
 
 class Key(NamedTuple):
@@ -164,7 +166,7 @@ class _Watch:
         self._address = address
         self._selector = selector
         self._socket: socket.socket | None = None
-        self._received = b""
+        self._received = Reception(_LONGEST)
         self._failures = 0
         self._began = 0.0
         self._etag = ""  # empty: ask for the value as it is now
@@ -204,10 +206,7 @@ class _Watch:
         except OSError as error:
             self._fail(str(error))
             return
-        self._received += received
-        if len(self._received) > LONGEST:
-            raise NotGoogles(f"an answer of more than {LONGEST} bytes")
-        answer = parse(self._received, ended=not received)
+        answer = self._received.take(received)
         if answer is not None:
             self._judge(answer)
         elif not received:
@@ -218,7 +217,7 @@ class _Watch:
             self._selector.unregister(self._socket)
             self._socket.close()
             self._socket = None
-        self._received = b""
+        self._received = Reception(_LONGEST)
 
     def _connect(self) -> None:
         found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)

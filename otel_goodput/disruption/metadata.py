@@ -9,7 +9,12 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+from otel_goodput import files
 
 METADATA_HOST: Final = "GCE_METADATA_HOST"
 HOST: Final = "metadata.google.internal"
@@ -19,6 +24,8 @@ PRODUCTS: Final = frozenset({"Google", "Google Compute Engine"})
 FLAVOR: Final = ("Metadata-Flavor", "Google")
 LONGEST: Final = 1 << 16  # bytes of an answer; a value is some ten
 _BEGINNING: Final = b"HTTP/"
+_END_OF_LINE: Final = b"\r\n"
+_END_OF_HEAD: Final = b"\r\n\r\n"
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 
 
@@ -41,7 +48,7 @@ def metadata_host(environ: Mapping[str, str] | None = None, product: Path = PROD
     if given:
         return given
     try:
-        found = product.read_text(encoding="utf-8", errors="replace").strip()
+        found = files.read_named(product).decode("utf-8", "replace").strip()
     except OSError:
         return None
     return HOST if found in PRODUCTS else None
@@ -114,6 +121,72 @@ class _Received:
         return io.BytesIO(self._received)
 
 
+class Reception:
+    """An answer that comes in pieces, of any size: each byte is looked at a few times, however many pieces they make.
+
+    Args:
+        longest: bytes that it may have.
+    """
+
+    def __init__(self, longest: int = LONGEST) -> None:
+        self._longest = longest
+        self._received = bytearray()
+        self._searched = 0  # up to here there is no end of the headers, or of the chunk's first line
+        self._body = 0  # where the body begins, 0 while that is not known
+        self._length: int | None = None  # bytes of the body, None where it says them itself or ends with the connection
+        self._chunked = False
+        self._chunk = 0  # where the next chunk begins
+
+    def take(self, piece: bytes) -> Answer | None:
+        """The answer, once it is complete; an empty piece is the end of the connection.
+
+        Raises:
+            NotGoogles: it is none, or too long.
+        """
+        self._received += piece
+        if len(self._received) > self._longest:
+            raise NotGoogles(f"an answer of more than {self._longest} bytes")
+        beginning = bytes(self._received[: len(_BEGINNING)])
+        if not _BEGINNING.startswith(beginning):
+            raise NotGoogles("no HTTP")
+        if not self._body:
+            self._read_head()
+        if piece and not self._complete():
+            return None
+        return parse(bytes(self._received), ended=not piece)
+
+    def _read_head(self) -> None:
+        end = self._received.find(_END_OF_HEAD, max(self._searched - len(_END_OF_HEAD) + 1, 0))
+        self._searched = len(self._received)
+        if end < 0:
+            return
+        self._body = self._chunk = self._searched = end + len(_END_OF_HEAD)
+        response = _begun(bytes(self._received[: self._body]))
+        self._length, self._chunked = response.length, bool(response.chunked)
+
+    def _complete(self) -> bool:
+        if not self._body:
+            return False
+        if not self._chunked:
+            return self._length is not None and len(self._received) >= self._body + self._length
+        while True:
+            end = self._received.find(_END_OF_LINE, max(self._searched - 1, self._chunk))
+            if end < 0:
+                self._searched = len(self._received)
+                return False
+            try:
+                size = int(self._received[self._chunk : end].partition(b";")[0], 16)
+            except ValueError:
+                raise NotGoogles("no HTTP (a chunk without a size)") from None
+            if size <= 0:  # what follows it is a line, or lines that nobody asked for
+                return self._received.endswith(_END_OF_HEAD)
+            after = end + len(_END_OF_LINE) + size + len(_END_OF_LINE)
+            if len(self._received) < after:
+                self._searched = end
+                return False
+            self._chunk = self._searched = after
+
+
 def parse(received: bytes, *, ended: bool) -> Answer | None:
     """An answer as far as it was received; None while it is not complete.
 
@@ -124,18 +197,33 @@ def parse(received: bytes, *, ended: bool) -> Answer | None:
         raise NotGoogles("no HTTP")
     if b"\r\n\r\n" not in received:
         return None
-    import http.client  # some 20 ms that only machines with such a server need spend
+    from http.client import HTTPException, IncompleteRead
 
-    response = http.client.HTTPResponse(_Received(received), method="GET")  # type: ignore[arg-type]
+    response = _begun(received)
+    if response.length is None and not response.chunked and not ended:
+        return None  # as long as the connection
     try:
-        response.begin()
-        if response.length is None and not response.chunked and not ended:
-            return None  # as long as the connection
         body = response.read()
-    except http.client.IncompleteRead:
+    except IncompleteRead:
         return None
-    except http.client.HTTPException as error:
+    except HTTPException as error:
         raise NotGoogles(f"no HTTP ({type(error).__name__})") from None
     name, flavor = FLAVOR
     flavored = response.headers.get(name) == flavor
     return Answer(response.status, flavored, response.headers.get("ETag", "").strip(), body.decode("utf-8", "replace"))
+
+
+def _begun(received: bytes) -> HTTPResponse:
+    """An answer whose headers are read.
+
+    Raises:
+        NotGoogles: they are none.
+    """
+    from http.client import HTTPException, HTTPResponse  # some 20 ms that only machines with such a server need spend
+
+    response = HTTPResponse(_Received(received), method="GET")  # type: ignore[arg-type]
+    try:
+        response.begin()
+    except HTTPException as error:
+        raise NotGoogles(f"no HTTP ({type(error).__name__})") from None
+    return response

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -197,11 +196,13 @@ def _call(callback: Callable[[], object]) -> None:
     """Call what the user registered."""
     try:
         callback()
-    except BaseException:
+    except BaseException as error:
         name = getattr(callback, "__qualname__", None) or repr(callback)
         report_once(
             f"on_preemption {name}",
-            "the callback %s for preemption failed; training goes on:\n%s",
+            "the callback %s for preemption failed; training goes on: %s: %s",
             name,
-            traceback.format_exc().rstrip(),
+            type(error).__name__,
+            error,
+            error=error,
         )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_goodput import files
+
 VARIABLE: Final = "GOOGLE_APPLICATION_CREDENTIALS"
 GCLOUD: Final = "CLOUDSDK_CONFIG"
 WELL_KNOWN: Final = "application_default_credentials.json"
@@ -109,7 +111,7 @@ def _read(path: Path, where: str, do: str) -> File:
     try:
         if path.exists() and not path.is_file():
             return File(where, wrong="is no file", do=do)
-        with path.open("rb") as file:
+        with files.open_named(path) as file:
             raw = file.read(_LONGEST)
     except (OSError, ValueError) as error:
         return File(where, wrong=f"cannot be read: {getattr(error, 'strerror', None) or error}", do=do)

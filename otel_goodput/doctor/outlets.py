@@ -16,6 +16,7 @@ from otel_goodput.deadline import Closer, close_all
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
 from otel_goodput.doctor.google import SIGNALS as GOOGLE
 from otel_goodput.doctor.overheard import Overheard
+from otel_goodput.doctor.plaintext import check_endpoint
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import AUTO, EXTRAS, Outlet, OutletUnavailable, Surroundings, open_outlet, resolve
 from otel_goodput.exporters.endpoints import Endpoint, connect, endpoint
@@ -135,6 +136,7 @@ class Outlets:
         endpoints = [endpoint(os.environ, signal) for signal in SIGNALS]
         for one in endpoints:
             self._note("otlp", one.signal, str(one))
+        yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
         exporters = (None, None) if outlet is None else (outlet.span_exporter, outlet.metric_exporter)
 
         def attempt(one: Endpoint, exporter: Exporter | None) -> None:

@@ -17,8 +17,10 @@ from otel_goodput.semconv import ClockState
 
 def check(run: RunDirectory, process: int) -> Iterator[Finding]:
     """What there is to know of `run` before its job starts again."""
-    name = str(run.identity().get("run_id", run.path.name))
+    name = run.called()
     restored = restore(run, process)
+    if (note := restored.damages.note()) is not None:
+        yield Finding(WARNING, "run", f"run {name!r}: {note.text}", "look after the disk; `report` tells the rest")
     if restored.attempt < 0:
         yield Finding(OK, "run", f"run {name!r} has no journal of process {process} yet")
         return

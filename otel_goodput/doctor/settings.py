@@ -9,7 +9,8 @@ from importlib import metadata
 from typing import Final, NamedTuple
 
 from otel_goodput import config as configuration
-from otel_goodput.config import PROCESS_COUNT_SOURCES, PROCESS_INDEX_SOURCES, RUN_ID_SOURCES, Config
+from otel_goodput import placement
+from otel_goodput.config import RUN_ID_SOURCES, Config
 from otel_goodput.disruption.launchers import launches
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.doctor.variables import Row, unknown
@@ -86,58 +87,49 @@ def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
     """This process among the others."""
-    index, index_from, index_wrong = _numbers(environ, PROCESS_INDEX_SOURCES)
-    count, count_from, count_wrong = _numbers(environ, PROCESS_COUNT_SOURCES)
-    for name in (*index_wrong, *count_wrong):
+    wrong = [
+        name
+        for name in placement.NUMBERS
+        if environ.get(name, "").strip() and placement.number(environ, name) is None
+    ]
+    for name in wrong:
         yield Finding(
             PROBLEM, "processes", f"{name}={environ[name]!r} is not a number from 0", "correct it or unset it"
         )
-    for numbers, sources in ((index, index_from), (count, count_from)):
-        if len(set(numbers)) > 1:
-            said = ", ".join(f"{name}={number}" for name, number in zip(sources, numbers, strict=True))
-            yield Finding(
-                WARNING, "processes", f"{said}: {sources[0]} counts", "see that all of them mean this process"
-            )
-    if index and count and index[0] >= count[0]:
+    told, (rank, size, doubt, advice) = placement.places(environ), placement.place(environ)
+    others = [each for each in told if not _within(told, each)]
+    for numbers in ([each.rank for each in others if each.rank], [each.size for each in others if each.size]):
+        if len({each.number for each in numbers}) > 1:
+            said = f"{', '.join(map(str, numbers))}: {numbers[0].by} counts"
+            yield Finding(WARNING, "processes", said, "see that all of them mean this process")
+    if doubt:
+        yield Finding(PROBLEM, "processes", doubt, advice)
+    elif rank and size and rank.number >= size.number:
         yield Finding(
             PROBLEM,
             "processes",
-            f"this is process {index[0]} ({index_from[0]}) of {count[0]} ({count_from[0]}), which cannot be; "
-            f"{index[0] + 1} processes are assumed",
+            f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which cannot be; "
+            f"{rank.number + 1} processes are assumed",
             "correct these variables, or say process_index= and process_count= to configure()",
         )
-    elif count and count[0] > 1 and not index:
+    elif size and size.number > 1 and not rank:
         yield Finding(
             WARNING,
             "processes",
-            f"{count_from[0]} says {count[0]} processes, and nothing says which one this is: each takes itself for "
+            f"{size.by} says {size.number} processes, and nothing says which one this is: each takes itself for "
             f"process 0, and all but one record runs of their own",
-            f"set {PROCESS_INDEX_SOURCES[0]}, or say process_index= to configure()",
+            f"set {placement.LAUNCHERS[0].rank[0]}, or say process_index= to configure()",
         )
-    elif index:
-        of = (
-            f"of {count[0]} ({index_from[0]}, {count_from[0]})" if count else f"({index_from[0]}), of an unknown number"
-        )
-        role = "its phases are the run's account" if index[0] == 0 else "its phases do not enter the account"
-        yield Finding(OK, "processes", f"this is process {index[0]} {of}; {role}")
-    elif not (index_wrong or count_wrong):
+    elif rank:
+        of = f"of {size.number} ({rank.by}, {size.by})" if size else f"({rank.by}), of an unknown number"
+        role = "its phases are the run's account" if rank.number == 0 else "its phases do not enter the account"
+        yield Finding(OK, "processes", f"this is process {rank.number} {of}; {role}")
+    elif not wrong:
         yield Finding(OK, "processes", "this is the only process, as far as the environment tells")
 
 
-def _numbers(environ: Mapping[str, str], names: Sequence[str]) -> tuple[list[int], list[str], list[str]]:
-    """The numbers that `names` hold, which of them hold one, and which hold something else."""
-    numbers, good, wrong = [], [], []
-    for name in names:
-        text = environ.get(name, "").strip()
-        if not text:
-            continue
-        try:
-            number = int(text)
-        except ValueError:
-            number = -1
-        if number < 0:
-            wrong.append(name)
-        else:
-            numbers.append(number)
-            good.append(name)
-    return numbers, good, wrong
+def _within(told: Sequence[placement.Place], outer: placement.Place) -> bool:
+    """Whether somebody has started as many processes again in each place of `outer`: then both are right."""
+    of = outer.size.number if outer.size else 0
+    sizes = [each.size.number for each in told[: told.index(outer)] if each.size is not None]
+    return of > 0 and any(size > of and size % of == 0 for size in sizes)

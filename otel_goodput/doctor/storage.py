@@ -5,17 +5,18 @@ from __future__ import annotations
 import fcntl
 import mmap
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from otel_goodput import files
 from otel_goodput.config import Config
 from otel_goodput.deadline import close_all
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput.doctor.plaintext import check_journal
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.mirror import open_filesystem, spool
+from otel_goodput.journal.mirror import check_spool, open_filesystem, spool
 from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
 
 MIB: Final = 2**20
@@ -26,20 +27,42 @@ SHOWN: Final = 5  # runs looked at where it is not known which one is meant
 
 def local_base(config: Config) -> Path:
     """The folder on this machine that holds the runs: of a journal at a URL, its spool."""
-    return (spool(config.directory) if config.remote else Path(config.directory).expanduser()).absolute()
+    return spool(config.directory) if config.remote else _named(config.directory)
+
+
+def _named(directory: str) -> Path:
+    try:
+        return files.named(directory)
+    except OSError:
+        return Path(directory).absolute()
 
 
 def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
     """Whether the journal of the run can be read and written; `run_id` is empty where it is not known."""
     base = local_base(config)
     if config.remote:
+        yield from check_journal(config.directory)
         yield from _remote(config.directory, run_id, timeout_s)
     elif (base / "journal").is_dir():
         yield Finding(
             WARNING, "journal", f"{base} is the folder of one run: new runs go inside it",
             "OTEL_GOODPUT_DIR is to be the folder that holds the runs",
         )  # fmt: skip
-    yield _local(base, "the spool of the journal" if config.remote else "the journal")
+    yield _spool(config.directory, base) if config.remote else _local(base, "the journal")
+
+
+def _spool(url: str, base: Path) -> Finding:
+    try:
+        check_spool(url)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return Finding(
+            WARNING, "journal", f"the spool of the journal is not {base}: {error.strerror} ({error.filename})",
+            "take that away, or set TMPDIR to a directory of your own; until then each start has another spool, and "
+            "what a death leaves there is not found again",
+        )  # fmt: skip
+    return _local(base, "the spool of the journal")
 
 
 def _local(base: Path, thing: str) -> Finding:
@@ -60,6 +83,8 @@ def _local(base: Path, thing: str) -> Finding:
         return Finding(PROBLEM, "journal", f"{thing} has no room in {base}: {room}", f"free some, or {elsewhere}")
     if free < SCARCE:
         return Finding(WARNING, "journal", f"there is little room for {thing} in {base}: {room}", "free some")
+    if files.open_to_all(place):
+        problem = problem or "everybody on this machine can replace what is there (`chmod +t` keeps them from that)"
     if problem:
         return Finding(WARNING, "journal", f"{thing} goes to {base}, but {problem}", elsewhere)
     made = "" if place == base else ", made when a job starts"
@@ -79,7 +104,7 @@ def _try(folder: Path) -> str:
     Raises:
         OSError: it cannot be done there.
     """
-    with tempfile.TemporaryFile(dir=folder) as file:
+    with files.nameless(folder) as file:
         file.truncate(mmap.PAGESIZE)
         with mmap.mmap(file.fileno(), mmap.PAGESIZE) as page:
             page[:1] = b"x"

@@ -17,7 +17,7 @@ from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import resolve
 from otel_goodput.exporters.otlp import EXPORTER_MODULES
-from otel_goodput.veil import HIDDEN, secret, veil
+from otel_goodput.redaction import HIDDEN, secret, veil
 
 PREFIX: Final = "OTEL_GOODPUT_"
 
@@ -30,6 +30,7 @@ _ARGUMENTS: Final = {
     envvars.OTEL_GOODPUT_PROCESSES.name: "processes",
     envvars.OTEL_GOODPUT_STEP_SAMPLING.name: "step_sampling",
     envvars.OTEL_GOODPUT_STEP_TRACES.name: "step_traces",
+    envvars.OTEL_GOODPUT_TRACE_SPANS.name: "trace_spans",
     envvars.OTEL_GOODPUT_WINDOWS.name: "windows",
     envvars.OTEL_GOODPUT_GRACE_PERIOD.name: "grace_period",
     envvars.OTEL_GOODPUT_SUBMITTED_AT.name: "submitted_at",

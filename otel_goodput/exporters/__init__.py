@@ -31,6 +31,10 @@ OUTLETS: Final[dict[str, str]] = {
     "workload": "otel_goodput.exporters.gcp:open_workload",
 }
 
+# By what number the journal knows an outlet that takes spans. Once given, for good: runs are gone on with by others.
+# Below 32 are places in the list of outlets, which older versions wrote.
+NUMBERS: Final[dict[str, int]] = {"console": 32, "file": 33, "gcp": 34, "gcp-otlp": 35, "otlp": 36, "workload": 37}
+
 # The extra of this distribution that an outlet needs; the others need none.
 EXTRAS: Final[dict[str, str]] = {"gcp": "gcp", "gcp-otlp": "gcp-otlp", "otlp": "otlp", "workload": "gcp"}
 

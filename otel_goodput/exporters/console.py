@@ -26,7 +26,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from otel_goodput.exporters.status_line import StatusLine, is_interactive
-from otel_goodput.printable import printable
+from otel_goodput.redaction import printable
 from otel_goodput.semconv import (
     AT_RISK,
     CLOCK,

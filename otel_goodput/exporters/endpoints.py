@@ -88,6 +88,14 @@ def endpoint(environ: Mapping[str, str], signal: str) -> Endpoint:
     return Endpoint(signal, wire, own or added)
 
 
+def address(environ: Mapping[str, str], signal: str) -> tuple[str, int] | None:
+    """Host and port that `signal` goes to, None where nobody can tell."""
+    try:
+        return endpoint(environ, signal).address()
+    except ValueError:
+        return None
+
+
 def connect(address: tuple[str, int], timeout_s: float) -> str:
     """Open a connection and close it. Returns what is wrong, empty where nothing is."""
     host, port = address

@@ -19,6 +19,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput import files
 from otel_goodput.exporters.otlp_json import Json, encode_metrics, encode_spans
 from otel_goodput.guard import report_once
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from otel_goodput.exporters import Outlet, Surroundings
 
 DEFAULT_MAX_BYTES: Final = 64 * 2**20
-_MODE: Final = 0o600
 _BLOCK: Final = 64 * 2**10
 
 
@@ -55,7 +55,7 @@ class LineFile:
     """Appends whole lines to a file in numbered parts. Safe to use from several threads; one process is to write it."""
 
     def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        self._directory = directory
+        self._directory = directory.absolute()
         self._stem = stem
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -103,18 +103,18 @@ class LineFile:
         if self._fd is not None and os.fstat(self._fd).st_nlink == 0:
             self._close()
         if self._fd is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            files.make_folders(self._directory, self._directory)
             if self._part is None:
                 self._part = self._last_part()
             path = self._directory / (f"{self._stem}.{self._part}.jsonl" if self._part else f"{self._stem}.jsonl")
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
+            self._fd = files.descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             _cut_torn_tail(self._fd)
         return self._fd
 
     def _last_part(self) -> int:
         """The part that an earlier life of this attempt was at."""
-        pattern = re.compile(re.escape(self._stem) + r"\.(\d+)\.jsonl")
-        parts = [int(found[1]) for path in self._directory.iterdir() if (found := pattern.fullmatch(path.name))]
+        pattern = re.compile(re.escape(self._stem) + r"\.(\d{1,9})\.jsonl")
+        parts = [int(found[1]) for name in files.names(self._directory) if (found := pattern.fullmatch(name))]
         return max(parts, default=0)
 
     def _close(self) -> None:

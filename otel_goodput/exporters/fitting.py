@@ -13,10 +13,11 @@ from opentelemetry.sdk.metrics.export import Metric, MetricsData
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, Status
 
-from otel_goodput.printable import encodable
+from otel_goodput.redaction import encodable
 
 LEAST, MOST = -(2**63), 2**63 - 1
 UNNAMED: Final = "unnamed"
+LEAST_INTERVAL: Final = 1_000_000  # ns; Cloud Monitoring keeps milliseconds, and refuses an interval without length
 
 
 # --- spans ------------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ def _moment(time: int) -> int:
 
 
 def fitting_metrics(data: MetricsData) -> MetricsData:
-    """The metrics themselves, or where an attribute of theirs cannot be sent, a copy with one that can."""
+    """The metrics themselves, or where one has an attribute or times that cannot be sent, a copy with such that can."""
     resources = []
     for resource in data.resource_metrics:
         scopes = []
@@ -141,4 +142,11 @@ def _metric(metric: Metric) -> Metric:
 
 def _point(point: Any) -> Any:
     attributes = _attributes(point.attributes, floats=True)
-    return point if attributes is point.attributes else replace(point, attributes=attributes)
+    if attributes is not point.attributes:
+        point = replace(point, attributes=attributes)
+    # The SDK dates a collection at its begin: what another thread measures for the first time meanwhile starts later.
+    # The end moves, not the start: a start that changes with the next point would be a counter that began anew.
+    start = point.start_time_unix_nano
+    if start and point.time_unix_nano <= start:
+        point = replace(point, time_unix_nano=start + LEAST_INTERVAL)
+    return point

@@ -2,7 +2,8 @@
 
 Endpoints, headers, certificates, compression, temporality: the exporters read OTEL_EXPORTER_OTLP_* of the process
 themselves. Added are the choice between gRPC and HTTP, a timeout that fits the grace period, a place where spans wait
-while nobody listens, and last values that Cloud Monitoring takes, should it be what is behind the endpoint.
+while nobody listens, a wait at the end for who does not listen yet, and last values that Cloud Monitoring takes, should
+it be what is behind the endpoint.
 """
 
 from __future__ import annotations
@@ -35,24 +36,39 @@ _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGRE
 
 
 def open_otlp(surroundings: Surroundings) -> Outlet:
-    """Open the outlet. Raises ImportError where the extra `otlp` is not installed."""
-    from otel_goodput.exporters import Outlet
+    """Open the outlet.
+
+    Raises:
+        ImportError: the extra `otlp` is not installed.
+        OutletUnavailable: a header cannot be sent, for which every export would fail.
+    """
+    from otel_goodput.exporters import Outlet, OutletUnavailable
     from otel_goodput.exporters.backlog import Backlog
+    from otel_goodput.exporters.endpoints import address
+    from otel_goodput.exporters.headers import headers, unsaid
+    from otel_goodput.exporters.listener import AwaitingMetricExporter, AwaitingSpanExporter, Listener
     from otel_goodput.exporters.spacing import SpacedExporter
 
     environ, grace = surroundings.environ, surroundings.grace_period_s
     traces = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'traces')]}.trace_exporter")
     metrics = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'metrics')]}.metric_exporter")
-    return Outlet(
-        name="otlp",
-        span_exporter=Backlog(traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace)), surroundings.ending),
-        metric_exporter=SpacedExporter(
-            metrics.OTLPMetricExporter(
-                timeout=timeout(environ, "metrics", grace), preferred_aggregation=_aggregation(environ)
-            ),
-            surroundings.ending,
-        ),
-    )
+    asked = [headers(environ, signal, protocol(environ, signal)) for signal in SIGNALS]
+    for wrong in dict.fromkeys(text for one in asked for text in one.unsendable):
+        raise OutletUnavailable("otlp", wrong, "see OTEL_EXPORTER_OTLP_HEADERS")
+    for wrong in dict.fromkeys(text for one in asked for text in one.malformed):
+        report_once(wrong, "%s; it is left out", wrong)
+    with unsaid():
+        spans = traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace))
+        values = metrics.OTLPMetricExporter(
+            timeout=timeout(environ, "metrics", grace), preferred_aggregation=_aggregation(environ)
+        )
+    places = [address(environ, signal) for signal in SIGNALS]
+    listeners = {place: Listener(place, surroundings.ending) for place in places if place is not None}
+    if places[0] is not None:
+        spans = AwaitingSpanExporter(spans, listeners[places[0]])
+    if places[1] is not None:
+        values = AwaitingMetricExporter(values, listeners[places[1]])
+    return Outlet("otlp", Backlog(spans, surroundings.ending), SpacedExporter(values, surroundings.ending))
 
 
 def variables(signal: str, name: str) -> tuple[str, str]:

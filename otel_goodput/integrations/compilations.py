@@ -20,7 +20,7 @@ from opentelemetry.util import types
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal.account import EndedPhase
-from otel_goodput.journal.records import EXPORT, PARENT, signed
+from otel_goodput.journal.records import EXPORT, FLOOD, PARENT, signed
 from otel_goodput.semconv import (
     GOODPUT_BLOCKING,
     GOODPUT_COMPILE_CACHE_HIT,
@@ -30,9 +30,12 @@ from otel_goodput.semconv import (
     GOODPUT_COMPILE_STAGES,
     GOODPUT_PHASE,
     GOODPUT_STEP,
+    GOODPUT_TRACE_NUMBER,
     Phase,
 )
 from otel_goodput.spans import ids
+from otel_goodput.spans.admission import Gate
+from otel_goodput.spans.budget import NOTABLE
 from otel_goodput.spans.fast import FastSpan, current_span
 from otel_goodput.spans.finished import PhaseReadableSpan
 from otel_goodput.spans.tracer import PhaseTracer
@@ -70,6 +73,7 @@ class Compilation:
         "aside",
         "end",
         "function",
+        "gate",
         "hit",
         "key",
         "parent",
@@ -78,11 +82,20 @@ class Compilation:
         "stages",
         "start",
         "step",
+        "taken",
         "titles",
     )
 
     def __init__(
-        self, key: int, function: str, start: int, parent: SpanContext | FastSpan, step: int, aside: bool
+        self,
+        key: int,
+        function: str,
+        start: int,
+        parent: SpanContext | FastSpan,
+        step: int,
+        aside: bool,
+        gate: Gate,
+        taken: bool,
     ) -> None:
         self.key = key
         self.function = function
@@ -91,6 +104,8 @@ class Compilation:
         self.parent = parent
         self.step = step
         self.aside = aside
+        self.gate = gate
+        self.taken = taken  # exported whatever it takes
         self.stages = [0, 0, 0]  # ns in each
         self.again = False
         self.hit: bool | None = None
@@ -190,40 +205,65 @@ class Compilations:
 
     def _open(self, function: str, start: int) -> Compilation:
         tracer = self._tracer
-        step = tracer.hold()
         around = current_span()
-        if isinstance(around, FastSpan):
-            around.keep()
         aside = not tracer.blocks(None)
+        gate = tracer.admission.gate(Phase.COMPILE, function, aside)
+        step = None if aside else tracer.open_step
+        inside = step.get_span_context() if around is step and step is not None else self._context(around, step)
+        taken = gate.take() and tracer.admission.afford(inside.trace_id, tracer.budget.phases)
+        if taken:
+            tracer.hold()
+            tracer.keep_around(around)
         key = tracer.new_key()
-        flags = EXPORT | ev.NONBLOCKING if aside else EXPORT
+        flags = EXPORT if taken else 0
+        if aside:
+            flags |= ev.NONBLOCKING
         name = tracer.account.journal.name(function) if function else 0
         number = ev.NO_STEP if step is None else step.step
         tracer.append(ev.START, rules.COMPILE, flags, name, key, number, start)
         if around is step and step is not None:
             # What nearly every one is in; the journal's reader knows by the number.
-            return Compilation(key, function, start, step, number, aside)
-        parent = self._context(around)
+            return Compilation(key, function, start, step, number, aside, gate, taken)
+        parent = self._context(around, step)
+        if parent.trace_id != tracer.root(0).trace_id:
+            tracer.account.foreign_trace(key, parent.trace_id)
         if parent.span_id != tracer.job_context.span_id:
             tracer.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
-        return Compilation(key, function, start, parent, number, aside)
+        return Compilation(key, function, start, parent, number, aside, gate, taken)
 
-    def _context(self, span: trace_api.Span) -> SpanContext:
+    def _context(self, span: trace_api.Span, step: FastSpan | None) -> SpanContext:
         """The parent of what is compiled within `span`: itself, but for a span that is none of the job's."""
         tracer, context = self._tracer, span.get_span_context()
-        if context.is_valid and (context.trace_id == tracer.job_context.trace_id or tracer.own_traces):
-            return context
-        return tracer.job_context
+        number = tracer.latest.step if step is None else step.step
+        if context.is_valid and not tracer.own_traces and tracer.volumes.number_of(context.trace_id) is None:
+            return tracer.root(tracer.volumes.number(number))
+        return tracer.parent_of(number, context)
 
     def _finish(self, done: Compilation, compiled: str = "") -> None:
         """`done` is over; `compiled` is its function if it was not traced only."""
         account = self._tracer.account
         name = account.journal.name(compiled) if compiled else 0
-        self._tracer.append(ev.END, rules.COMPILE, EXPORT, name, done.key, ev.NO_STEP, done.end)
+        exported = self._exports(done)
+        self._tracer.append(ev.END, rules.COMPILE, EXPORT if exported else FLOOD, name, done.key, ev.NO_STEP, done.end)
         if account.on_phases is not None:
             account.phases.append(EndedPhase(rules.COMPILE, "", not done.aside, "", done.end - done.start))
-        if not self._tracer.closed:
+        if exported and not self._tracer.closed:
             self._done.append(done)
+
+    def _exports(self, done: Compilation) -> bool:
+        """Whether `done` is exported; else it is summed up."""
+        gate, parent = done.gate, done.parent
+        slow = gate.stands_out(done.end - done.start, failed=False)
+        if done.taken:
+            return True
+        inside = parent.get_span_context() if isinstance(parent, FastSpan) else parent
+        late = isinstance(parent, FastSpan) and parent.closed
+        if slow and not late and self._tracer.admission.afford(inside.trace_id, NOTABLE):
+            if isinstance(parent, FastSpan):
+                self._tracer.keep_around(parent)
+            return True
+        gate.leave_out(done.start, done.end)
+        return False
 
     # --- in the background --------------------------------------------------------------------------------------------
 
@@ -268,7 +308,9 @@ class Compilations:
             attributes[GOODPUT_COMPILE_CACHE_HIT] = done.hit
         if done.retrieval:
             attributes[GOODPUT_COMPILE_CACHE_RETRIEVAL] = done.retrieval
-        parent = self._context(done.parent) if isinstance(done.parent, FastSpan) else done.parent
+        parent = self._context(done.parent, done.parent) if isinstance(done.parent, FastSpan) else done.parent
+        if number := tracer.volumes.number_of(parent.trace_id):
+            attributes[GOODPUT_TRACE_NUMBER] = number
         stages = zip(GOODPUT_COMPILE_STAGES, done.stages, strict=True)
         attributes |= {name: duration for name, duration in stages if duration}
         return PhaseReadableSpan(

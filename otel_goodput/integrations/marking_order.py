@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-logger = logging.getLogger("otel_goodput")
+from otel_goodput.redaction import redacting_logger
+
+logger = redacting_logger("otel_goodput")
 
 FIRST: Final = 3  # marks that are checked, then
 EVERY: Final = 1000

@@ -67,6 +67,7 @@ class Account:
         self.on_steps: Callable[[list[int]], None] | None = None
         self.on_phases: Callable[[list[EndedPhase]], None] | None = None
         self.lock = threading.RLock()  # over the ledger
+        self.hanging = False  # the journal was not closed in time: perhaps it never will be
         self.reached = 0  # time of the latest event that the ledger was fed, ns
         self._answered = 0
         self._begun: dict[int, ev.Event] = {}  # loads and parts
@@ -127,10 +128,21 @@ class Account:
         Not for the training thread's hot path.
         """
         until = time.monotonic() + patience
+        if self.hanging and not self._given_back(patience):
+            self.lock = threading.RLock()
+            self._recalled = True
         while self.take_some():
             if time.monotonic() >= until:
                 return False
         return True
+
+    def _given_back(self, seconds: float) -> bool:
+        """Whether who closes the journal lets go of the ledger in time; else its disk hangs, and the ledger stands."""
+        self.hanging = False
+        if self.lock.acquire(timeout=max(seconds, 0.0)):
+            self.lock.release()
+            return True
+        return False
 
     def take_some(self) -> bool:
         """Bring the ledger nearer to the journal's end; returns whether there is more."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from otel_goodput import files
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.mirror import Mirror, open_filesystem
+from otel_goodput.journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
-from otel_goodput.printable import without_credentials
+from otel_goodput.redaction import redacting_logger, without_credentials
+
+logger = redacting_logger(__name__)
 
 
 class Found(NamedTuple):
@@ -29,12 +31,12 @@ def found_runs(place: str, run_id: str | None = None) -> Iterator[list[Found]]:
         JournalError: there is none.
     """
     if "://" not in place:
-        yield _chosen([Found(run, None) for run in runs(Path(place).expanduser())], run_id, place)
+        yield _chosen([Found(run, None) for run in runs(Path(place))], run_id, place)
         return
     shown = without_credentials(place)
-    with tempfile.TemporaryDirectory(prefix="otel-goodput-") as copy:
+    with files.scratch() as copy:
         try:
-            yield _chosen(list(_fetched(place.rstrip("/"), Path(copy))), run_id, shown)
+            yield _chosen(list(_fetched(place.rstrip("/"), files.named(copy))), run_id, shown)
         except OSError as error:
             raise JournalError(f"{shown} cannot be read: {without_credentials(str(error))}") from error
 
@@ -47,9 +49,18 @@ def _fetched(url: str, copy: Path) -> Iterator[Found]:
     else:
         names = sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(base, detail=False))
     for name in names:
+        if not plain(name):
+            logger.warning("%s: %r is no run's folder, and left out", without_credentials(url), name)
+            continue
         found = Found(RunDirectory(copy / name), Mirror(url, RunDirectory(copy / name)))
         if found.mirror is not None and found.mirror.exists():
-            found.mirror.fetch()
+            try:
+                found.mirror.fetch()
+            except Exception as error:  # every filesystem has errors of its own
+                if len(names) == 1:
+                    raise
+                why = without_credentials(str(error))
+                logger.warning("%s: run %r cannot be read: %s", without_credentials(url), name, why)
             yield found
 
 

@@ -6,7 +6,6 @@ compressing segments, is the :mod:`~otel_goodput.journal.keeper`'s business on i
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
 import threading
@@ -18,13 +17,14 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from otel_goodput import files
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.journal import records
 from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
-from otel_goodput.printable import encodable
+from otel_goodput.redaction import encodable, redacting_logger
 
-logger = logging.getLogger(__name__)
+logger = redacting_logger(__name__)
 
 SEGMENT_BYTES: Final = HEADER_SIZE + CAPACITY * SIZE
 DRAINED: Final = 4096  # events at once: a ledger that has fallen behind must not need the memory for all of them
@@ -64,7 +64,7 @@ class Segment:
         if path is None:
             self.buffer = mmap.mmap(-1, SEGMENT_BYTES)
             return
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file = files.new(path)
         try:
             # Without blocks of its own a store into the page of a full disk would be a SIGBUS, not an error.
             if hasattr(os, "posix_fallocate"):
@@ -80,7 +80,7 @@ class Segment:
         os.close(self._file)
         self._file = -1
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            files.remove(self.path)
 
     def adopt(self, attempt: int, process: int, number: int) -> None:
         """Take it into use as the journal's segment `number`."""
@@ -89,7 +89,8 @@ class Segment:
 
     def beat(self, now: int) -> None:
         """Leave a sign of life: one store into the page."""
-        self.buffer[records.HEARTBEAT_AT : records.HEARTBEAT_AT + 8] = now.to_bytes(8, "little", signed=True)
+        told = records.encode_heartbeat(now, self.read)
+        self.buffer[records.HEARTBEAT_AT : records.HEARTBEAT_AT + len(told)] = told
 
     def sync(self) -> None:
         """Let the disk have it; releases the interpreter meanwhile."""
@@ -126,7 +127,8 @@ class Journal:
         self.rolled: Callable[[], None] = lambda: None  # told when a spare is taken
         self.names: list[str] = [""]
         self._ids: dict[str, int] = {}
-        self._changing = threading.Lock()
+        # An interrupt may leave it held: the thread that holds it must be able to go on.
+        self._changing = threading.RLock()
         self._torn = 0  # appends that were interrupted: so many holes there may be that will never be filled
         first.adopt(attempt, process, 0)
         self._segment = first
@@ -174,9 +176,7 @@ class Journal:
         """The id of a name; beyond 1,000 names it is that of ``overflow``."""
         identity = self._ids.get(text)
         if identity is None:
-            with self._changing:
-                known = len(self.names)
-            if known > NAMES_BOUND and text != OVERFLOW:
+            if len(self.names) > NAMES_BOUND and text != OVERFLOW:
                 return self.name(OVERFLOW)
             identity = self._learn(text)
         return identity

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from otel_goodput import files
+from otel_goodput.files import write_privately
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Segment
 from otel_goodput.journal.recovery import Position, restore, write_snapshot
-from otel_goodput.journal.rundir import RunDirectory, write_privately
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.spanbook import SpanBook
 from otel_goodput.journal.spares import Spares
 
@@ -60,6 +62,7 @@ class Keeper:
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
         self._book_at: tuple[int, int] = (0, 0)  # segment, record
         self._snapshot_at = (0, 0)
+        self._whole = False  # all of it is on the disk, and the book has been brought up to it
         self._snapshot_time = time.monotonic()
         self._beaten = 0
         self._synced = time.monotonic()
@@ -107,6 +110,11 @@ class Keeper:
                 self._finish()
             except OSError as error:
                 self._spares.trouble(error)
+
+    @property
+    def left(self) -> int:
+        """After the end: how many spans are in the journal and not known to have left; 0 where it is on no disk."""
+        return self.book.owed if self._whole else 0
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
@@ -220,7 +228,7 @@ class Keeper:
         sealed = segment.path.with_name(segment.path.name + ".gz")
         try:
             write_privately(sealed, gzip.compress(segment.buffer, 1))
-            segment.path.unlink(missing_ok=True)
+            files.remove(segment.path)
         except OSError as error:
             self._spares.trouble(error)
         segment.release()
@@ -248,6 +256,7 @@ class Keeper:
                     self._write_out(segment)
             journal.current.beat(self.account.clock())
             self._snapshot()
+            self._whole = caught_up and self._spares.writable
             if not caught_up:
                 spans = self.account.ledger.settled.spans
                 self.account.leave(lambda: restore(run, journal.process, spans).ledger)

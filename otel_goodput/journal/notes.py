@@ -5,14 +5,16 @@ Notes are kept in a small file beside the journal, so that a restart and a repor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
+from otel_goodput.files import write_privately
 from otel_goodput.guard import report_once
-from otel_goodput.journal.rundir import RunDirectory, write_privately
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import NOTES, checked_json, read_json
 
 BOUND: Final = 32  # kinds of notes; further ones are on stderr only
+DAMAGED: Final = "damage"  # with this begins the kind of a note on what could not be read
 
 
 class Note(NamedTuple):
@@ -63,7 +65,7 @@ class Notes:
         if notes == self._kept:
             return
         try:
-            write_privately(run.notes_path(process), json.dumps([note.to_json() for note in notes]).encode())
+            write_privately(run.notes_path(process), checked_json({"notes": [note.to_json() for note in notes]}))
             self._kept = notes
         except OSError as error:
             report_once("notes", "the notes on the run cannot be kept yet: %s", error)
@@ -72,7 +74,9 @@ class Notes:
 def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:
     """What was kept of a run; empty where nothing was, or nothing that can be read."""
     try:
-        found = json.loads(run.notes_path(process).read_bytes())
+        found = read_json(run.notes_path(process), NOTES)
+        if isinstance(found, dict):  # older versions wrote the list alone
+            found = found["notes"]
         return tuple(Note(str(one["kind"]), str(one["text"]), tuple(map(str, one["doubts"]))) for one in found)
     except (OSError, ValueError, TypeError, KeyError):
         return ()

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from otel_goodput import files
 from otel_goodput.accounting import Ledger
 from otel_goodput.clock import Clock
 from otel_goodput.config import Config
+from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
 from otel_goodput.errors import JournalError
-from otel_goodput.journal import succession
+from otel_goodput.journal import records, succession
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Journal, Segment
-from otel_goodput.journal.mirror import Mirror, spool
+from otel_goodput.journal.lock import Lock
+from otel_goodput.journal.mirror import Mirror, open_spool
+from otel_goodput.journal.notes import Note
 from otel_goodput.journal.recovery import Restored, restore
-from otel_goodput.journal.rundir import Lock, RunDirectory, folder_name
+from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.journal.succession import CONTINUED, Before, Sequel
-from otel_goodput.printable import without_credentials
+from otel_goodput.redaction import printable, redacting_logger, without_credentials
 from otel_goodput.semconv import Category
 
-logger = logging.getLogger(__name__)
+logger = redacting_logger(__name__)
+
+NEWER: Final = "newer version"
+ASIDE: Final = "set aside"
 
 _STRANGERS: Final = 100
+_LAST: Final = 999_999_999  # attempt that a file's name can tell
+_BESIDE: Final = 5  # folders beside one another, each with files of a newer version
 
 
 @dataclass
@@ -41,6 +50,7 @@ class Opened:
         mirror: of a journal at a URL.
         continued: what to say of a run that had not finished and goes on; empty where there is nothing to say.
         before: the run that had finished, where this is a new one for that reason.
+        remarks: what else is to stand beside its figures.
         prepare: tries again to make the folder where that has failed; raises OSError.
     """
 
@@ -54,9 +64,12 @@ class Opened:
     prepare: Callable[[], None] | None = None
     continued: str = ""
     before: Before | None = None
+    remarks: list[Note] = field(default_factory=list)
 
     def introduce(self, account: Account) -> None:
         """Note beside the account's figures where this run is from."""
+        for remark in self.remarks:
+            account.notes.add(*remark)
         if self.continued:
             account.notes.add(CONTINUED, self.continued, (Category.INFRASTRUCTURE_RECOVERY,))
         if self.before is not None:
@@ -71,13 +84,15 @@ class Opened:
 
 def open_journal(config: Config, clock: Clock) -> Opened:
     """Open the journal of this process's attempt; whatever is in the way is said, and training goes on."""
-    base = spool(config.directory) if config.remote else Path(config.directory).expanduser()
+    base = _base(config)
     process = config.process_index
     series = config.run_id
     while True:
         candidate = _candidate(config, base, series)
         run_id, run, mirror, restored = candidate.run_id, candidate.run, candidate.mirror, candidate.restored
-        attempt = max([restored.attempt, *run.attempts(process)], default=-1) + 1
+        before = [restored.attempt, *run.attempts(process)]
+        before += [number for elder in candidate.elders for number in elder.attempts(process)]
+        attempt = min(max(before) + 1, _LAST)
         identity = _identity(candidate, config, clock)
         try:
             run.create(identity)
@@ -85,6 +100,8 @@ def open_journal(config: Config, clock: Clock) -> Opened:
             lock = run.lock(attempt, process)
             if not taken and lock.acquire():
                 run.sweep(process, attempt)
+                candidate.aside = _set_aside(restored)
+                run.create(identity)  # what said who the run is may just have been set aside
                 first = _first_segment(run, attempt, process)
                 break
         except OSError as error:
@@ -93,11 +110,12 @@ def open_journal(config: Config, clock: Clock) -> Opened:
                 "attempt "
                 "unless the place becomes writable; choose another with OTEL_GOODPUT_DIR",
                 run.path,
-                error.strerror or error,
+                _reason(error, run.path),
             )
             journal = Journal(attempt, process, Segment(None))
             opened = Opened(run_id, attempt, run, journal, restored, None, mirror)
             opened.prepare = partial(_prepare, opened, identity)
+            opened.remarks = _remarks(candidate)
             return opened
         other = f"{config.run_id}~{os.getpid()}"
         if series == other:
@@ -116,9 +134,33 @@ def open_journal(config: Config, clock: Clock) -> Opened:
     opened = Opened(run_id, attempt, run, Journal(attempt, process, first), restored, lock, mirror)
     opened.continued = _say_what_was_before(opened, config, base, clock)
     opened.before = candidate.before
+    opened.remarks = _remarks(candidate)
     if candidate.before is not None:
         logger.info("run %r had finished: this start is a new run, %r", candidate.before.run_id, run_id)
     return opened
+
+
+def _reason(error: OSError, folder: Path) -> str:
+    """Why, and where if that is not the folder itself."""
+    where = f": {error.filename}" if error.filename not in (None, str(folder)) else ""
+    return f"{error.strerror or error}{where}"
+
+
+def _base(config: Config) -> Path:
+    """The folder on this machine that holds the runs."""
+    if config.remote:
+        return open_spool(config.directory)
+    try:
+        base = files.named(config.directory)
+    except OSError:
+        return Path(config.directory).absolute()  # whoever makes it says why that cannot be done
+    if files.open_to_all(base):
+        logger.warning(
+            "everybody on this machine can replace what is in %s, a journal too: `chmod +t` keeps others from that, or "
+            "choose another place with OTEL_GOODPUT_DIR",
+            base,
+        )
+    return base
 
 
 @dataclass
@@ -131,15 +173,23 @@ class _Candidate:
     restored: Restored
     series: str = ""
     before: Before | None = None
+    elders: list[RunDirectory] = field(default_factory=list)  # whose attempts ours are counted on from
+    newer: RunDirectory | None = None  # with files of a newer version, which we are beside
+    aside: list[Path] = field(default_factory=list)  # where damaged files are by now
 
 
 def _candidate(config: Config, base: Path, series: str) -> _Candidate:
     """The run called `series`, or the latest that followed it; a new one where that has finished."""
 
     def look(run_id: str) -> _Candidate:
-        run = RunDirectory(base / folder_name(run_id))
-        mirror = _mirror(config, run)
-        return _Candidate(run_id, run, mirror, restore(run, config.process_index, config.windows))
+        run, newer = RunDirectory(base / folder_name(run_id)), None
+        for _ in range(_BESIDE):
+            mirror = _mirror(config, run)
+            restored = restore(run, config.process_index, config.windows)
+            if not restored.damages.newer:
+                break
+            newer, run = run, RunDirectory(run.path.with_name(f"{run.path.name}~v{records.VERSION}"))
+        return _Candidate(run_id, run, mirror, restored, elders=_beside(base, folder_name(run_id)), newer=newer)
 
     found = look(series)
     if not config.renewable:
@@ -154,13 +204,52 @@ def _candidate(config: Config, base: Path, series: str) -> _Candidate:
     before: Before | None = None
     while succession.finished(found.restored):
         book = found.restored.book
-        recovered = found.run.recovered_path(found.restored.attempt, config.process_index).exists()
+        recovered = files.exists(found.run.recovered_path(found.restored.attempt, config.process_index))
         top = found.restored.ledger.settled.course.progress.top
         before = Before(found.run_id, top, 0 if recovered else book.unexported)
         number += 1
         found = look(succession.numbered(series, number))
         found.series, found.before = series, before
     return found
+
+
+def _beside(base: Path, name: str) -> list[RunDirectory]:
+    """The folder of that name, and those that other versions have made beside it."""
+    form = re.compile(re.escape(name) + r"(~v\d+)*")
+    try:
+        return [RunDirectory(base / found) for found in files.names(base) if form.fullmatch(found)]
+    except OSError:
+        return []
+
+
+def _set_aside(restored: Restored) -> list[Path]:
+    """Give other names to the damaged files that we would replace; returns these."""
+    aside = []
+    for path in filter(files.exists, restored.spoilt):  # what is no file we would not replace either
+        try:
+            aside.append(files.set_aside(path, "damaged"))
+        except OSError as error:
+            logger.warning("journal: %s is damaged, and cannot be set aside: %s", path, error.strerror or error)
+    return aside
+
+
+def _remarks(candidate: _Candidate) -> list[Note]:
+    """What is to be known of what was found; said aloud, too, where reading it has not done so."""
+    remarks = []
+    if candidate.newer is not None:
+        text = (
+            f"run {candidate.run_id!r} has files of a newer version of otel_goodput in {candidate.newer.path}, which "
+            f"are left as they are: this attempt is recorded beside them, in {candidate.run.path}, with an account of "
+            f"its own. Go on with the newer version, or give a new id ({OTEL_GOODPUT_RUN_ID.name})"
+        )
+        remarks.append(Note(NEWER, text))
+    if candidate.aside:
+        names = ", ".join(path.name for path in candidate.aside)
+        remarks.append(Note(ASIDE, f"Damaged files of this run have been set aside in {candidate.run.path}: {names}"))
+    for remark in remarks:
+        logger.warning("%s", printable(remark.text))
+    damage = candidate.restored.damages.note()
+    return remarks if damage is None else [*remarks, damage]
 
 
 def _folders(base: Path, mirror: Mirror | None) -> set[str]:
@@ -196,7 +285,9 @@ def _prepare(opened: Opened, identity: dict[str, Any]) -> None:
 
 
 def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, Any]:
-    identity = {"run_id": candidate.run_id, "job_name": config.job_name, "created_at": clock() / 1e9}
+    began = candidate.restored.ledger.settled.begin  # where that was written down before, and cannot be read
+    moment = (began or clock()) / 1e9
+    identity = {"run_id": candidate.run_id, "job_name": config.job_name, "created_at": moment}
     if candidate.before is not None:
         identity.update(series=candidate.series, follows=candidate.before.run_id)
     return identity

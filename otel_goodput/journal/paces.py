@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
+from otel_goodput.files import write_privately
 from otel_goodput.guard import report_once
 from otel_goodput.journal.account import Account
-from otel_goodput.journal.rundir import RunDirectory, write_privately
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json, read_json, whole
 
 EVERY_NS: Final = 5_000_000_000  # from one telling to the next
 STALE_NS: Final = 600_000_000_000  # a process that has said nothing for so long is not compared
@@ -54,30 +55,34 @@ class Paces:
         self._told = now
         pace = pace_of(account.totals(), self._process)
         if pace is not None:
-            text = json.dumps({"attempt": self._attempt, **pace._asdict()})
+            told = checked_json({"attempt": self._attempt, **pace._asdict()})
             try:
-                write_privately(self._run.pace_path(self._process), text.encode())
+                write_privately(self._run.pace_path(self._process), told)
             except OSError as error:
                 report_once("paces", "the paces of the processes are not exchanged: %s", error)
         if self._leads:
-            self._heard = read_paces(self._run, self._attempt, now)
+            self._heard = read_paces(self._run, self._attempt, now, self._count)
 
     def complete(self, totals: Totals) -> Totals:
         """`totals` with what was heard."""
         return replace(totals, paces=self._heard, processes=self._count)
 
 
-def read_paces(run: RunDirectory, attempt: int, at: int) -> list[Pace]:
-    """The paces that the processes of `attempt` have told, as of `at` (ns); what is foreign or stale is left out."""
+def read_paces(run: RunDirectory, attempt: int, at: int, count: int | None = None) -> list[Pace]:
+    """The paces that the processes of `attempt` have told, as of `at` (ns); what is foreign or stale is left out.
+
+    Args:
+        count: how many processes there are, where that is known.
+    """
     paces = []
-    for path in run.pace_paths():
+    for index, path in run.pace_paths(count).items():
         try:
-            found = json.loads(path.read_bytes())
-            if found.pop("attempt") != attempt:
+            found = read_json(path)
+            if found["attempt"] != attempt or found["process"] != index:
                 continue
-            pace = Pace(**{name: int(value) for name, value in found.items()})
-        except (OSError, ValueError, TypeError, AttributeError, KeyError):
+            pace = Pace(*(whole(found[name]) for name in Pace._fields))
+        except (OSError, ValueError, TypeError, LookupError):
             continue
         if abs(at - pace.at) <= STALE_NS:
             paces.append(pace)
-    return sorted(paces)
+    return paces

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from otel_goodput import files
 from otel_goodput.accounting import Event, Ledger, snapshot
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.progress import Blob
+from otel_goodput.files import TooLarge, write_privately
 from otel_goodput.journal import records
-from otel_goodput.journal.records import Record
-from otel_goodput.journal.rundir import RunDirectory, SegmentFile, write_privately
+from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.records import NewerVersion, Record
+from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
+from otel_goodput.journal.segment_file import NAME, SegmentFile
+from otel_goodput.journal.sidecars import whole
 from otel_goodput.journal.spanbook import SpanBook
+from otel_goodput.redaction import redacting_logger
 
-logger = logging.getLogger(__name__)
+logger = redacting_logger(__name__)
+
+_PLACES: Final = 2**31  # attempts, segments, records
+_HUGE: Final = 2**64
 
 
 @dataclass
@@ -30,26 +42,77 @@ class Restored:
         book: spans of the last attempt, and what those before it owe.
         attempt: number of the last attempt, -1 where there is none.
         last_sign: latest timestamp of the last attempt, ns; 0 where there is none.
-        unreadable: segments that could not be read.
+        damages: what had to be left out.
+        spoilt: files that cannot be read and that a writer would replace.
     """
 
     ledger: Ledger
     book: SpanBook = field(default_factory=SpanBook)
     attempt: int = -1
     last_sign: int = 0
-    unreadable: list[Path] = field(default_factory=list)
+    damages: Damages = field(default_factory=Damages)
+    spoilt: list[Path] = field(default_factory=list)
+
+
+# So many segments are left out one by one because what they hold cannot be accounted for; then all that are left.
+_HOSTILE: Final = 8
 
 
 def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> Restored:
     """Read a run's journal; takes about as long after a million steps as after a thousand.
+
+    Whatever the files hold, it does not raise: what cannot be read is left out and told.
 
     Args:
         run: its folder.
         process: whose journal.
         spans: lengths of the rolling windows, ns.
     """
+    left_out: dict[Path, Exception] = {}
+    while True:
+        # Even one that is sound by its checksum may be somebody's work.
+        culprit: list[SegmentFile] = []
+        try:
+            restored = _restore(run, process, spans, left_out, culprit, last=len(left_out) > _HOSTILE)
+            _try_out(restored)
+            break
+        except Exception as error:
+            if len(left_out) > _HOSTILE or not culprit:
+                restored = Restored(Ledger(spans))
+                restored.damages.file(f"the journal of process {process}", error)
+                break
+            left_out[culprit[-1].path] = error
+    for path, why in run.spoilt(process):
+        restored.damages.small(path.name, why)
+        if path.suffix != ".pace":
+            restored.spoilt.append(path)
+    restored.damages.log()
+    return restored
+
+
+def _restore(
+    run: RunDirectory,
+    process: int,
+    spans: Sequence[int],
+    left_out: dict[Path, Exception],
+    culprit: list[SegmentFile],
+    *,
+    last: bool,
+) -> Restored:
+    """`left_out`: segments that cannot be accounted for; `culprit` is told which one is being read; `last`: without
+    any segment.
+    """
     restored, names, position = _from_snapshot(run, process, spans)
-    for segment in run.segments(process):
+    damages = restored.damages
+    known: list[tuple[Path, Exception]] = []
+    segments = run.segments(process, left_out=lambda path, error: known.append((path, error)))
+    for path, error in known:
+        match = NAME.fullmatch(path.name)
+        if position is None or match is None or int(match[1]) >= position[0]:
+            damages.file(path.name, error, newer=isinstance(error, NewerVersion))
+    expected = position[:2] if position is not None else (-1, 0)
+    begun = position is not None
+    for at, segment in enumerate(segments):
         place = (segment.attempt, segment.number)
         skip = 0
         if position is not None:
@@ -60,21 +123,86 @@ def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> R
             restored.attempt = segment.attempt
             restored.book = restored.book.successor(segment.attempt)
             names = records.Names()
-        found = _read(segment, names, skip, restored)
-        restored.ledger.feed(event for record in found if (event := record.event()) is not None)
+            begun = False
+        if segment.attempt != expected[0]:
+            expected = (segment.attempt, 0)
+        if segment.number > expected[1]:
+            damages.missing(segment.attempt, expected[1], segment.number - 1)
+        expected = (segment.attempt, segment.number + 1)
+        if last or segment.path in left_out:
+            why = left_out.get(segment.path, ValueError("left out with others"))
+            damages.file(segment.path.name, ValueError(f"what it holds cannot be accounted for: {why!r}"))
+            continue
+        ends = at + 1 == len(segments) or segments[at + 1].attempt != segment.attempt
+        culprit.append(segment)
+        found = _read(segment, names, skip, restored, ends)
+        events = [event for record in found if (event := record.event()) is not None]
+        if not begun and events and events[0].kind != ev.HEARTBEAT:
+            begun = True
+            if events[0].kind != ev.ATTEMPT:  # its first record is lost
+                restored.ledger.feed([Event(events[0].time, ev.ATTEMPT, step=segment.attempt)])
+        restored.ledger.feed(events)
         for record in found:
             restored.book.take(record)
         restored.last_sign = restored.book.last_sign
     return restored
 
 
-def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Restored) -> list[Record]:
+def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Restored, ends: bool) -> list[Record]:
+    damages = restored.damages
     try:
-        return list(records.decode_segment(segment.data(), names, skip))
+        data = _settled(segment)
+        skipped: list[records.Skip] = []
+        found = list(records.decode_segment(data, names, skip, skipped))
     except (OSError, EOFError, ValueError) as error:
-        logger.warning("journal: %s cannot be read, what it held is missing from the account: %s", segment.path, error)
-        restored.unreadable.append(segment.path)
+        damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
         return []
+    opened = {entry.key: entry.phase for entry in restored.book.opened} if skipped else {}
+    _look(damages, segment, data, skipped, found, opened, skip, ends)
+    return found
+
+
+def _settled(segment: SegmentFile) -> bytes:
+    """Its data; once more where a sign of life was just being written.
+
+    Raises:
+        OSError, EOFError, ValueError: as :meth:`SegmentFile.data`.
+    """
+    data = segment.data()
+    return segment.data() if len(data) >= records.HEADER.size and records.decode_header(data).torn else data
+
+
+def _look(
+    damages: Damages,
+    segment: SegmentFile,
+    data: bytes,
+    skipped: list[records.Skip],
+    found: Sequence[Record] | Sequence[Event],
+    opened: Mapping[int, int],
+    skip: int,
+    ends: bool,
+) -> None:
+    times = [one.time for one in found if one.kind < records.NAME]
+    damages.segment(
+        segment.path.name,
+        data,
+        records.decode_header(data),
+        skipped,
+        (min(times), max(times)) if times else None,
+        skip=skip,
+        sealed=segment.path.suffix == ".gz",
+        last=ends,
+        opened=opened,
+    )
+
+
+def _try_out(restored: Restored) -> None:
+    """Ask all that will be asked of it. Raises whatever hostile data makes it raise."""
+    cursor = restored.ledger.settled.clone()
+    for event in restored.ledger.pending:
+        cursor.apply(event)
+    json.dumps(restored.ledger.totals(restored.last_sign).to_json())
+    restored.book.successor(restored.attempt + 1)
 
 
 Position = tuple[int, int, int]
@@ -85,17 +213,88 @@ def _from_snapshot(
 ) -> tuple[Restored, records.Names, Position | None]:
     path = run.snapshot_path(process)
     try:
-        head, blobs = snapshot.from_bytes(path.read_bytes())
+        head, blobs = snapshot.from_bytes(_vouched(path))
         ledger = Ledger.load(head["ledger"], blobs, spans)
         book = SpanBook.from_state(head["book"])
-        attempt, number, read = head["position"]
-        names = records.Names(dict(enumerate(head["names"])))
-        return Restored(ledger, book, attempt, book.last_sign), names, (attempt, number, read)
+        attempt, number, read = (whole(one, _PLACES) for one in head["position"])
+        names = records.Names(dict(enumerate(map(str, head["names"]))))
+        restored = Restored(ledger, book, attempt, book.last_sign)
+        _prove(restored)
+        return restored, names, (attempt, number, read)
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except Exception as error:  # whatever it was made of
         logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
+        restored = Restored(Ledger(spans))
+        newer = isinstance(error, snapshot.NewerFormat)
+        restored.damages.file(path.name, error, newer=newer, harmless=True)
+        if not newer:
+            restored.spoilt.append(path)
+        return restored, records.Names(), None
     return Restored(Ledger(spans)), records.Names(), None
+
+
+def _prove(restored: Restored) -> None:
+    """See that what a snapshot says is of the form that it should be, for its checksum anybody can write.
+
+    Raises:
+        Exception: it is not.
+    """
+    restored.book.prove()
+    whole(restored.last_sign)
+    _try_out(restored)
+    ledger = restored.ledger
+    _same_form(ledger.dump()[0], _template())
+    again = Ledger.load(*_dumped(ledger))
+    again.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
+    again.totals(restored.last_sign)
+
+
+def _dumped(ledger: Ledger) -> tuple[dict[str, Any], bytes]:
+    head, blobs = ledger.dump()
+    return json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs)
+
+
+def _template() -> dict[str, Any]:
+    return Ledger().dump()[0]
+
+
+def _same_form(found: Any, model: Any) -> None:
+    """Raises ValueError where a number, a text, a list or an object stands in the place of another one of these."""
+    if isinstance(model, dict):
+        if not isinstance(found, dict):
+            raise ValueError(f"{type(found).__name__} in the place of an object")
+        for name, inner in model.items():
+            _same_form(found.get(name), inner)
+    elif isinstance(model, (list, tuple)):
+        if not isinstance(found, (list, tuple)):
+            raise ValueError(f"{type(found).__name__} in the place of a list")
+        if model and all(type(one) is int for one in model):
+            for one in found:
+                _same_form(one, 0)
+    elif isinstance(model, (int, float)):
+        if not isinstance(found, (int, float)) or not abs(found) < _HUGE:
+            raise ValueError(f"{found!r} in the place of a number")
+    elif isinstance(model, str) and not isinstance(found, str):
+        raise ValueError(f"{found!r} in the place of a text")
+
+
+def _vouched(path: Path) -> bytes:
+    """All of a snapshot, once its checksum has been found to be right: whatever else lies there takes no memory.
+
+    Raises:
+        OSError: it cannot be read, or is larger than any snapshot.
+        ValueError: its checksum is wrong.
+    """
+    with files.opened(path) as file:
+        if os.fstat(file.fileno()).st_size > SNAPSHOT:
+            raise TooLarge(errno.EFBIG, f"it holds more than {SNAPSHOT} bytes", str(path))
+        check, found = file.read(snapshot.CHECK), sha256()
+        while block := file.read(files.MIB):
+            found.update(block)
+    if found.digest() != check:
+        raise ValueError("its checksum is wrong")
+    return files.read(path, SNAPSHOT)
 
 
 def write_snapshot(
@@ -116,19 +315,55 @@ def write_snapshot(
     write_privately(run.snapshot_path(process), *snapshot.pieces(whole, blobs))
 
 
-def all_events(run: RunDirectory, process: int = 0) -> Iterator[Event]:
-    """Every event of the run in the order of attempt and time, for exact windows; reads the whole journal."""
-    attempt = -1
+def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = None) -> Iterator[Event]:
+    """Every event of the run in the order of attempt and time, for exact windows; reads the whole journal.
+
+    What has to be left out is told to `damages`, or on the log where nobody wants to know.
+    """
+    left_out = Damages() if damages is None else damages
+    attempt, expected = -1, 0
     events: list[Event] = []
-    for segment in run.segments(process):
+    segments = run.segments(
+        process, left_out=lambda path, error: left_out.file(path.name, error, newer=isinstance(error, NewerVersion))
+    )
+    for at, segment in enumerate(segments):
         if segment.attempt != attempt:
             yield from _ordered(events)
-            attempt, events, names = segment.attempt, [], records.Names()
+            attempt, expected, events, names = segment.attempt, 0, [], records.Names()
+        if segment.number > expected:
+            left_out.missing(attempt, expected, segment.number - 1)
+        expected = segment.number + 1
+        ends = at + 1 == len(segments) or segments[at + 1].attempt != attempt
         try:
-            events += records.decode_events(segment.data(), names)
+            data = _settled(segment)
+            skipped: list[records.Skip] = []
+            found = list(records.decode_events(data, names, skipped))
         except (OSError, EOFError, ValueError) as error:
-            logger.warning("journal: %s cannot be read: %s", segment.path, error)
+            left_out.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
+            continue
+        if skipped or left_out:
+            _look(left_out, segment, data, skipped, found, _opened(events) if skipped else {}, 0, ends)
+        else:
+            header = records.decode_header(data)
+            if header.torn or header.reached or not ends:
+                _look(left_out, segment, data, skipped, found[:1] + found[-1:], {}, 0, ends)
+        if not events and found and found[0].kind not in (ev.ATTEMPT, ev.HEARTBEAT):  # its first record is lost
+            events.append(Event(found[0].time, ev.ATTEMPT, step=attempt))
+        events += found
+    if damages is None:
+        left_out.log()
     yield from _ordered(events)
+
+
+def _opened(events: Sequence[Event]) -> dict[int, int]:
+    """The phases that are open after `events`, by their keys."""
+    opened: dict[int, int] = {}
+    for event in events:
+        if event.kind == ev.START:
+            opened[event.key] = event.phase
+        elif event.kind == ev.END:
+            opened.pop(event.key, None)
+    return opened
 
 
 def _ordered(events: list[Event]) -> Iterator[Event]:

@@ -14,33 +14,52 @@
 
 from __future__ import annotations
 
-import fcntl
-import gzip
 import hashlib
-import json
-import logging
-import os
 import re
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
+from otel_goodput import files
 from otel_goodput.errors import JournalError
-from otel_goodput.journal import records
+from otel_goodput.files import write_privately
+from otel_goodput.journal import records, segment_file
+from otel_goodput.journal.lock import Lock
+from otel_goodput.journal.segment_file import NAME, SegmentFile
+from otel_goodput.journal.sidecars import IDENTITY, NOTES, checked_json, read_json
+from otel_goodput.redaction import encodable, printable, redacting_logger
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+logger = redacting_logger(__name__)
 
-logger = logging.getLogger(__name__)
-
-_SEGMENT: Final = re.compile(r"a(\d{4,})-p(\d{4,})-(\d{6,})\.segment(\.gz)?$")
 _LONGEST: Final = 150
+IDENTITY_FILE: Final = "run.json"
+_ATTEMPTS: Final = 2**31  # what names more is no journal's, and would leave no number for the next
+SNAPSHOT: Final = 2**30  # bytes; 130 million steps
+_BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
+_PACE: Final = re.compile(r"p(\d{4,9})\.pace")
+# All that a journal has, and how large it may be; what else lies there is not read, copied up or copied down.
+_KNOWN: Final = (
+    (re.compile(r"run\.json"), IDENTITY),
+    (re.compile(r"productivity\.json"), files.SMALL),
+    (_PACE, files.SMALL),
+    (re.compile(r"p\d{4,9}\.notes"), NOTES),
+    (re.compile(r"p\d{4,9}\.snapshot"), SNAPSHOT),
+    (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
+    (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), segment_file.SIZE),
+    (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), segment_file.PACKED_SIZE),
+)
+
+
+def bound(name: str) -> int | None:
+    """How many bytes a journal's file of this name may have; None where a journal has no such file."""
+    return next((most for form, most in _KNOWN if form.fullmatch(name)), None)
 
 
 def folder_name(run_id: str) -> str:
     """The run id as the name of a folder: readable, unique, safe."""
+    run_id = encodable(run_id)
     name = (
         quote(run_id, safe="-_=+,@ ").replace(".", "%2E", 1)
         if run_id.startswith(".")
@@ -49,25 +68,6 @@ def folder_name(run_id: str) -> str:
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"
     return name
-
-
-class SegmentFile:
-    """A segment on disk: its place in the order of the run, and its data."""
-
-    __slots__ = ("attempt", "number", "path", "process")
-
-    def __init__(self, path: Path, attempt: int, process: int, number: int) -> None:
-        self.path = path
-        self.attempt = attempt
-        self.process = process
-        self.number = number
-
-    def data(self) -> bytes:
-        """Raises:
-        OSError: it cannot be read.
-        """
-        raw = self.path.read_bytes()
-        return gzip.decompress(raw) if self.path.suffix == ".gz" else raw
 
 
 class RunDirectory:
@@ -81,18 +81,21 @@ class RunDirectory:
         """Make the folder, readable by its owner only; write who the run is.
 
         Raises:
-            OSError: it cannot be made or written.
+            OSError: it cannot be made or written, or what is there belongs to somebody who is not trusted.
         """
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.journal.mkdir(parents=True, exist_ok=True, mode=0o700)
-        about = self.path / "run.json"
-        if not about.exists():
-            write_privately(about, json.dumps(identity, indent=1).encode())
+        self.make()
+        about = self.path / IDENTITY_FILE
+        if not files.exists(about):
+            write_privately(about, checked_json(identity, indent=1))
+
+    def make(self) -> None:
+        """Make the folder alone. Raises as :meth:`create`."""
+        files.make_folders(self.journal, self.path.parent)
 
     def identity(self) -> dict[str, Any]:
         """What run.json says; empty where it cannot be read."""
         try:
-            found = json.loads((self.path / "run.json").read_bytes())
+            found = read_json(self.path / IDENTITY_FILE, IDENTITY)
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -100,7 +103,29 @@ class RunDirectory:
     def created_at(self) -> int | None:
         """When the run's first attempt began, unix ns; None where that is not written down."""
         found = self.identity().get("created_at")
-        return int(found * 1e9) if isinstance(found, (int, float)) and found > 0 else None
+        return int(found * 1e9) if isinstance(found, (int, float)) and 0 < found < _BEYOND else None
+
+    def called(self) -> str:
+        """The run's id; the folder's name where it is not written down."""
+        return encodable(str(self.identity().get("run_id", self.path.name)))
+
+    def spoilt(self, process: int) -> Iterator[tuple[Path, Exception]]:
+        """The small files beside a process's journal that are there and cannot be read, and why; those of others that
+        it reads too.
+        """
+        small = {
+            self.path / IDENTITY_FILE: IDENTITY,
+            self.productivity_path: files.SMALL,
+            self.notes_path(process): NOTES,
+            **dict.fromkeys(self.pace_paths().values(), files.SMALL),
+        }
+        for path, most in small.items():
+            try:
+                read_json(path, most)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except (OSError, ValueError) as error:
+                yield path, error
 
     def segment_path(self, attempt: int, process: int, serial: int) -> Path:
         return self.journal / f"a{attempt:04d}-p{process:04d}-{serial:06d}.segment"
@@ -117,8 +142,10 @@ class RunDirectory:
         """What the figures need that do not follow from events."""
         return self.journal / "productivity.json"
 
-    def pace_paths(self) -> list[Path]:
-        return sorted(path for path in self._files() if path.suffix == ".pace")
+    def pace_paths(self, count: int | None = None) -> dict[int, Path]:
+        """The paces that processes have told, by their index; of `count` processes, where that is known."""
+        found = ((int(match[1]), path) for path in self._files() if (match := _PACE.fullmatch(path.name)))
+        return dict(sorted((index, path) for index, path in found if count is None or index < count))
 
     def notes_path(self, process: int) -> Path:
         """What a person must know beside the figures of a process."""
@@ -132,7 +159,7 @@ class RunDirectory:
         """Numbers of the attempts in which this process left files, rising."""
         found = set()
         for path in self._files():
-            if (match := _SEGMENT.search(path.name)) and int(match[2]) == process:
+            if (match := NAME.fullmatch(path.name)) and int(match[2]) == process and int(match[1]) < _ATTEMPTS:
                 found.add(int(match[1]))
         return sorted(found)
 
@@ -141,9 +168,7 @@ class RunDirectory:
         for attempt in reversed(self.attempts(process)):
             for segment in self.segments(process, attempt)[:1]:
                 try:
-                    opener = gzip.open if segment.path.suffix == ".gz" else open
-                    with opener(segment.path, "rb") as file:
-                        data = file.read(records.HEADER_SIZE + records.SIZE)
+                    data = segment_file.beginning(segment.path, records.HEADER_SIZE + records.SIZE)
                     return next((record.time for record in records.decode_segment(data, records.Names())), None)
                 except (OSError, EOFError, ValueError):
                     continue
@@ -151,28 +176,37 @@ class RunDirectory:
 
     def _files(self) -> list[Path]:
         try:
-            return list(self.journal.iterdir())
+            return [self.journal / name for name in files.names(self.journal)]
         except OSError:
             return []
 
-    def segments(self, process: int = 0, attempt: int | None = None) -> list[SegmentFile]:
+    def segments(
+        self,
+        process: int = 0,
+        attempt: int | None = None,
+        left_out: Callable[[Path, Exception], None] | None = None,
+    ) -> list[SegmentFile]:
         """Segments in use, in the order of attempt and number; what is foreign, torn in its head or unused is left
-        out.
+        out, and `left_out` told.
         """
         found: dict[tuple[int, int], SegmentFile] = {}
         for path in self._files():
-            match = _SEGMENT.search(path.name)
+            match = NAME.fullmatch(path.name)
             if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
                 continue
             try:
-                opener = gzip.open if path.suffix == ".gz" else open
-                with opener(path, "rb") as file:
-                    head = file.read(records.HEADER_SIZE)
-                if not any(head):
+                path, header = _head(path)
+                if header is None:
                     continue  # laid ready, never used
-                header = records.decode_header(head)
+                if (header.attempt, header.process) != (int(match[1]), process):
+                    raise ValueError(f"its head is that of attempt {header.attempt}, process {header.process}")
+                if header.attempt >= _ATTEMPTS:
+                    raise ValueError(f"there is no attempt {header.attempt}")
             except (OSError, EOFError, ValueError) as error:
-                logger.warning("journal: %s is left out: %s", path, error)
+                if left_out is None:
+                    logger.warning("journal: %s is left out: %s", printable(str(path)), error)
+                else:
+                    left_out(path, error)
                 continue
             place = (header.attempt, header.number)
             # A sealed copy and its original may both be there if the process died between the two steps.
@@ -181,16 +215,20 @@ class RunDirectory:
         return [found[place] for place in sorted(found)]
 
     def sweep(self, process: int, before: int) -> None:
-        """Remove segments that attempts before `before` laid ready and never used."""
+        """Remove segments that attempts before `before` laid ready and never used, and what they had half written."""
+        half_written = re.compile(rf"(a\d+-)?p{process:04d}[-.].*{re.escape(files.PART)}")
         for path in self._files():
-            match = _SEGMENT.search(path.name)
+            match = NAME.fullmatch(path.name)
+            if half_written.fullmatch(path.name):
+                with suppress(OSError):
+                    files.remove(path)
             if match and not match[4] and int(match[2]) == process and int(match[1]) < before:
-                if not path.is_file() or path.stat().st_size < records.HEADER_SIZE:
+                try:
+                    head = files.beginning(path, records.HEADER_SIZE)
+                except OSError:
                     continue  # not ours
-                with path.open("rb") as file:
-                    unused = not any(file.read(records.HEADER_SIZE))
-                if unused:
-                    path.unlink(missing_ok=True)
+                if len(head) == records.HEADER_SIZE and not any(head):
+                    files.remove(path)
 
     def lock(self, attempt: int, process: int) -> Lock:
         return Lock(self.journal / f"a{attempt:04d}-p{process:04d}.lock")
@@ -200,76 +238,20 @@ class RunDirectory:
         return self.lock(attempt, process).held()
 
 
-class Lock:
-    """A lock on a file, gone with the process that holds it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = -1
-
-    def acquire(self) -> bool:
-        """Take it, without waiting; False where another process has it.
-
-        Raises:
-            OSError: the file cannot be made.
-        """
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            return False
-        except OSError as error:
-            logger.warning("journal: %s cannot be locked (%s); see that one process writes it", self.path, error)
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        self._file = file
-        return True
-
-    def held(self) -> bool:
-        """Whether a living process has it."""
-        try:
-            file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            # Shared: two who only look do not take each other for a writer.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(file)
-        return False
-
-    def holder(self) -> str:
-        """The pid it was last taken by, as text; empty where nobody wrote it."""
-        try:
-            return self.path.read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            return ""
-
-    def release(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
-def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
-    """Write a file of these pieces as a whole or not at all, mode 0600.
+def _head(path: Path) -> tuple[Path, records.SegmentHeader | None]:
+    """Where a segment is by now, and its header; None for one that was laid ready and never used.
 
     Raises:
-        OSError: it cannot be written.
+        OSError, EOFError, ValueError: it cannot be read, or is none.
     """
-    # Of each thread its own: the keeper and the end of the process may write the same file.
-    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(file, "wb") as stream:
-            stream.writelines(pieces)
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+        head = segment_file.beginning(path, records.HEADER_SIZE + records.SIZE)
+    except FileNotFoundError:
+        path = segment_file.sealed(path)  # since it was seen
+        head = segment_file.beginning(path, records.HEADER_SIZE + records.SIZE)
+    if not any(head):
+        return path, None
+    return path, records.decode_header(head)
 
 
 def runs(directory: Path) -> Iterator[RunDirectory]:
@@ -277,16 +259,27 @@ def runs(directory: Path) -> Iterator[RunDirectory]:
 
     Raises:
         JournalError: there is none.
+        OSError: it cannot be read.
     """
+    directory = files.named(directory)
     if (directory / "journal").is_dir():
         yield RunDirectory(directory)
         return
     found = False
     if directory.is_dir():
         for path in sorted(directory.iterdir()):
-            if (path / "journal").is_dir():
+            try:
+                if not (path / "journal").is_dir():
+                    continue
+            except OSError as error:
+                logger.warning("journal: %s is left out: %s", printable(str(path)), error.strerror or error)
                 found = True
-                yield RunDirectory(path)
+                continue
+            if path.is_symlink():
+                logger.warning("journal: %s is left out: it is a link, which is not followed", path)
+                continue
+            found = True
+            yield RunDirectory(path)
     if not found:
         raise JournalError(
             f"{directory} holds no run: expected DIR/<run id>/journal; is OTEL_GOODPUT_DIR what you meant?"

@@ -4,16 +4,44 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.journal.records import EXPORT, EXPORTED, NAME, OWN_TRACES, PARENT, RECORD, TRACE, Record, unsigned
+from otel_goodput.journal.records import (
+    CONTINUED,
+    DETAILED,
+    EXPORT,
+    EXPORTED,
+    FLOOD,
+    MOST_TOLD,
+    NAME,
+    OWN_TRACES,
+    PARENT,
+    RECORD,
+    ROOT,
+    SUMMED,
+    TRACE,
+    Record,
+    unsigned,
+)
 from otel_goodput.journal.thinning import SUMMARY, Summary, Thinner
+from otel_goodput.semconv import PHASES
 
 MOMENTS: Final = 1_000_000_000  # ns
 ATTEMPTS: Final = 16  # whose debts are remembered
+NO_PHASE: Final = -1  # of the entry that is the root of one of the attempt's traces: `step` is which, behind `parent`
+ENDLESS: Final = 1 << 62
+OPEN: Final = 4  # of what was not to be exported when it began, and is for it is interrupted; of a small share 1
 REMEMBERED: Final = 4096  # ended spans, and summaries; the exporters' queues hold fewer
+
+
+
+def _integer(found: object, bits: int) -> None:
+    if not isinstance(found, int) or not -(1 << bits) <= found < 1 << bits:
+        raise ValueError(f"{found!r} in the place of an integer")
+
 
 # A SpanEntry without the call of its constructor: this is done for every record.
 _entry = tuple.__new__
@@ -43,37 +71,64 @@ class Debt:
         own_traces: its steps have traces of their own.
         spans: the spans.
         summaries: the stretches of thinned steps.
+        floods: names, and stretches of other phases that were left out.
+        steps: in one trace.
+        share: spans of this process that fit into one.
+        rooted: its trace has a root of its own; in journals of older versions the job of process 0 is it.
+        reached: how many of the spans have left through which outlet.
+        summed: up to when (ns) summaries have left through which outlet, by name; of steps that is empty.
     """
 
     def __init__(
-        self, attempt: int, last_sign: int, own_traces: bool, spans: list[SpanEntry], summaries: list[Summary]
+        self,
+        attempt: int,
+        last_sign: int,
+        own_traces: bool,
+        spans: list[SpanEntry],
+        summaries: list[Summary],
+        rooted: bool = False,
     ) -> None:
         self.attempt = attempt
         self.last_sign = last_sign
         self.own_traces = own_traces
         self.spans = spans
         self.summaries = summaries
+        self.floods: list[tuple[str, Summary]] = []
+        self.steps, self.share = ENDLESS, ENDLESS
+        self.rooted = rooted
         self.places = {entry.key: place for place, entry in enumerate(spans, 1)}
-        self.reached: dict[int, int] = {}  # outlet -> how many have left through it
+        self.reached: dict[int, int] = {}
+        self.summed: dict[tuple[int, str], int] = {}
 
     def paid(self, outlets: Iterable[int]) -> bool:
         """Whether every one of `outlets` has exported everything."""
         return all(self.reached.get(outlet, 0) >= len(self.spans) for outlet in outlets)
 
+    def told(self, summary: Summary, name: str = "") -> frozenset[int]:
+        """The outlets that have exported a summary; `name` is that of the phases, of steps empty."""
+        return frozenset(outlet for (outlet, of), end in self.summed.items() if of == name and summary.end <= end)
+
     def to_state(self) -> list[Any]:
-        return [self.attempt, self.last_sign, self.own_traces, self.spans, self.summaries, list(self.reached.items())]
+        reached = list(self.reached.items())
+        summed = [(*whose, end) for whose, end in self.summed.items()]
+        later = [self.rooted, self.floods, summed, self.steps, self.share]
+        return [self.attempt, self.last_sign, self.own_traces, self.spans, self.summaries, reached, *later]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Debt:
-        attempt, last_sign, own_traces, spans, summaries, reached = state
+        attempt, last_sign, own_traces, spans, summaries, reached, *later = state
         debt = cls(
             attempt,
             last_sign,
             own_traces,
             [SpanEntry(*entry) for entry in spans],
             [Summary(*summary) for summary in summaries],
+            bool(later[0]) if later else False,
         )
         debt.reached = dict(reached)
+        debt.floods = [(name, Summary(*summary)) for name, summary in (later[1] if len(later) > 1 else ())]
+        debt.summed = {(outlet, name): end for outlet, name, end in (later[2] if len(later) > 2 else ())}
+        debt.steps, debt.share = later[3:5] if len(later) > 4 else (ENDLESS, ENDLESS)
         return debt
 
 
@@ -84,6 +139,7 @@ class SpanBook:
         attempt: its number.
         last_sign: latest timestamp that the attempt left, ns.
         summaries: stretches of thinned steps not known to have been exported.
+        floods: names, and stretches of other phases that are left out for there are too many of them, likewise.
         debts: what attempts before it still owe.
     """
 
@@ -91,6 +147,9 @@ class SpanBook:
         self.attempt = attempt
         self.debts = list(debts)
         self.own_traces = False
+        self.rooted = False
+        self.steps, self.share = ENDLESS, ENDLESS
+        self._cuts = True  # a summary of steps ends where a checkpoint is saved
         self.last_sign = 0
         self.summaries: list[Summary] = []
         self._open: dict[int, SpanEntry] = {}
@@ -98,8 +157,11 @@ class SpanBook:
         self._first = 1  # place of the first of them among all spans that ended
         self._places: dict[int, int] = {}
         self._reached: dict[int, int] = {}  # outlet -> place up to which it has exported
+        self.floods: list[tuple[str, Summary]] = []
+        self._summed: dict[tuple[int, str], int] = {}  # outlet, name -> ns up to which it has exported summaries
         self._thinner = Thinner()
-        self._thinned = 0  # steps since the last look for summaries
+        self._thinners: dict[str, Thinner] = {}  # of other phases, by name
+        self._thinned = 0  # since the last look for summaries
 
     def take(self, record: Record) -> None:
         """The next record of the attempt."""
@@ -109,42 +171,72 @@ class SpanBook:
         if kind == ev.START:
             parent = self._step(step) if phase == rules.COMPILE and step >= 0 else 0
             self._open[key] = SpanEntry(key, phase, name, step, flags, time, parent)
-            if phase == rules.SAVE:
+            if phase == rules.SAVE and flags & EXPORT and self._cuts:
                 self._thinner.cut()
         elif kind == ev.END:
             opened = self._open.pop(key, None)
             if opened is None:
                 return
             if flags & EXPORT:
-                self._places[key] = self._first + len(self._ended)
-                self._ended.append(opened._replace(end=time, end_flags=flags))
-                if len(self._ended) > REMEMBERED:
-                    self._drop()
+                self._end(opened._replace(end=time, end_flags=flags))
             elif opened.phase == rules.STEP:
                 self._thin(opened, time)
+            elif flags & FLOOD:
+                self._leave_out(name or opened.name or PHASES[opened.phase], opened.start, time)
         elif kind == PARENT and key in self._open:
             self._open[key] = self._open[key]._replace(parent=unsigned(step))
         elif kind == TRACE and key in self._open:
             self._open[key] = self._open[key]._replace(trace=unsigned(step) << 64 | unsigned(time))
+        elif kind == EXPORTED and flags & SUMMED:
+            self._sum_up()
+            for summed in [self._summed] if key == self.attempt else [d.summed for d in self.debts if d.attempt == key]:
+                summed[phase, name] = max(summed.get((phase, name), 0), time)
+            self.summaries = self._unsummed(self.summaries)
+            self.floods = self._unsummed_floods(self.floods)
         elif kind == EXPORTED:
             self._reached[phase] = max(self._reached.get(phase, 0), self._places.get(key, 0))
             self._forget()
             for debt in self.debts:
                 debt.reached[phase] = max(debt.reached.get(phase, 0), debt.places.get(key, 0))
             self.debts = [debt for debt in self.debts if not debt.paid(self._reached)]
+        elif kind == ROOT and not self.rooted:
+            self.rooted = True
+            self._end(SpanEntry(key, NO_PHASE, "", step, flags, time, end=time))
+        elif kind == CONTINUED and phase == 0:
+            self.steps, self.share, self._cuts = max(1, key), flags & MOST_TOLD, bool(flags & DETAILED)
+            self._thinner = Thinner(max(1, step), self.steps)
+        elif kind == CONTINUED:
+            self._end(SpanEntry(key, NO_PHASE, "", step & 0xFFFFFFFF, flags, time, parent=step >> 32, end=time))
         elif kind == ev.ATTEMPT:
             self.own_traces = bool(flags & OWN_TRACES)
+
+    def _end(self, entry: SpanEntry) -> None:
+        self._places[entry.key] = self._first + len(self._ended)
+        self._ended.append(entry)
+        if len(self._ended) > REMEMBERED:
+            self._drop()
 
     def _step(self, number: int) -> int:
         """The key of the open step of that number; 0 where there is none."""
         opened = reversed(self._open.values())
         return next((entry.key for entry in opened if entry.phase == rules.STEP and entry.step == number), 0)
 
+    def _unsummed(self, summaries: list[Summary], name: str = "") -> list[Summary]:
+        """Those that not every outlet has exported."""
+        common = min((self._summed.get((outlet, name), 0) for outlet in self._reached), default=0)
+        return [summary for summary in summaries if summary.end > common]
+
+    def _unsummed_floods(self, floods: list[tuple[str, Summary]]) -> list[tuple[str, Summary]]:
+        return [(name, summary) for name, summary in floods if self._unsummed([summary], name)]
+
     def _sum_up(self) -> None:
         """Where nothing is ever exported, no EXPORTED comes: what is held must not grow with the run."""
         self._thinned = 0
         self.summaries += self._thinner.summaries()
         del self.summaries[:-REMEMBERED]
+        for name, thinner in self._thinners.items():
+            self.floods += [(name, summary) for summary in thinner.summaries()]
+        del self.floods[:-REMEMBERED]
 
     def follow(self, data: memoryview, names: Sequence[str]) -> None:
         """As :meth:`take` for all records in `data`: our own, from memory, so that none needs a check."""
@@ -156,6 +248,8 @@ class SpanBook:
                 entry = opened.pop(key, None)
                 if entry is not None and entry.phase == rules.STEP:
                     self._thin(entry, time)
+                elif entry is not None and flags & FLOOD:
+                    self._leave_out(names[name] or entry.name or PHASES[entry.phase], entry.start, time)
             else:
                 if kind and kind != NAME:
                     self.take(Record(kind, phase, flags, names[name], key, step, time))
@@ -166,6 +260,15 @@ class SpanBook:
 
     def _thin(self, entry: SpanEntry, end: int) -> None:
         self._thinner.add(entry.step, entry.start, end)
+        self._thinned += 1
+        if self._thinned >= SUMMARY:
+            self._sum_up()
+
+    def _leave_out(self, name: str, start: int, end: int) -> None:
+        thinner = self._thinners.get(name)
+        if thinner is None:
+            thinner = self._thinners[name] = Thinner()
+        thinner.add(0, start, end)
         self._thinned += 1
         if self._thinned >= SUMMARY:
             self._sum_up()
@@ -189,35 +292,110 @@ class SpanBook:
     def successor(self, attempt: int) -> SpanBook:
         """The book of the next attempt; what this one still owes is a debt there."""
         debts = self.debts
-        spans = [*self._ended, *reversed(self._open.values())]
+        spans = [*self._ended, *self._interrupted()]
         if self.attempt >= 0 and spans:
-            summaries = self.summaries + self._thinner.summaries(final=True)
-            debts = [*debts, Debt(self.attempt, self.last_sign, self.own_traces, spans, summaries)]
+            # Of copies: whoever asks twice is told the same.
+            summaries = self._unsummed(self.summaries + deepcopy(self._thinner).summaries(final=True))
+            floods = list(self.floods)
+            for name, thinner in deepcopy(self._thinners).items():
+                floods += [(name, summary) for summary in thinner.summaries(final=True)]
+            debt = Debt(self.attempt, self.last_sign, self.own_traces, spans, summaries, self.rooted)
+            debt.floods, debt.summed = self._unsummed_floods(floods), dict(self._summed)
+            debt.steps, debt.share = self.steps, self.share
+            before = self._first - 1
+            debt.reached = {outlet: max(0, place - before) for outlet, place in self._reached.items()}
+            debts = [*debts, debt]
         return SpanBook(attempt, debts[-ATTEMPTS:])
+
+    def _interrupted(self) -> list[SpanEntry]:
+        """What was open, innermost first, as far as the trace has room for it."""
+        left = 1 if self.share < OPEN else OPEN
+        found = []
+        for entry in reversed(self._open.values()):
+            if not entry.flags & EXPORT:
+                if not left or entry.phase == rules.JOB:
+                    continue
+                left -= 1
+            found.append(entry)
+        return found
+
+    @property
+    def opened(self) -> Iterable[SpanEntry]:
+        """The spans that are open."""
+        return self._open.values()
+
+    def prove(self) -> None:
+        """See that all of it is of the form that it should be. Raises ValueError or TypeError where it is not."""
+        entries = [*self._open.values(), *self._ended, *(entry for debt in self.debts for entry in debt.spans)]
+        for entry in entries:
+            for number in (*entry[:2], *entry[3:8], entry.end_flags, entry.end or 0):
+                _integer(number, 128)
+            if not isinstance(entry.name, str) or not NO_PHASE <= entry.phase < len(PHASES):
+                raise ValueError("it has a span that is none")
+        floods = [*self.floods, *(flood for debt in self.debts for flood in debt.floods)]
+        if not all(isinstance(name, str) for name in (*self._thinners, *(name for name, _ in floods))):
+            raise ValueError("it has a name that is none")
+        thinners = (self._thinner, *self._thinners.values())
+        for summary in (
+            *self.summaries,
+            *(summary for debt in self.debts for summary in debt.summaries),
+            *(summary for _, summary in floods),
+        ):
+            for number in summary:
+                _integer(number, 63)
+        sizes = [self._thinner.most, self.steps, *(debt.steps for debt in self.debts)]
+        for number in (
+            *(debt.attempt for debt in self.debts), *(debt.last_sign for debt in self.debts), self.attempt,
+            self.last_sign, self._first, *self._reached, *self._reached.values(),
+            *sizes, self.share, *(debt.share for debt in self.debts),
+            *(number for thinner in thinners for held in thinner.held() for number in held),
+            *(number for summed in (self._summed, *(debt.summed for debt in self.debts))
+              for (outlet, _), end in summed.items() for number in (outlet, end)),
+        ):  # fmt: skip
+            _integer(number, 63)
+        if min(sizes) < 1:
+            raise ValueError("it has a trace that holds nothing")
 
     @property
     def unexported(self) -> int:
         """How many of the attempt's ended spans, as far as they are remembered, are not known to have been exported."""
         return len(self._ended)
 
+    @property
+    def owed(self) -> int:
+        """As :attr:`unexported`, with what the attempts before it owe."""
+        return self.unexported + sum(
+            len(debt.spans) - min((debt.reached.get(outlet, 0) for outlet in self._reached), default=0)
+            for debt in self.debts
+        )
+
     def to_state(self) -> dict[str, Any]:
         return {
             "attempt": self.attempt,
             "debts": [debt.to_state() for debt in self.debts],
             "own_traces": self.own_traces,
+            "rooted": self.rooted,
+            "bounds": [self.steps, self.share, self._thinner.most, self._cuts],
             "last_sign": self.last_sign,
             "open": [list(entry) for entry in self._open.values()],
             "ended": [list(entry) for entry in self._ended],
             "first": self._first,
             "reached": list(self._reached.items()),
+            "summed": [(*whose, end) for whose, end in self._summed.items()],
             "summaries": [list(summary) for summary in self.summaries],
             "thinned": self._thinner.held(),
+            "floods": [[name, list(summary)] for name, summary in self.floods],
+            "left_out": {name: thinner.held() for name, thinner in self._thinners.items()},
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> SpanBook:
         book = cls(state["attempt"], [Debt.from_state(debt) for debt in state["debts"]])
         book.own_traces = state["own_traces"]
+        book.rooted = state.get("rooted", False)
+        if "bounds" in state:
+            book.steps, book.share, most, book._cuts = state["bounds"]
+            book._thinner = Thinner(most, book.steps)
         book.last_sign = state["last_sign"]
         for fields in state["open"]:
             entry = SpanEntry(*fields)
@@ -226,7 +404,13 @@ class SpanBook:
         book._first = state["first"]
         book._places = {entry.key: place for place, entry in enumerate(book._ended, book._first)}
         book._reached = dict(state["reached"])
+        book._summed = {(outlet, name): end for outlet, name, end in state.get("summed", ())}
         book.summaries = [Summary(*summary) for summary in state.get("summaries", ())]
         for number, start, end in state["thinned"]:
             book._thinner.add(number, start, end)
+        book.floods = [(name, Summary(*summary)) for name, summary in state.get("floods", ())]
+        for name, held in state.get("left_out", {}).items():
+            thinner = book._thinners[name] = Thinner()
+            for number, start, end in held:
+                thinner.add(number, start, end)
         return book

@@ -7,18 +7,19 @@ without content fills a segment in 0.2 s.
 from __future__ import annotations
 
 import errno
-import logging
 import threading
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+from otel_goodput import files
 from otel_goodput.guard import contain
 from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.redaction import redacting_logger
 
-logger = logging.getLogger(__name__)
+logger = redacting_logger(__name__)
 
 FEWEST: Final = 3
 MOST: Final = 12  # where a loop leaves us little time
@@ -138,4 +139,4 @@ class Spares:
                 spare = self._journal.spares.popleft()
                 spare.release()
                 if spare.path is not None:
-                    spare.path.unlink(missing_ok=True)
+                    files.remove(spare.path)

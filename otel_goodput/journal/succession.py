@@ -7,7 +7,6 @@ otherwise take another name than the rest.
 
 from __future__ import annotations
 
-import logging
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -22,9 +21,10 @@ from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.recovery import Restored
 from otel_goodput.journal.rundir import RunDirectory, folder_name
+from otel_goodput.redaction import redacting_logger
 from otel_goodput.semconv import PHASES, Phase
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 _RESTORE: Final = PHASES.index(Phase.CHECKPOINT_RESTORE)
 CONTINUED: Final = "run continued"

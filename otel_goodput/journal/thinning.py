@@ -26,13 +26,20 @@ class Summary(NamedTuple):
 
 
 class Thinner:
-    """Collects thinned steps on the training thread and sums them up on another one."""
+    """Collects thinned steps on the training thread and sums them up on another one.
 
-    __slots__ = ("_held", "_thinned")
+    Args:
+        most: steps in one summary.
+        volume: steps in one trace; no summary is of steps of two.
+    """
+
+    __slots__ = ("_held", "_thinned", "_volume", "most")
 
     _CUT: Final = (-1, 0, 0)
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = SUMMARY, volume: int = 1 << 62) -> None:
+        self.most = most
+        self._volume = volume
         self._thinned: deque[tuple[int, int, int]] = deque()
         self._held: list[tuple[int, int, int]] = []
 
@@ -48,9 +55,12 @@ class Thinner:
         done: list[Summary] = []
         while self._thinned:
             step = self._thinned.popleft()
+            held = self._held
+            if held and step is not self._CUT and step[0] // self._volume != held[0][0] // self._volume:
+                done.append(self._sum_up())
             if step is not self._CUT:
                 self._held.append(step)
-            if self._held and (step is self._CUT or len(self._held) >= SUMMARY):
+            if self._held and (step is self._CUT or len(self._held) >= self.most):
                 done.append(self._sum_up())
         if final and self._held:
             done.append(self._sum_up())

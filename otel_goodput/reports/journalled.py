@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
@@ -15,10 +16,13 @@ from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.recovery import Restored, all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.productivity import read_inputs
+from otel_goodput.redaction import encodable
 from otel_goodput.replay import account
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, RUNNING, Lives, Standing, live, state_of
 from otel_goodput.times import Moment
+
+_MANY: Final = 1 << 31
 
 
 def of_run(
@@ -40,11 +44,14 @@ def of_run(
         process: whose journal.
 
     Raises:
-        JournalError: that process left none.
+        JournalError: that process left none, or none that can be read.
     """
     identity = run.identity()
-    whose = about(str(identity.get("run_id", run.path.name)), str(identity.get("job_name", "")))
+    whose = about(run.called(), encodable(str(identity.get("job_name", ""))))
     restored = restore(run, process)
+    damages = restored.damages
+    if restored.attempt < 0 and (note := damages.note()) is not None:
+        raise JournalError(f"run {whose['run_id']!r}: process {process}: {note.text}")
     if restored.attempt < 0:
         raise JournalError(f"run {whose['run_id']!r}: process {process} left no journal")
     state = state_of(run, restored.attempt, process, restored.last_sign)
@@ -53,7 +60,7 @@ def of_run(
     if at is not None:
         asked = _ns(at, start)
     if windows or exclusions or at is not None or ideal_step_time is not None:
-        lives = Lives(all_events(run, process), state, asked)
+        lives = Lives(all_events(run, process, damages), state, asked)
         totals = account(
             lives,
             at=asked,
@@ -67,9 +74,18 @@ def of_run(
     totals = read_inputs(run).complete(totals)
     paces = read_paces(run, restored.attempt, totals.at)
     if paces:
-        count = int(identity.get("process_count") or len(paces))
-        totals = replace(totals, paces=paces, processes=max(count, len(paces)))
-    return Report(totals, whose, read_notes(run, process), standing)
+        totals = replace(totals, paces=paces, processes=max(_count(identity), len(paces)))
+    notes = {note.kind: note for note in read_notes(run, process)}
+    if (note := damages.note()) is not None:
+        notes[note.kind] = note
+    damage = tuple(one for one in damages.found if not one.harmless)
+    return Report(totals, whose, tuple(notes.values()), standing, damage)
+
+
+def _count(identity: dict[str, Any]) -> int:
+    """How many processes there are; 0 where that is not written down."""
+    found = identity.get("process_count")
+    return found if isinstance(found, int) and 0 < found < _MANY else 0
 
 
 def _ns(moment: int | Moment, start: int | None) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.printable import printable
+from otel_goodput.redaction import shown
 from otel_goodput.reports.quantities import moment, plural
 from otel_goodput.times import NS
 
@@ -28,14 +28,13 @@ def entries(runs: Iterable[RunDirectory], process: int = 0) -> list[Entry]:
     for run in runs:
         attempts = run.attempts(process)
         if attempts:
-            run_id = str(run.identity().get("run_id", run.path.name))
-            found.append(Entry(run, run_id, run.began(process), attempts[-1] + 1))
+            found.append(Entry(run, run.called(), run.began(process), attempts[-1] + 1))
     return sorted(found, key=lambda entry: (-(entry.began or 0), entry.run_id))
 
 
 def render(found: list[Entry], place: str) -> str:
     """The list for a person."""
-    return "".join(f"{printable(line)}\n" for line in _lines(found, place))
+    return "".join(f"{shown(line)}\n" for line in _lines(found, place))
 
 
 def _lines(found: list[Entry], place: str) -> Iterator[str]:

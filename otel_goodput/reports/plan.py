@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import os
 import sys
@@ -16,14 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from otel_goodput import files
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.printable import printable
+from otel_goodput.journal.damage import STATUS
+from otel_goodput.journal.notes import DAMAGED
+from otel_goodput.redaction import shown
 from otel_goodput.reports.figures import Figures, completed, from_report
 from otel_goodput.reports.quantities import duration
 from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
 from otel_goodput.times import NS
 from otel_goodput.times import duration as length
+
+logger = logging.getLogger(__name__)
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
@@ -68,7 +74,7 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        return "".join(f"{printable(line)}\n" for line in _lines(self))
+        return "".join(f"{shown(line)}\n" for line in _lines(self))
 
 
 def make_plan(figures: Figures) -> Plan:
@@ -130,6 +136,7 @@ def _expected(figures: Figures, interval: float) -> float:
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
+_REPORT: Final = 16 * files.MIB  # bytes of a report
 _SHOWN: Final = {
     "mtbf": "mean time between failures",
     "save": "a save holds training up for",
@@ -204,21 +211,25 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError, JournalError: a figure is missing, or there is no run.
     """
     by_hand = {name: getattr(options, name) for name in _SHOWN}
-    for number, figures in enumerate(_found(options)):
+    damaged: list[str] = []
+    for number, figures in enumerate(_found(options, damaged)):
         plan = make_plan(figures.given(**by_hand))
         if options.json:
             sys.stdout.write(json.dumps(plan.to_json()) + "\n")
         else:
             sys.stdout.write("\n" * (number > 0) + str(plan))
-    return 0
+    for text in damaged:
+        logger.warning("%s", text)
+    return STATUS if damaged else 0
 
 
-def _found(options: argparse.Namespace) -> Sequence[Figures]:
-    """Figures of the runs asked for."""
+def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]:
+    """Figures of the runs asked for; what is the matter with their journals goes to `damaged`."""
     if options.directory is None and options.mtbf is not None and options.save is not None:
         return [Figures()]
     if options.directory is not None and options.directory.endswith(".json"):
-        return [from_report(json.loads(Path(options.directory).read_text(encoding="utf-8")))]
+        return [from_report(json.loads(files.read_named(Path(options.directory), _REPORT)))]
+    from otel_goodput.journal.damage import Damages
     from otel_goodput.journal.finding import found_runs
     from otel_goodput.journal.recovery import all_events
     from otel_goodput.reports.journalled import of_run
@@ -226,9 +237,10 @@ def _found(options: argparse.Namespace) -> Sequence[Figures]:
     figures = []
     with found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id) as found:
         for one, _ in found:
-            saves, restores = completed(all_events(one, options.process))
-            report = of_run(one, process=options.process).to_json()
-            figures.append(from_report(report, saves=saves, restores=restores))
+            saves, restores = completed(all_events(one, options.process, Damages()))  # the report tells of them
+            report = of_run(one, process=options.process)
+            damaged += [note.text for note in report.notes if note.kind.startswith(DAMAGED)]
+            figures.append(from_report(report.to_json(), saves=saves, restores=restores))
     return figures
 
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from otel_goodput.accounting import markup
 from otel_goodput.accounting.totals import NS, Totals
-from otel_goodput.journal.notes import Note
-from otel_goodput.printable import printable
+from otel_goodput.journal.damage import Damage
+from otel_goodput.journal.notes import DAMAGED, Note
+from otel_goodput.redaction import shown
 from otel_goodput.reports import text
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.doubts import doubts
@@ -30,6 +31,12 @@ class Report:
     about: dict[str, Any]
     notes: Sequence[Note] = ()
     standing: Standing | None = None
+    damage: Sequence[Damage] = ()
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the figures rest on a journal of which something had to be left out, now or at an earlier start."""
+        return any(note.kind.startswith(DAMAGED) for note in self.notes)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON answer of docs/accounting.md with every category, and the run's identity."""
@@ -42,6 +49,7 @@ class Report:
         }
         for partition in (answer, *answer["windows"]):
             partition["seconds"] = _ZEROS | partition["seconds"]
+        answer["damage"] = [one.to_json() for one in self.damage]
         answer["warnings"] = [note.to_json() for note in (*self.notes, *doubts(answer))]
         return answer
 
@@ -50,7 +58,7 @@ class Report:
 
     def __repr__(self) -> str:
         """What it is about; ``str()`` has all of it."""
-        return f"<{printable(text.headline(self.to_json()))}>"
+        return f"<{shown(text.headline(self.to_json()))}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: a bar, a table, and what the text has below them."""

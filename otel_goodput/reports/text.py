@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from otel_goodput.printable import printable
+from otel_goodput.redaction import shown
 from otel_goodput.reports import sections
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.quantities import duration, moment, percent, plural
@@ -22,7 +22,7 @@ _RATIOS: Final = {
 
 def render(report: Mapping[str, Any]) -> str:
     """The text of a report, from its JSON."""
-    return "".join(f"{printable(line)}\n" for line in _lines(report))
+    return "".join(f"{shown(line)}\n" for line in _lines(report))
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _warnings(report: Mapping[str, Any]) -> Iterator[str]:
     for warning in report.get("warnings", ()):
         yield ""
         yield from textwrap.wrap(
-            printable(warning["text"]),
+            shown(warning["text"]),
             _COLUMNS,
             initial_indent="  note: ",
             subsequent_indent="        ",

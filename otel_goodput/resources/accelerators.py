@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from otel_goodput import files
 from otel_goodput.integrations.peaks import find_chip
 from otel_goodput.resources.facts import Value, text
 from otel_goodput.semconv import ACCELERATOR_COUNT, ACCELERATOR_TYPE
@@ -82,7 +83,9 @@ def of_slice(slice_type: str) -> dict[str, Value]:
 def of_driver(gpus: Path = DRIVER) -> dict[str, Value]:
     """Type and number of the GPUs that NVIDIA's driver shows; empty where there are none, or different ones."""
     try:
-        models = [_MODEL.search(path.read_text(errors="replace")) for path in gpus.glob("*/information")]
+        models = [
+            _MODEL.search(files.read_named(path).decode("utf-8", "replace")) for path in gpus.glob("*/information")
+        ]
     except OSError:
         return {}
     names = {text(match[1]) if match is not None else None for match in models}

@@ -6,18 +6,17 @@ OpenTelemetry's own detector of Google Cloud knows the same keys, but it asks a 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
 from otel_goodput.disruption.metadata import METADATA_HOST, NotGoogles, ask, metadata_host
 from otel_goodput.errors import GoodputError
-from otel_goodput.printable import printable
+from otel_goodput.redaction import printable, redacting_logger
 from otel_goodput.resources import accelerators, tpu
 from otel_goodput.resources.facts import Value, text
 
-logger = logging.getLogger(__name__)
+logger = redacting_logger(__name__)
 
 TIMEOUT_S: Final = 1.0
 LONGEST: Final = 1 << 22  # bytes: a project and a machine have 512 KB of attributes each, scripts and keys among them

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from otel_goodput import semconv
+from otel_goodput import files, semconv
 from otel_goodput.resources.facts import Fact, Value, index, text, told
 from otel_goodput.resources.submission import ACCOUNT
 
@@ -64,6 +64,6 @@ def attributes(environ: Mapping[str, str], account: Path = ACCOUNT) -> dict[str,
 
 def _namespace(account: Path) -> str | None:
     try:
-        return text((account / "namespace").read_text(encoding="utf-8"))
+        return text(files.read_named(account / "namespace").decode())
     except (OSError, ValueError):
         return None

@@ -13,10 +13,10 @@ from opentelemetry.util import types
 from otel_goodput import semconv
 from otel_goodput.disruption.launchers import launches
 from otel_goodput.disruption.metadata import metadata_host
-from otel_goodput.printable import encodable
+from otel_goodput.redaction import encodable
 from otel_goodput.resources import accelerators, gcp, kubernetes, tpu
 from otel_goodput.resources.detected import DetectedResource, Detector
-from otel_goodput.spans.ids import instance_id
+from otel_goodput.spans.ids import attempt_trace_id, instance_id
 from otel_goodput.version import __version__
 
 
@@ -29,6 +29,7 @@ def describe(
     more: Mapping[str, types.AttributeValue] | None = None,
     *,
     detect: bool = True,
+    traced: bool = True,
 ) -> DetectedResource:
     """Identity of this process, and what is known of its surroundings; waits for nothing of it.
 
@@ -38,12 +39,14 @@ def describe(
     Args:
         job_name, run_id, attempt, process, count, more: the identity, and the user's own attributes.
         detect: whether to ask the machine; else there is only what the environment tells.
+        traced: whether the attempt's trace has the id that we give it: a provider of the user's own chooses itself.
     """
     identity: dict[str, types.AttributeValue] = {
         semconv.SERVICE_NAME: job_name,
         semconv.SERVICE_INSTANCE_ID: instance_id(run_id, attempt, process),
         semconv.RUN_ID: run_id,
         semconv.ATTEMPT: attempt,
+        **({semconv.TRACE_ID: f"{attempt_trace_id(run_id, attempt):032x}"} if traced else {}),
         semconv.PROCESS_INDEX: process,
         semconv.PROCESS_COUNT: count,
         semconv.PROCESS_PID: os.getpid(),

@@ -9,7 +9,6 @@ whose service account may not read any of them, which is usual, nothing is found
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import threading
@@ -20,10 +19,12 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from otel_goodput import files
 from otel_goodput.guard import contain
+from otel_goodput.redaction import redacting_logger
 from otel_goodput.times import moment
 
-logger = logging.getLogger(__name__)
+logger = redacting_logger(__name__)
 
 TIMEOUT_S: Final = 1.0  # for all questions together
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -80,8 +81,8 @@ def this_cluster(environ: Mapping[str, str] | None = None, account: Path = ACCOU
     if not host or not port.isdecimal():
         return None
     try:
-        token = (account / "token").read_text(encoding="ascii").strip()
-        namespace = environ.get("POD_NAMESPACE") or (account / "namespace").read_text(encoding="utf-8").strip()
+        token = files.read_named(account / "token").decode("ascii").strip()
+        namespace = environ.get("POD_NAMESPACE") or files.read_named(account / "namespace").decode().strip()
     except (OSError, ValueError):
         return None
     authority = account / "ca.crt"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp import SIGNALS, variables
+from otel_goodput.redaction import secrets, veil
 from otel_goodput.send.lines import signals_of, sources
 from otel_goodput.send.screen import Screen
 from otel_goodput.send.sending import Account, Sending, Stopped
-from otel_goodput.veil import secrets, veil
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
         OSError: a file cannot be read, or written beside.
     """
     environ = _environment(options)
-    screen = Screen(secrets(environ), quiet=options.quiet or options.json)
+    screen = Screen(secrets(environ), quiet=options.quiet or options.json, waits=not options.quiet)
     try:
         named = {path: signals_of(path) for path in sources(options.files)}
         sending = Sending(environ, screen, patience_s=options.timeout, again=options.again, dry=options.dry_run)

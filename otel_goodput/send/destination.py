@@ -7,30 +7,24 @@ import gzip
 import http.client
 import importlib
 import math
-import re
-import socket
 import ssl
+import threading
 import urllib.error
-import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from time import time
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from opentelemetry.util.re import parse_env_headers
-
+from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.endpoints import Endpoint
-from otel_goodput.exporters.otlp import GRPC, HTTP, timeout, variables
+from otel_goodput.exporters.headers import headers
+from otel_goodput.exporters.otlp import GRPC, timeout, variables
+from otel_goodput.send.connections import Posted, opener
+from otel_goodput.send.exchange import ACCEPTED, CLOSED, LATER, REFUSED, UNSURE, Answer, NotBegun, Passage, TooLate
 from otel_goodput.send.lines import TRACES, Request
-
-ACCEPTED: Final = "accepted"
-REFUSED: Final = "refused"  # this request, for what is in it
-LATER: Final = "later"  # the same request may be accepted later
-UNSURE: Final = "unsure"  # this request for what is in it, or any: what becomes of the next tells
-CLOSED: Final = "closed"  # no request will be accepted: wrong place, wrong credentials
 
 _STATUSES: Final = {
     400: REFUSED, 413: REFUSED, 422: REFUSED, 500: UNSURE, 408: LATER, 429: LATER, 502: LATER, 503: LATER, 504: LATER,
@@ -39,14 +33,6 @@ _CODES: Final = {
     "INVALID_ARGUMENT": REFUSED, "INTERNAL": UNSURE, "UNKNOWN": UNSURE, "CANCELLED": LATER, "DEADLINE_EXCEEDED": LATER,
     "RESOURCE_EXHAUSTED": LATER, "ABORTED": LATER, "OUT_OF_RANGE": LATER, "UNAVAILABLE": LATER, "DATA_LOSS": LATER,
 }  # fmt: skip
-# What OpenTelemetry reads as a header: the rest it leaves out, and logs with its value.
-_HEADER: Final = re.compile(r"""[!#-'*+.0-9A-Z^-z|~-]+[ \t]*=[ \t]*[ !#-+\--:<-\[\]-~]*""")
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# What names and values may be made of: of HTTP's fields, and of gRPC's metadata that is text.
-_SENDABLE: Final = {
-    GRPC: (re.compile(r"(?!grpc-)(?!.*-bin$)[0-9a-z_.-]+"), re.compile(r"[ -~]*")),
-    HTTP: (_TOKEN, re.compile(r"[\t -~\xa0-\xff]*")),
-}
 _SERVICES: Final = {
     signal: (f"opentelemetry.proto.collector.{word}.v1.{word}_service_pb2", f"Export{word.title()}ServiceResponse",
              f"/opentelemetry.proto.collector.{word}.v1.{word.title()}Service/Export")
@@ -60,24 +46,8 @@ _CHANNEL: Final = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconn
 _PROTOBUF: Final = "application/x-protobuf"
 _LONGEST: Final = 300
 _ENOUGH: Final = 64 * 2**10
-
-
-class Answer(NamedTuple):
-    """What became of a request.
-
-    Attributes:
-        outcome: one of this module's.
-        said: the receiver's words, or what went wrong.
-        rejected: spans or points that were not taken of an accepted request.
-        wait_s: seconds after which the receiver wants to be asked again, if it said so.
-        perhaps: whether it may have been accepted all the same.
-    """
-
-    outcome: str
-    said: str = ""
-    rejected: int = 0
-    wait_s: float = 0.0
-    perhaps: bool = False
+_LONGER_S: Final = 1.0
+_NOTHING_S: Final = 0.05
 
 
 class Destination(Protocol):
@@ -85,8 +55,8 @@ class Destination(Protocol):
 
     timeout_s: float
 
-    def send(self, request: Request, timeout_s: float) -> Answer:
-        """Send it, within `timeout_s` seconds."""
+    def send(self, request: Request, passage: Passage) -> Answer:
+        """Send it, and tell the passage how far it comes. Raises TooLate where nobody waits for it any more."""
 
     def close(self) -> None: ...
 
@@ -114,22 +84,6 @@ def receiver(where: Endpoint) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")).removeprefix("//")
 
 
-def _headers(text: str, wire: str) -> dict[str, str]:
-    """Raises ConfigurationError where one cannot be sent: by its name alone, its value is nobody's business."""
-    found: dict[str, str] = {}
-    for item in filter(None, map(str.strip, text.split(","))):
-        parsed = parse_env_headers(item, liberal=True) if _HEADER.fullmatch(item) else {}
-        names, values = _SENDABLE[wire]
-        if not any(names.fullmatch(name) and values.fullmatch(value) for name, value in parsed.items()):
-            name = _TOKEN.match(item) if "=" in item else None
-            raise ConfigurationError(
-                f"the header {name[0] if name else 'without a name'} of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over "
-                f"{wire}: it is no NAME=VALUE, or has characters that are not allowed there"
-            )
-        found |= parsed
-    return found
-
-
 class _Settings:
     """What both wires read of the variables."""
 
@@ -139,7 +93,10 @@ class _Settings:
             return next(filter(None, values), "")
 
         self.timeout_s = timeout(environ, where.signal, math.inf)
-        self.headers = _headers(setting("HEADERS"), where.wire)
+        asked = headers(environ, where.signal, where.wire)
+        for wrong in (*asked.malformed, *asked.unsendable):
+            raise ConfigurationError(wrong)
+        self.headers = asked.found
         self.compress = setting("COMPRESSION").lower() == "gzip"
         self.insecure = setting("INSECURE").lower()
         self.authority, self.certificate, self.key = (
@@ -172,20 +129,40 @@ class _Grpc:
             self._channel = grpc.insecure_channel(target, _CHANNEL, compression)
         else:
             paths = (settings.authority, settings.key, settings.certificate)
-            pieces = [Path(path).read_bytes() if path else None for path in paths]
+            pieces = [files.read_named(Path(path)) if path else None for path in paths]
             self._channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(*pieces), _CHANNEL, compression)
         self._metadata = [(name.lower(), value) for name, value in settings.headers.items()]
-        self._call = self._channel.unary_unary(
+        self._call = self._channel.stream_unary(
             _SERVICES[where.signal][2],
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=_response(where.signal).FromString,
         )
 
-    def send(self, request: Request, timeout_s: float) -> Answer:
+    def send(self, request: Request, passage: Passage) -> Answer:
+        trouble: list[Exception] = []
+        begun = threading.Event()
+
+        def message() -> Iterator[Any]:
+            yield request.message
+            # gRPC asks for more once it has handed that to a connection, unless all is over before.
+            begun.wait()
+            try:
+                passage.enter()
+                passage.handed = True
+            except (TooLate, NotBegun) as error:
+                trouble.append(error)
+                call.cancel()
+
+        call = self._call.future(message(), timeout=passage.left(), metadata=self._metadata)
+        begun.set()
         try:
-            return _taken(self._call(request.message, timeout=timeout_s, metadata=self._metadata))
+            return _taken(call.result())
+        except self._grpc.FutureCancelledError:
+            raise trouble[0] from None
         except self._grpc.RpcError as error:
             code, said = error.code().name, (error.details() or "")[:_LONGEST]
+            if code == "DEADLINE_EXCEEDED" and passage.left() < _NOTHING_S:
+                return passage.late()  # the deadline was ours
             outcome = _CODES.get(code, CLOSED)
             if code == "RESOURCE_EXHAUSTED" and "larger than max" in said:
                 outcome = REFUSED
@@ -211,13 +188,6 @@ def _retry_info(error: Any) -> float:
     return 0.0
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirection would carry the headers, credentials among them, to another place."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class _Http:
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
         settings = _Settings(where, environ)
@@ -233,37 +203,39 @@ class _Http:
         self._headers |= {name.lower(): value for name, value in settings.headers.items()}
         if settings.compress:
             self._headers["content-encoding"] = "gzip"
-        handlers: list[Any] = [_NoRedirect()]
+        context = None
         if parts.scheme == "https":
             context = ssl.create_default_context(cafile=settings.authority or None)
             if settings.certificate:
                 context.load_cert_chain(settings.certificate, settings.key or None)
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-        self._opener = urllib.request.build_opener(*handlers)
+        self._opener = opener(context)
 
-    def send(self, request: Request, timeout_s: float) -> Answer:
+    def send(self, request: Request, passage: Passage) -> Answer:
         body = request.message.SerializeToString()
         if self._compress:
             body = gzip.compress(body)
-        posted = urllib.request.Request(self._url, body, self._headers, method="POST")
+        posted = Posted(self._url, body, self._headers, passage)
         try:
-            with self._opener.open(posted, timeout=timeout_s) as answered:
+            # Who waits for it is to be the first to lose patience.
+            with self._opener.open(posted, timeout=passage.left() + _LONGER_S) as answered:
                 content, kind = answered.read(_ENOUGH), answered.headers.get_content_type()
         except urllib.error.HTTPError as error:
+            outcome, words = _STATUSES.get(error.code, CLOSED), f"{error.code} {error.reason}"
+            # Whose words do not come to an end is not to be waited for at every line of a file.
+            passage.known = Answer(CLOSED if outcome == CLOSED else LATER, words)
             with error:
                 said = "" if error.fp is None else error.read(_LONGEST).decode("utf-8", "replace")
                 wait_s = _retry_after(error.headers.get("retry-after", ""))
-            words = f"{error.code} {error.reason}"
             if said and said.isprintable():  # protobuf's bytes are no words
                 words = f"{words}: {said}"
-            return Answer(_STATUSES.get(error.code, CLOSED), words, wait_s=wait_s)
+            return Answer(outcome, words, wait_s=wait_s)
         except urllib.error.URLError as error:
             reason = error.reason
             if isinstance(reason, ssl.SSLCertVerificationError):
                 return Answer(CLOSED, str(reason))
-            return Answer(LATER, str(reason), perhaps=not isinstance(reason, (ConnectionRefusedError, socket.gaierror)))
+            return Answer(LATER, str(reason), perhaps=passage.handed)
         except (OSError, http.client.HTTPException) as error:
-            return Answer(LATER, str(error) or type(error).__name__, perhaps=True)
+            return Answer(LATER, str(error) or type(error).__name__, perhaps=passage.handed)
         if kind == "text/html":
             return Answer(CLOSED, "it answers with a page for people")
         try:

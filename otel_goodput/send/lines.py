@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
 
 TRACES: Final = "traces"
@@ -27,7 +28,7 @@ _OUTLETS_OWN: Final = re.compile(rf"({TRACES}|{METRICS})-.*\.jsonl")
 _COLLECTORS: Final = "goodput.otlp*.json"
 # A damaged line is told from a file of something else by its neighbours.
 _NEIGHBOURS: Final = 16
-_BLOCK: Final = 2**20
+_BLOCK: Final = files.MIB
 
 
 class Line(NamedTuple):
@@ -49,6 +50,8 @@ class Request(NamedTuple):
 def sources(names: Sequence[Path]) -> list[Path]:
     """The files that are meant, the oldest first and each once: files, run folders, folders of runs or a collector's.
 
+    A name may be a link; what is found in a folder may not, for others may have put it there.
+
     Raises:
         ConfigurationError: one is not there, or a folder holds none.
     """
@@ -56,19 +59,19 @@ def sources(names: Sequence[Path]) -> list[Path]:
     for name in names:
         if not name.exists():
             raise ConfigurationError(f"{name} does not exist")
-        files = [name]
+        here = [name]
         if name.is_dir():
-            folders = (name, *(run for run in name.iterdir() if run.is_dir()))
-            files = [path for folder in folders for path in _within(folder)]
-        if not files:
+            folders = (name, *(run for run in name.iterdir() if run.is_dir() and not run.is_symlink()))
+            here = [path for folder in folders for path in _within(folder)]
+        if not here:
             raise ConfigurationError(f"{name} holds no traces-*.jsonl, metrics-*.jsonl or {_COLLECTORS}")
-        found.update(dict.fromkeys(path.resolve() for path in sorted(files, key=_place)))
+        found.update(dict.fromkeys(path.resolve() for path in sorted(here, key=_place)))
     return list(found)
 
 
 def _within(folder: Path) -> list[Path]:
     patterns = (f"{TRACES}-*.jsonl", f"{METRICS}-*.jsonl", _COLLECTORS)
-    return [path for pattern in patterns for path in folder.glob(pattern)]
+    return [path for pattern in patterns for path in folder.glob(pattern) if not path.is_symlink()]
 
 
 def _place(path: Path) -> tuple[str, str, int]:
@@ -105,7 +108,7 @@ def _first(path: Path) -> str | None:
     if not path.is_file():
         raise ConfigurationError(f"{path} is no file")
     wrong = ConfigurationError(f"{path} holds no OTLP JSON lines of traces or metrics")
-    with path.open("rb") as file:
+    with files.open_named(path) as file:
         if file.read(1) not in (b"", b"{", b"\0"):
             raise wrong
         seen = 0
@@ -124,16 +127,30 @@ def _first(path: Path) -> str | None:
 def whole_lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[Line]:
     """The lines after `offset`, of which `number` came before, up to the last that has its end. Raises OSError.
 
-    What is appended meanwhile is read too, and the file may be read elsewhere between two lines.
+    What is appended meanwhile is read too, and the file may be read elsewhere between two lines. Of a line that is too
+    long there is the beginning, which :func:`read` refuses.
     """
     while True:
         file.seek(offset)
-        data = file.readline()
-        if not data.endswith(b"\n"):
+        data = file.readline(files.LONGEST_LINE + 1)
+        more = _rest(file, data)
+        if more is None:
             return
-        offset += len(data)
+        offset += len(data) + more
         number += 1
         yield Line(number, offset, data)
+
+
+def _rest(file: BinaryIO, beginning: bytes) -> int | None:
+    """How many bytes of a line follow its `beginning`, which is too long then; None where it has no end yet."""
+    if beginning.endswith(b"\n"):
+        return 0
+    size = 0
+    while len(beginning) > files.LONGEST_LINE and (block := file.readline(_BLOCK)):
+        size += len(block)
+        if block.endswith(b"\n"):
+            return size
+    return None
 
 
 def left(file: BinaryIO, offset: int) -> int:
@@ -144,6 +161,8 @@ def left(file: BinaryIO, offset: int) -> int:
 
 def read(data: bytes) -> Request:
     """Raises ValueError where the line is no request for spans or metrics."""
+    if len(data) > files.LONGEST_LINE:
+        raise ValueError(f"longer than {files.LONGEST_LINE // files.MIB} MiB")
     json_format = importlib.import_module("google.protobuf.json_format")
     try:
         content = json.loads(data, object_hook=_binary_ids)

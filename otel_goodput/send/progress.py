@@ -12,13 +12,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from otel_goodput import files
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.rundir import Lock, write_privately
+from otel_goodput.files import write_privately
+from otel_goodput.journal.lock import Lock
+from otel_goodput.journal.sidecars import read_json, whole
 
 _VERSION: Final = 2
 _HEAD: Final = 64 * 2**10
 # Of files that had this name before: they may yet be asked for.
 _KEPT: Final = 64
+_LONGEST: Final = 256 * files.KIB  # of what is kept
+_BEYOND: Final = 2**63
 _KINDS: Final = {
     "receiver": str, "offset": int, "lines": int, "doubt": bool, "head": str, "length": int,
     "refused": int, "unreadable": int, "rejected": int,
@@ -87,7 +92,11 @@ class Progress:
             other = state.with_suffix("")
             if other == self.path or not self.path.name.startswith(other.stem):  # it is renamed to a longer one
                 continue
-            for entry in _entries(other):
+            try:
+                entries = _entries(other)
+            except OSError:
+                continue  # somebody's pipe or link
+            for entry in entries:
                 known = entry["receiver"] == self._entry["receiver"] and entry["length"] > 0
                 if known and _begins(self.content, entry) and not _holds(other, entry):
                     found.append((entry["offset"], other, entry))
@@ -115,6 +124,11 @@ class Progress:
         state = {"version": _VERSION, "entries": [*self._others, self._entry][-_KEPT:]}
         write_privately(_state(self.path), json.dumps(state, indent=1).encode())
 
+    def mark(self, doubt: bool) -> None:
+        """Remember whether a request may be there that is to be sent again. Raises OSError."""
+        if doubt != self.doubt:
+            self.write(self.offset, self.lines, self.losses, doubt=doubt)
+
 
 def earlier(path: Path, receiver: str) -> list[Path]:
     """The files to send before `path`: the one that was sent to `receiver` under this name and has a longer one now, as
@@ -123,9 +137,9 @@ def earlier(path: Path, receiver: str) -> list[Path]:
     moved = [entry for entry in known if not _holds(path, entry)]
     if not moved:
         return []
-    files = sorted(path.parent.glob(f"{glob.escape(path.stem)}-*{glob.escape(path.suffix)}"))
-    begun = [number for number, file in enumerate(files) if any(_holds(file, entry) for entry in moved)]
-    return files[begun[-1] :] if begun else []
+    series = sorted(path.parent.glob(f"{glob.escape(path.stem)}-*{glob.escape(path.suffix)}"))
+    begun = [number for number, file in enumerate(series) if any(_holds(file, entry) for entry in moved)]
+    return series[begun[-1] :] if begun else []
 
 
 def _state(path: Path) -> Path:
@@ -135,7 +149,7 @@ def _state(path: Path) -> Path:
 def _entries(path: Path) -> list[dict[str, Any]]:
     """What is remembered under this name, the latest last."""
     try:
-        found = json.loads(_state(path).read_bytes())
+        found = read_json(_state(path), _LONGEST)
         if found["version"] != _VERSION:
             raise ValueError("another version's")
         entries: list[dict[str, Any]] = found["entries"]
@@ -143,6 +157,8 @@ def _entries(path: Path) -> list[dict[str, Any]]:
             for key, kind in _KINDS.items():
                 if not isinstance(entry[key], kind):
                     raise TypeError(key)
+                if kind is int:
+                    whole(entry[key], _HEAD + 1 if key == "length" else _BEYOND)
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -162,7 +178,7 @@ def _begins(content: BinaryIO, entry: dict[str, Any]) -> bool:
 def _holds(path: Path, entry: dict[str, Any]) -> bool:
     """Whether the file that now has this name is the one that `entry` is about."""
     try:
-        with path.open("rb") as content:
+        with files.open_named(path) as content:
             return _begins(content, entry)
     except FileNotFoundError:
         return False

@@ -7,20 +7,25 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from otel_goodput.veil import veil
+from otel_goodput.redaction import veil
 
 _SHOWN_EVERY_S: Final = 0.2
+# Whoever waits longer than that wants to know for what; and in a log not at every moment.
+_FIRST_WORD_S: Final = 3.0
+_WORD_EVERY_S: Final = 15.0
 _CLEAR: Final = "\r\x1b[K"
 
 
 class Screen:
-    """`hidden` never appears on it; where it is `quiet` only complaints do."""
+    """`hidden` never appears on it; where it is `quiet` only complaints do, and what is waited for if it `waits`."""
 
-    def __init__(self, hidden: Collection[str], *, quiet: bool) -> None:
+    def __init__(self, hidden: Collection[str], *, quiet: bool, waits: bool = True) -> None:
         self._hidden = hidden
         self._quiet = quiet
+        self._waits = waits
         self._moving = not quiet and sys.stderr.isatty()
         self._shown_at = -_SHOWN_EVERY_S
+        self._said_at = -_WORD_EVERY_S
 
     def tell(self, text: str) -> None:
         if not self._quiet:
@@ -36,6 +41,18 @@ class Screen:
         if self._moving and time.monotonic() - self._shown_at >= _SHOWN_EVERY_S:
             self._shown_at = time.monotonic()
             sys.stderr.write(_CLEAR + veil(text, self._hidden))
+            sys.stderr.flush()
+
+    def wait(self, text: str, since: float) -> None:
+        """What is waited for, since then (monotonic s): on a terminal in its place, else a line now and then."""
+        now = time.monotonic()
+        if now - since < _FIRST_WORD_S:
+            return
+        if self._moving:
+            self.show(text)
+        elif self._waits and now - self._said_at >= _WORD_EVERY_S:
+            self._said_at = now
+            self.complain(text)
             sys.stderr.flush()
 
     def clear(self) -> None:

@@ -7,28 +7,23 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from otel_goodput import files
 from otel_goodput.exporters.endpoints import Endpoint, endpoint
-from otel_goodput.send.destination import (
-    ACCEPTED,
-    CLOSED,
-    LATER,
-    UNSURE,
-    Answer,
-    Destination,
-    open_destination,
-    receiver,
-)
+from otel_goodput.send.destination import Destination, open_destination, receiver
+from otel_goodput.send.exchange import ACCEPTED, CLOSED, LATER, UNSURE, Answer, exchange, pause
 from otel_goodput.send.lines import METRICS, TRACES, Line, Request, left, read, whole_lines
 from otel_goodput.send.progress import Losses, Progress, alone, earlier
 from otel_goodput.send.screen import Screen
 
 _FIRST_WAIT_S: Final = 0.2
 _LONGEST_WAIT_S: Final = 10.0
-_LAST_TRY_S: Final = 0.5
+_FIRST_TRY_S: Final = 0.5
+_LEAST_TRY_S: Final = 0.02
 # How many requests are tried to see whether it is the one before them that is refused, or any.
 _PROBES: Final = 8
 
@@ -89,13 +84,11 @@ class Stopped(Exception):
     """No more can be sent now.
 
     Attributes:
-        perhaps: whether a request that is to be sent again may have been accepted.
         everywhere: whether other files are not taken either, as far as we know.
     """
 
-    def __init__(self, reason: str, *, perhaps: bool, everywhere: bool = True) -> None:
+    def __init__(self, reason: str, *, everywhere: bool = True) -> None:
         super().__init__(reason)
-        self.perhaps = perhaps
         self.everywhere = everywhere
 
 
@@ -135,7 +128,7 @@ class Sending:
     def forget(self, path: Path, signals: Sequence[str]) -> None:
         """The file is to be sent from its beginning, also if we are cut off before. Raises GoodputError, OSError."""
         if not self._dry:
-            with alone(path), path.open("rb") as content:
+            with alone(path), files.open_named(path) as content:
                 Progress(path, content, self.receiver(signals), again=True).write(0, 0, Losses(), doubt=False)
 
     def receiver(self, signals: Sequence[str]) -> str:
@@ -155,22 +148,17 @@ class Sending:
                 self._lines(progress, account)
             return
         with alone(path), self._progress(path, signals) as progress:
-            try:
-                self._lines(progress, account)
-            except Stopped as stopped:
-                progress.write(progress.offset, progress.lines, progress.losses, doubt=stopped.perhaps)
-                raise
-            if progress.doubt:
-                progress.write(progress.offset, progress.lines, progress.losses, doubt=False)
+            self._lines(progress, account)
+            progress.mark(doubt=False)
 
     def rest(self, path: Path, signals: Sequence[str]) -> int:
         """How many lines of the file are left to send. Raises GoodputError, OSError."""
-        with path.open("rb") as content:
+        with files.open_named(path) as content:
             return left(content, Progress(path, content, self.receiver(signals)).offset)
 
     @contextmanager
     def _progress(self, path: Path, signals: Sequence[str]) -> Iterator[Progress]:
-        with path.open("rb") as content:
+        with files.open_named(path) as content:
             again = self._again and self._dry
             progress = Progress(path, content, self.receiver(signals), again=again)
             if progress.origin is not None and not self._dry:
@@ -188,10 +176,11 @@ class Sending:
         if account.lost():
             self._screen.complain(f"{path}: of what was sent before: {account.lost()}; --again tries all of it anew")
         end = progress.offset
+        cut_off = progress.doubt
         ahead: dict[int, Answer] = {}
         for line in whole_lines(progress.content, end, before):
-            if line.number == before + 1:
-                self._begin(progress, account)
+            if line.number == before + 1 and not self._dry:
+                progress.write(progress.offset, progress.lines, account, doubt=cut_off)
             try:
                 request = read(line.data) if line.data.strip() else None
             except ValueError as error:
@@ -199,26 +188,32 @@ class Sending:
                 account.unreadable += 1
             else:
                 if request is not None:
-                    answer = Answer(ACCEPTED) if self._dry else self._settle(progress, line, request, account, ahead)
+                    answer = Answer(ACCEPTED)
+                    if not self._dry:
+                        answer = self._settle(progress, line, request, account, ahead, cut_off)
+                    if cut_off and answer.outcome == ACCEPTED:
+                        self._screen.tell(f"{path}: an earlier send was cut off; one request may be there twice")
+                    account.repeated += answer.perhaps
+                    cut_off = False
                     self._book(f"{path}:{line.number}", request, answer, account)
             end = line.end
             if not self._dry:
+                # Of the next one, so that a line costs one write: it goes at once.
                 progress.write(end, line.number, account, doubt=True)
             self._screen.show(f"{path.name}: {end / 2**20:.1f} of {progress.size() / 2**20:.1f} MiB, {account}")
         account.torn_bytes = max(progress.size() - end, 0)
 
-    def _begin(self, progress: Progress, account: Account) -> None:
-        """Whoever finds this doubt later knows that we did not come to an end."""
-        if progress.doubt:
-            self._screen.tell(f"{progress.path}: an earlier send was cut off; one request may be there twice")
-            account.repeated += 1
-        if not self._dry:
-            progress.write(progress.offset, progress.lines, account, doubt=True)
-
     def _settle(
-        self, progress: Progress, line: Line, request: Request, account: Account, ahead: dict[int, Answer]
+        self,
+        progress: Progress,
+        line: Line,
+        request: Request,
+        account: Account,
+        ahead: dict[int, Answer],
+        cut_off: bool,
     ) -> Answer:
-        """What became of a line. `ahead`: what became of those that were sent before it was their turn.
+        """What became of a line. `ahead`: what became of those that were sent before it was their turn. `cut_off`:
+        whether it was sent before and may be there.
 
         A receiver that says no more than that it failed may mean this request or be down. One that takes a later
         request is not down: then this one has another chance, and is refused.
@@ -226,21 +221,14 @@ class Sending:
         Raises:
             Stopped: none of the next was taken either.
         """
-        answer = ahead.pop(line.number, None) or self._deliver(request, account)
+        answer = ahead.pop(line.number, None) or self._deliver(progress, request, ahead, cut_off)
         if answer.outcome != UNSURE:
             return answer
-        try:
-            if self._takes_others(progress, line, request.signal, account, ahead):
-                return self._deliver(request, account)
-        except Stopped as stopped:
-            stopped.perhaps |= any(one.outcome == ACCEPTED for one in ahead.values())
-            raise
-        place = self._places[request.signal]
-        raise Stopped(f"{receiver(place)}: {answer.said}; {place.advice(answer.said)}", perhaps=False, everywhere=False)
+        if self._takes_others(progress, line, request.signal, ahead):
+            return self._deliver(progress, request, ahead, cut_off)
+        raise Stopped(self._reason(request, answer), everywhere=False)
 
-    def _takes_others(
-        self, progress: Progress, line: Line, signal: str, account: Account, ahead: dict[int, Answer]
-    ) -> bool:
+    def _takes_others(self, progress: Progress, line: Line, signal: str, ahead: dict[int, Answer]) -> bool:
         """Whether the receiver takes one of the next requests of this signal."""
         for other in islice(whole_lines(progress.content, line.end, line.number), _PROBES):
             try:
@@ -250,7 +238,7 @@ class Sending:
             if request.signal != signal:
                 continue
             if other.number not in ahead:
-                ahead[other.number] = self._deliver(request, account)
+                ahead[other.number] = self._deliver(progress, request, ahead)
             if ahead[other.number].outcome == ACCEPTED:
                 return True
         return False
@@ -264,24 +252,57 @@ class Sending:
         if answer.rejected or answer.said:
             self._screen.complain(f"{place}: {answer.rejected} of {request.items} not taken: {answer.said}")
 
-    def _deliver(self, request: Request, account: Account) -> Answer:
-        destination, place = self._open[request.signal], self._places[request.signal]
-        wait, perhaps = _FIRST_WAIT_S, False
+    def _deliver(
+        self, progress: Progress, request: Request, ahead: Mapping[int, Answer], perhaps: bool = False
+    ) -> Answer:
+        """Send a request until it is taken or refused. `perhaps`: whether it may be there already; so says the answer.
+
+        What is remembered doubts no more than there is to doubt: that a request went which may be there, or one of
+        `ahead` is, and nothing where there never was a connection.
+
+        Raises:
+            Stopped: the receiver takes nothing, or patience is at its end.
+            OSError: what is to be remembered cannot be written.
+        """
+        destination, said = self._open[request.signal], ""
+        before = any(one.outcome == ACCEPTED for one in ahead.values())
+        wait, allowed_s = _FIRST_WAIT_S, max(self._patience_s, _FIRST_TRY_S)
+        since = began = time.monotonic()
+
+        def waiting() -> None:
+            now = time.monotonic()
+            left = max(self._patience_s - (now - began), 0.0)
+            self._screen.wait(
+                f"{receiver(self._places[request.signal])}: {said or 'no answer yet'}; "
+                f"waiting since {now - since:.0f} s, for {left:.0f} s at most",
+                since,
+            )
+
+        def begins() -> None:
+            progress.mark(doubt=True)
+
         while True:
-            began = time.monotonic()
-            answer = destination.send(request, min(destination.timeout_s, max(self._patience_s, _LAST_TRY_S)))
+            answer = exchange(
+                partial(destination.send, request), min(destination.timeout_s, allowed_s), begins, waiting
+            )
             perhaps |= answer.perhaps
+            if answer.outcome == ACCEPTED:
+                return answer._replace(perhaps=perhaps)
+            progress.mark(doubt=perhaps or before)
             if answer.outcome == CLOSED:
-                raise Stopped(f"{receiver(place)}: {answer.said}; {place.advice(answer.said)}", perhaps=perhaps)
+                raise Stopped(self._reason(request, answer))
             if answer.outcome != LATER:
-                account.repeated += perhaps and answer.outcome == ACCEPTED
                 return answer
             self._patience_s -= time.monotonic() - began
-            if self._patience_s <= 0 or answer.wait_s > self._patience_s:
-                raise Stopped(f"{receiver(place)}: {answer.said}; {place.advice(answer.said)}", perhaps=perhaps)
-            self._screen.show(f"{receiver(place)}: {answer.said}; trying again")
-            # Many who wait for the same receiver are not to come at the same time.
-            pause = max(answer.wait_s, min(wait * random.uniform(0.5, 1.0), self._patience_s))
-            time.sleep(pause)
-            self._patience_s -= pause
+            began, said = time.monotonic(), answer.said
+            if self._patience_s < _LEAST_TRY_S or answer.wait_s > self._patience_s:
+                raise Stopped(self._reason(request, answer))
+            # Many who wait for the same receiver are not to come at the same time; and the last try has its time too.
+            pause(max(answer.wait_s, min(wait * random.uniform(0.5, 1.0), self._patience_s / 2)), waiting)
+            self._patience_s -= time.monotonic() - began
+            began, allowed_s = time.monotonic(), self._patience_s
             wait = min(2 * wait, _LONGEST_WAIT_S)
+
+    def _reason(self, request: Request, answer: Answer) -> str:
+        place = self._places[request.signal]
+        return f"{receiver(place)}: {answer.said}; {place.advice(answer.said)}"

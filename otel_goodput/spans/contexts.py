@@ -113,7 +113,7 @@ class PhaseContext:
                     tracer.begin_implicit(entry.start)
                 self._entries.append(entry)
                 entry.span = span = self._begin(tracer, entry.start)
-                context = trace_api.set_span_in_context(span)
+                context = trace_api.set_span_in_context(tracer.seen(span))
                 if self._phase in _ENCLOSING:
                     context = context_api.set_value(_ENCLOSING[self._phase], span, context)
                 entry.attach(context)
@@ -239,8 +239,12 @@ class RestoreContext(PhaseContext):
     __slots__ = ()
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
-        if error is None and self._arguments.get("step") is not None and self._arguments.get("blocking") is not False:
+        if error is not None or self._arguments.get("blocking") is False:
+            return
+        if self._arguments.get("step") is not None:
             tracer.restored(operator.index(self._arguments["step"]))
+        elif tracer.blocks(None):
+            tracer.unsure = True
 
 
 class JobContext(PhaseContext):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -12,7 +14,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.spanbook import Debt, SpanBook, SpanEntry
+from otel_goodput.journal.spanbook import NO_PHASE, Debt, SpanBook, SpanEntry
 from otel_goodput.journal.thinning import Summary
 from otel_goodput.semconv import (
     ATTEMPT,
@@ -26,15 +28,21 @@ from otel_goodput.semconv import (
     GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEP_COMPLETED,
+    GOODPUT_TRACE_NUMBER,
     PHASES,
     SCOPE_NAME,
     SERVICE_INSTANCE_ID,
     STEPS_SUMMARY_SPAN,
+    TRACE_ID,
     Phase,
 )
 from otel_goodput.spans import ids
-from otel_goodput.spans.finished import PhaseReadableSpan
+from otel_goodput.spans.budget import SMALL
+from otel_goodput.spans.continuations import ContinuationSpan
+from otel_goodput.spans.finished import AttemptSpan, PhaseReadableSpan
+from otel_goodput.spans.summaries import phases_span
 from otel_goodput.spans.tracer import summary_attributes
+from otel_goodput.spans.volumes import Volumes
 from otel_goodput.version import __version__
 
 _NAME_ATTRIBUTE = {
@@ -44,32 +52,66 @@ _NAME_ATTRIBUTE = {
     Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
 }
 
+# In the trace of their number.
+_OF_STEPS = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART, rules.COMPILE})
 
-def owed_spans(run: RunDirectory, book: SpanBook, run_id: str, process: int, resource: Resource) -> list[ReadableSpan]:
+
+class Owed(NamedTuple):
+    """A span that a dead attempt owes; the outlets of the numbers `had` have exported it."""
+
+    span: ReadableSpan
+    had: frozenset[int]
+
+
+def owed_spans(
+    run: RunDirectory, book: SpanBook, run_id: str, process: int, resource: Resource, latest: int
+) -> list[Owed]:
     """The spans that the attempts before that of `book` still owe, the oldest attempt's first, parents after children.
 
     Those that were open are closed at the attempt's last sign of life, with status ERROR and ``goodput.interrupted``.
+    A job is linked to the attempt after its own, where there is one: `latest` is the last that there is.
     """
     spans = []
     for debt in book.debts:
         if run.recovered_path(debt.attempt, process).exists():
             continue
-        theirs = Resource({ATTEMPT: debt.attempt, SERVICE_INSTANCE_ID: ids.instance_id(run_id, debt.attempt, process)})
-        build = _Builder(run_id, debt, process, resource.merge(theirs))
-        spans += [build.summary(summary) for summary in debt.summaries]
-        spans += [build.span(entry) for entry in debt.spans]
+        theirs: dict[str, int | str] = {
+            ATTEMPT: debt.attempt,
+            SERVICE_INSTANCE_ID: ids.instance_id(run_id, debt.attempt, process),
+        }
+        if TRACE_ID in resource.attributes:
+            theirs[TRACE_ID] = f"{ids.attempt_trace_id(run_id, debt.attempt):032x}"
+        build = _Builder(run_id, debt, process, resource.merge(Resource(theirs)), debt.attempt < latest)
+        if debt.share >= SMALL:
+            spans += [Owed(build.summary(summary), debt.told(summary)) for summary in debt.summaries]
+            spans += [Owed(build.flood(name, summary), debt.told(summary, name)) for name, summary in debt.floods]
+        for place, entry in enumerate(debt.spans, 1):
+            had = frozenset(outlet for outlet, reached in debt.reached.items() if place <= reached)
+            spans.append(Owed(build.span(entry), had))
     return spans
 
 
 class _Builder:
-    def __init__(self, run_id: str, debt: Debt, process: int, resource: Resource) -> None:
+    def __init__(self, run_id: str, debt: Debt, process: int, resource: Resource, followed: bool) -> None:
         self._identity = (run_id, debt.attempt, process)
         self._debt = debt
         self._resource = resource
-        self._job = ids.job_span_context(*self._identity)
+        self._followed = followed
+        self._root = ids.attempt_span_context(run_id, debt.attempt)
+        # A journal from before there were roots has the job of process 0 in the root's place.
+        self._job = ids.job_span_context(*self._identity) if debt.rooted or process else self._root
         self._scope = InstrumentationScope(SCOPE_NAME, __version__)
+        self._volumes = Volumes(run_id, debt.attempt, debt.steps)
+        if debt.share < SMALL:
+            self._job = self._volumes.root(0)
 
     def span(self, entry: SpanEntry) -> ReadableSpan:
+        if entry.phase == NO_PHASE:
+            run_id, attempt, _ = self._identity
+            if entry.step > 0:
+                place = (entry.step, entry.parent, self._resource, self._scope, entry.start)
+                return ContinuationSpan(self._volumes, *place)
+            return AttemptSpan(run_id, attempt, self._resource, self._scope, entry.start)
         phase = PHASES[entry.phase]
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
         if entry.step >= 0:
@@ -90,7 +132,9 @@ class _Builder:
         failed = interrupted or bool(entry.end_flags & records.ERRED)
         status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
         own = self._own_trace(entry) if self._debt.own_traces else 0
-        trace = own or entry.trace or self._job.trace_id
+        trace = own or entry.trace or self._around(entry).trace_id
+        if number := self._volumes.number_of(trace):
+            attributes[GOODPUT_TRACE_NUMBER] = number
         links = (Link(self._job),) if own else self._links(entry)
         context = SpanContext(trace, entry.key, False, ids.SAMPLED)
         return PhaseReadableSpan(
@@ -107,36 +151,49 @@ class _Builder:
             instrumentation_scope=self._scope,
         )
 
+    def _around(self, entry: SpanEntry) -> SpanContext:
+        """What it hangs on, if on no other: a step, and what follows it there, is in the trace of its number."""
+        number = self._volumes.number(entry.step) if entry.phase in _OF_STEPS else 0
+        if entry.trace:  # it says what it hangs on itself
+            return self._job
+        return self._volumes.root(number) if number else self._job
+
     def _own_trace(self, entry: SpanEntry) -> int:
         """Of steps, and of loads that are not inside one; 0 for all others."""
-        if entry.phase == rules.STEP or (entry.phase == rules.DATA_LOADING and not entry.parent):
+        if entry.step >= 0 and (entry.phase == rules.STEP or (entry.phase == rules.DATA_LOADING and not entry.parent)):
             run_id, attempt, _ = self._identity
             return ids.step_trace_id(run_id, attempt, entry.step)
         return 0
 
     def _parent(self, entry: SpanEntry, trace: int) -> SpanContext | None:
-        run_id, attempt, process = self._identity
-        if entry.phase == rules.JOB:
-            return ids.job_span_context(run_id, attempt) if process else None
         if entry.parent:
             return SpanContext(trace, entry.parent, False, ids.SAMPLED)
-        return self._job
+        if entry.phase != rules.JOB:
+            return self._around(entry)
+        # In a trace of somebody else's it is a root itself.
+        return None if entry.trace or entry.key == self._root.span_id else self._root
 
     def _links(self, entry: SpanEntry) -> tuple[Link, ...]:
         run_id, attempt, process = self._identity
-        if entry.phase == rules.JOB and attempt > 0:
-            return (Link(ids.job_span_context(run_id, attempt - 1, process)),)
-        return ()
+        if entry.phase != rules.JOB:
+            return ()
+        beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * self._followed
+        return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in beside)
+
+    def flood(self, name: str, summary: Summary) -> ReadableSpan:
+        return phases_span(name, summary, self._identity, self._job, 0, self._resource, self._scope)
 
     def summary(self, summary: Summary) -> ReadableSpan:
         key = ids.summary_span_id(*self._identity, summary.first, summary.start)
-        context = SpanContext(self._job.trace_id, key, False, ids.SAMPLED)
+        number = self._volumes.number(summary.first)
+        parent = self._volumes.root(number) if number else self._job
+        context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
         return PhaseReadableSpan(
             STEPS_SUMMARY_SPAN,
             context,
-            self._job,
+            parent,
             self._resource,
-            summary_attributes(summary),
+            summary_attributes(summary, number),
             start_time=summary.start,
             end_time=summary.end,
             instrumentation_scope=self._scope,

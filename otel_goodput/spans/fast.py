@@ -23,7 +23,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import DATA_LOADING, STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import EndedPhase
-from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED
+from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -34,6 +34,7 @@ from otel_goodput.semconv import (
     GOODPUT_STEP_COMPLETED,
     GOODPUT_STEP_DEVICE_DURATION,
     GOODPUT_STEP_OUTLIER,
+    GOODPUT_TRACE_NUMBER,
     PHASES,
 )
 from otel_goodput.spans.decorators import F, decorate
@@ -42,6 +43,7 @@ from otel_goodput.spans.ids import SAMPLED, UNSAMPLED
 from otel_goodput.spans.observation import Observation
 
 if TYPE_CHECKING:
+    from otel_goodput.spans.admission import Gate
     from otel_goodput.spans.tracer import PhaseTracer
 
 # Of the fast spans those whose random id has none of these bits are timed, to estimate what we take of the thread.
@@ -101,6 +103,7 @@ class FastSpan(trace_api.Span):
     _name: str | None = None
     label = 0  # the journal's number of its user's name
     title = ""  # its user's name, of a part
+    gate: Gate | None = None  # of a load or part that is left out for there are too many
     thread = 0  # where it was opened, of one that is exported whatever happens
     _twins: Sequence[FastSpan] = ()  # open at the same time, by the same object
     _attributes: BoundedAttributes | None = None
@@ -134,7 +137,8 @@ class FastSpan(trace_api.Span):
         The interpreter lays the attributes out by the first objects of a class; one that comes later costs a
         microsecond for each object that has it.
         """
-        for name in ("in_loop", "title", "label", "thread", "saved", "undone", "observation", "_keep", "_context"):
+        names = ("in_loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_keep", "_context")
+        for name in names:
             setattr(self, name, getattr(self, name))
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -159,10 +163,13 @@ class FastSpan(trace_api.Span):
             # Used again: what the first use has left behind is not the second's.
             self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
             self._attributes = self._events = self._links = self.observation = None
+            self.gate = None
         flags = 0
         if self._phase == STEP and (tracer.blocks(self._blocking) or tracer.thread.moves(self._blocking)):
             if tracer.open_spans:
                 tracer.sweep(start)
+            if tracer.unsure:
+                tracer.number_loads(self.step)
             if self.step <= tracer.latest.step and self._start_at is None:
                 tracer.go_back(self.step)
             tracer.latest = self
@@ -171,6 +178,7 @@ class FastSpan(trace_api.Span):
             self._blocking = False
         self._start = start
         self._key = key = tracer.new_key()
+        self._within = within = _current()
         self._sampled = sampled = tracer.takes(self)
         if sampled:
             flags |= EXPORT
@@ -184,7 +192,6 @@ class FastSpan(trace_api.Span):
             elif self._phase == DATA_LOADING:
                 device.load(start)
         tracer.append(ev.START, self._phase, flags, self.label, key, self.step, start)
-        self._within = within = _current()
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
         if sampled:
             self.thread = get_ident()
@@ -269,6 +276,9 @@ class FastSpan(trace_api.Span):
         if observation is not None:
             observation.told = True
             flags |= ev.ON_DEVICE
+        if self.gate is not None and not exported:
+            flags |= FLOOD
+            self.gate.leave_out(self._start, end)
         tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
         # Only now: who is interrupted before ends it once more, which says nothing new.
         self._ended = True
@@ -298,7 +308,9 @@ class FastSpan(trace_api.Span):
             tracer.sample_overhead(tracer.clock() - began)
         if exported:
             interrupted = bool(flags & INTERRUPTED)
-            if observation is None:
+            if self.step < 0 and self._phase == DATA_LOADING and not failed:
+                tracer.keep_back(self, lambda: tracer.emit(self.readable(end, failed, outlier, interrupted)))
+            elif observation is None:
                 tracer.emit(self.readable(end, failed, outlier, interrupted))
             else:
                 observation.then(
@@ -315,7 +327,7 @@ class FastSpan(trace_api.Span):
             flags: ``INTERRUPTED``, or 0.
             failed: it has not been done.
             left: its loop was left by a break; the account decides whether it was done.
-            took: of a step that was left, ns that were its user's; by default all.
+            took: of a step that was left, ns that were its user's; by default all. 0: nothing was done in it.
         """
         try:
             self._abandon(end, flags, failed, left, took)
@@ -334,7 +346,7 @@ class FastSpan(trace_api.Span):
         if flags & INTERRUPTED:
             self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
         if left:
-            idle = tracer.sampler.fleeting(end - self._start if took is None else took)
+            idle = took == 0 or tracer.sampler.fleeting(end - self._start if took is None else took)
             # Of one that was observed its user has said that it was done; and where steps are so short that the device
             # clock cannot tell one from the next, that something was done in it says as much.
             brief = tracer.device is not None and tracer.device.brief
@@ -403,11 +415,15 @@ class FastSpan(trace_api.Span):
         """The span that it was opened in."""
         return trace_api.get_current_span(self._within)
 
-    def keep(self) -> None:
-        """Export it and its parents among the fast spans: something worth seeing happens in it."""
+    def keep(self, *, paid: bool = False) -> None:
+        """Export it: something worth seeing happens in it. `paid`: room for it is taken."""
         if not self._keep:
+            if not self._sampled and not paid:
+                self._tracer.spend(self)
             self._keep = True
-            self._context = None  # unsampled
+            context = self._context
+            if context is not None:  # it said that it is not exported; its trace stays, others are in it by now
+                self._context = SpanContext(context.trace_id, self._key, False, SAMPLED)
 
     def parent(self) -> SpanContext | None:
         """The span around it; the job where there is none. None where it is a root, in the trace of its step.
@@ -418,9 +434,9 @@ class FastSpan(trace_api.Span):
         if tracer.own_traces and self._phase == STEP:
             return None
         around = trace_api.get_current_span(self._within).get_span_context()
-        if tracer.own_traces and (not around.is_valid or around.trace_id == tracer.job_context.trace_id):
+        if tracer.own_traces and (not around.is_valid or tracer.volumes.number_of(around.trace_id) is not None):
             return None
-        return around if around.is_valid else tracer.job_context
+        return tracer.parent_of(self.step, around)
 
     def get_span_context(self) -> SpanContext:
         if self._context is None:
@@ -529,6 +545,8 @@ class FastSpan(trace_api.Span):
             self.keep()
         parent = self.parent()
         links = self._links or ()
+        if parent is not None and (number := tracer.volumes.number_of(parent.trace_id)):
+            attributes[GOODPUT_TRACE_NUMBER] = number
         if parent is None:
             links = (Link(tracer.job_context), *links)
         return PhaseReadableSpan(

@@ -37,12 +37,23 @@ def step_trace_id(run_id: str, attempt: int, step: int) -> int:
     return _digest(_TRACE_BITS, "step", run_id, attempt, step)
 
 
+def attempt_span_id(run_id: str, attempt: int, process: int = 0) -> int:
+    """The span that stands for a process of an attempt before any other does: what other attempts link to.
+
+    Of process 0 it is the root of the attempt's trace, of the others their job. Journals from before there were roots
+    have the job of process 0 under this id.
+    """
+    return _digest(_SPAN_BITS, "job", run_id, attempt, process)
+
+
 def job_span_id(run_id: str, attempt: int, process: int, life: int = 0) -> int:
-    """The job span of one process of an attempt. The leader's (process 0) is the root; the others' are its children.
+    """The job span of one process of an attempt, a child of the attempt's root.
 
     `life` counts the jobs that the process has opened before this one.
     """
-    return _digest(_SPAN_BITS, "job", run_id, attempt, process, *((life,) if life else ()))
+    if process and not life:
+        return attempt_span_id(run_id, attempt, process)
+    return _digest(_SPAN_BITS, "job", run_id, attempt, process, life)
 
 
 def summary_span_id(run_id: str, attempt: int, process: int, first: int, start: int) -> int:
@@ -50,6 +61,39 @@ def summary_span_id(run_id: str, attempt: int, process: int, first: int, start: 
     crash.
     """
     return _digest(_SPAN_BITS, "steps", run_id, attempt, process, first, start)
+
+
+def phases_span_id(run_id: str, attempt: int, process: int, name: str, start: int) -> int:
+    """The ``phases`` span of the stretch of phases called `name` from `start` (ns) on, as :func:`summary_span_id`."""
+    return _digest(_SPAN_BITS, "flood", run_id, attempt, process, name, start)
+
+
+def attempt_span_context(run_id: str, attempt: int, process: int = 0) -> SpanContext:
+    """The identity of what :func:`attempt_span_id` names, for whoever links to it or opens a span under it."""
+    return SpanContext(
+        attempt_trace_id(run_id, attempt),
+        attempt_span_id(run_id, attempt, process),
+        is_remote=True,
+        trace_flags=SAMPLED,
+    )
+
+
+def volume_span_context(run_id: str, attempt: int, number: int) -> SpanContext:
+    """The root of the trace `number` of an attempt, the same on all processes; of 0 the attempt's own."""
+    if not number:
+        root = attempt_span_context(run_id, attempt)
+        return SpanContext(root.trace_id, root.span_id, False, SAMPLED)
+    return SpanContext(
+        _digest(_TRACE_BITS, "attempt", run_id, attempt, number),
+        _digest(_SPAN_BITS, "volume", run_id, attempt, number),
+        is_remote=False,
+        trace_flags=SAMPLED,
+    )
+
+
+def continued_span_id(run_id: str, attempt: int, number: int) -> int:
+    """The span that says in the trace before that the attempt goes on in the trace `number`."""
+    return _digest(_SPAN_BITS, "follow", run_id, attempt, number)
 
 
 def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0) -> SpanContext:

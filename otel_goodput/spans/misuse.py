@@ -4,13 +4,13 @@ report.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 
 from otel_goodput.journal.notes import Notes
+from otel_goodput.redaction import redacting_logger
 from otel_goodput.semconv import Category
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 
 class Misuse:
@@ -75,6 +75,14 @@ class Misuse:
             "part outside of a step",
             f"goodput.part({name!r}) began outside of a step: it counts nowhere. Open it inside of a step, or write "
             f"`with goodput.custom({name!r}):` for what is none of a step's work.",
+        )
+
+    def own_spans(self, count: int) -> None:
+        """So many spans that are none of ours are in one trace of the attempt."""
+        self._say(
+            "spans of your own",
+            f"{count} spans of your own are in one trace of this attempt, beside ours, and more come: backends show "
+            "about 10,000 of a trace. Open a trace of their own for some of them, or sample them.",
         )
 
     def changed(self, key: str) -> None:

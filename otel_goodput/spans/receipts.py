@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.journal.account import Account
-from otel_goodput.journal.records import EXPORTED
-from otel_goodput.semconv import ATTEMPT, GOODPUT_PHASE
+from otel_goodput.journal.records import EXPORTED, SUMMED
+from otel_goodput.semconv import (
+    ATTEMPT,
+    GOODPUT_PHASE,
+    GOODPUT_PHASES_NAME,
+    PHASES_SUMMARY_SPAN,
+    STEPS_SUMMARY_SPAN,
+)
+from otel_goodput.spans.continuations import ContinuationSpan
+from otel_goodput.spans.finished import AttemptSpan, PhaseReadableSpan
+
+_SUMMARIES: Final = frozenset({STEPS_SUMMARY_SPAN, PHASES_SUMMARY_SPAN})
 
 
 class ReceiptExporter(SpanExporter):
@@ -19,7 +30,7 @@ class ReceiptExporter(SpanExporter):
     Args:
         exporter: the outlet's own.
         account: whose journal.
-        outlet: the outlet's number.
+        outlet: the outlet's number, the same in every attempt.
     """
 
     def __init__(self, exporter: SpanExporter, account: Account, outlet: int) -> None:
@@ -34,15 +45,29 @@ class ReceiptExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS:
-            # Only phases have their ends in the journal; an attempt's are exported in the order in which they ended.
+            # Only phases and roots have their ends in the journal; an attempt's are exported in the order of these.
             last = {
                 span.resource.attributes.get(ATTEMPT): context.span_id
                 for span in spans
-                if GOODPUT_PHASE in (span.attributes or {}) and (context := span.get_span_context()) is not None
+                if (isinstance(span, (AttemptSpan, ContinuationSpan)) or GOODPUT_PHASE in (span.attributes or {}))
+                and (context := span.get_span_context()) is not None
             }
             for key in last.values():
                 self._note(key)
+            self._note_summaries(spans)
         return result
+
+    def _note_summaries(self, spans: Sequence[ReadableSpan]) -> None:
+        """They have no end in the journal that could be named: an attempt's leave in the order of time."""
+        ends: dict[tuple[int, str], int] = {}
+        for span in spans:
+            attempt, attributes = span.resource.attributes.get(ATTEMPT), span.attributes or {}
+            if span.name in _SUMMARIES and isinstance(span, PhaseReadableSpan) and isinstance(attempt, int):
+                whose = attempt, str(attributes.get(GOODPUT_PHASES_NAME, ""))
+                ends[whose] = max(ends.get(whose, 0), span.end_time or 0)
+        for (attempt, name), end in ends.items():
+            label = self._account.journal.name(name) if name else 0
+            self._account.append(EXPORTED, self._outlet, SUMMED, label, attempt, NO_STEP, end)
 
     def shutdown(self) -> None:
         self._exporter.shutdown()

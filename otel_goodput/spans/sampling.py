@@ -6,13 +6,13 @@ something worth seeing; :mod:`~otel_goodput.journal.thinning` sums up the others
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, ParentBased, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState
-from opentelemetry.util.types import Attributes
+from opentelemetry.util.types import Attributes, AttributeValue
 
 from otel_goodput.accounting.stats import MAD_SCALE, median
 from otel_goodput.semconv import GOODPUT_PHASE
@@ -64,7 +64,7 @@ class StepSampler:
         seen = self._seen
         self._recent[seen % RECENT] = duration
         self._seen = seen = seen + 1
-        if seen == self._review_at:
+        if seen >= self._review_at:
             self._review()
         if slow:
             slow = self._left > 0
@@ -88,9 +88,14 @@ class StepSampler:
 
 
 class PhaseSampler(Sampler):
-    """Phases are always recorded and exported; other spans follow their parents."""
+    """Phases are always recorded, and exported where they are taken; other spans follow their parents.
 
-    def __init__(self) -> None:
+    Args:
+        take: whether the phase of a span with these attributes, about to begin in this trace, is exported.
+    """
+
+    def __init__(self, take: Callable[[Mapping[str, AttributeValue], int], bool]) -> None:
+        self._take = take
         self._others = ParentBased(ALWAYS_ON)
 
     def should_sample(
@@ -104,7 +109,8 @@ class PhaseSampler(Sampler):
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
         if attributes and GOODPUT_PHASE in attributes:
-            return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
+            taken = self._take(attributes, trace_id)
+            return SamplingResult(Decision.RECORD_AND_SAMPLE if taken else Decision.RECORD_ONLY, attributes)
         return self._others.should_sample(parent_context, trace_id, name, kind, attributes, links)
 
     def get_description(self) -> str:

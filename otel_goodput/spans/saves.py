@@ -21,10 +21,11 @@ class SaveContext(PhaseContext):
     __slots__ = ()
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
-        tracer.thinner.cut()
         span = super()._begin(tracer, start)
+        if tracer.budget.detailed and span.get_span_context().span_id not in tracer.admission.left_out:
+            tracer.thinner.cut()
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
-        step = tracer.hold()
+        step = tracer.open_step if tracer.blocks(None) else None
         if step is not None:
             step.saved = True
         return span

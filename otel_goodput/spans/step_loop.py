@@ -61,6 +61,7 @@ class Steps(Generic[T]):
     _step: FastSpan | None = None
     _handed = 0  # when the latest batch was handed over, ns: what the step's body took begins there
     _code: CodeType | None = None  # what iterates
+    _begun = -1  # where in it the loop begins, a bytecode offset
 
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int | None) -> None:
         self._tracer = tracer
@@ -72,7 +73,8 @@ class Steps(Generic[T]):
             tracer.handled = id(sys.exc_info()[1])
 
     def __iter__(self) -> Steps[T]:
-        self._code = sys._getframe(1).f_code
+        frame = sys._getframe(1)
+        self._code, self._begun = frame.f_code, frame.f_lasti
         tracer = self._tracer
         if tracer is not None and not tracer.blocks(None):
             tracer.thread.moves(None)
@@ -171,6 +173,8 @@ class Steps(Generic[T]):
         # A loop that is left by `break` or by an exception drops its iterator at once.
         if self._step is not None and self._tracer is not None:
             now = self._tracer.clock()
+            if departure.at_head(self._code, self._begun):
+                self._handed = now  # nothing was done, however long a busy machine took to come there
             self._leave(now, departure.by_exception(self._code))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -20,9 +21,9 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import NO_STEP, NONBLOCKING, START
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.guard import contain, report_once
-from otel_goodput.journal.account import PATIENCE_S, Account
-from otel_goodput.journal.records import INTERRUPTED, PARENT, signed
-from otel_goodput.journal.thinning import Summary, Thinner
+from otel_goodput.journal.account import Account
+from otel_goodput.journal.records import CONTINUED, DETAILED, INTERRUPTED, MOST_TOLD, PARENT, ROOT, signed
+from otel_goodput.journal.thinning import SUMMARY, Summary, Thinner
 from otel_goodput.semconv import (
     GOODPUT_PHASE,
     GOODPUT_STEP,
@@ -34,17 +35,24 @@ from otel_goodput.semconv import (
     GOODPUT_STEPS_MIN,
     GOODPUT_STEPS_P90,
     GOODPUT_STEPS_SUM,
+    GOODPUT_TRACE_NUMBER,
+    PHASES,
     SCOPE_NAME,
     STEPS_SUMMARY_SPAN,
     Phase,
 )
 from otel_goodput.spans import ids
+from otel_goodput.spans.admission import Admission
+from otel_goodput.spans.budget import NOTABLE, ROUTINE, VITAL, Budget
+from otel_goodput.spans.continuations import ContinuationSpan, continued_span
 from otel_goodput.spans.fast import TIMED, FastSpan, current_span
-from otel_goodput.spans.finished import PhaseReadableSpan
+from otel_goodput.spans.finished import AttemptSpan, PhaseReadableSpan
 from otel_goodput.spans.job_thread import JobThread
 from otel_goodput.spans.misuse import Misuse
 from otel_goodput.spans.observation import Device
 from otel_goodput.spans.sampling import StepSampler
+from otel_goodput.spans.summaries import phases_span
+from otel_goodput.spans.volumes import Volumes
 from otel_goodput.version import __version__
 
 Append = Callable[..., None]
@@ -52,6 +60,8 @@ Find = Callable[[], "PhaseTracer | None"]
 
 SAMPLED_ONE_IN: Final = TIMED + 1
 LONGEST_TICK_S: Final = 1.0
+KEPT_BACK: Final = 16  # loads; more of them before the first step wait for none
+LONGEST_STRETCH: Final = 100_000  # steps in a summary
 LONGEST_SAMPLE: Final = 100_000  # ns
 
 
@@ -68,6 +78,7 @@ class PhaseTracer:
         run_id, attempt, process: identity of this process.
         sampler: which steps are exported.
         own_traces: give each step a trace of its own.
+        admission: which other phases are exported.
     """
 
     def __init__(
@@ -83,6 +94,7 @@ class PhaseTracer:
         process: int,
         sampler: StepSampler,
         own_traces: bool = False,
+        admission: Admission | None = None,
     ) -> None:
         self.account = account
         self.tracer = tracer
@@ -98,6 +110,10 @@ class PhaseTracer:
         self.process = process
         self.sampler = sampler
         self.own_traces = own_traces
+        self.admission = admission or Admission(Budget(), Volumes(run_id, attempt))
+        self.budget, self.volumes = self.admission.budget, self.admission.volumes
+        self._begun: dict[int, object] = {0: None}  # traces
+        self._volume = 0  # the latest of them
         self.scope = InstrumentationScope(SCOPE_NAME, __version__)
         self.clock = account.clock
         self.append: Append = self._append_first
@@ -107,6 +123,8 @@ class PhaseTracer:
         self.job_span: trace_api.Span | None = None  # the latest job's
         self.open_spans: dict[int, FastSpan] = {}
         self.open_step: FastSpan | None = None  # the latest, whatever the thread
+        self.unsure = attempt > 0  # no step has begun since what may have gone on elsewhere
+        self.loads: deque[tuple[FastSpan, Callable[[], None]]] = deque()  # exported once their step is known
         self.latest: FastSpan = FastSpan(self, rules.STEP, -1, None, None, None)  # the step begun, or restored, last
         self.latest.unfold()
         self._restored: FastSpan | None = None  # stands for the step restored latest
@@ -114,7 +132,8 @@ class PhaseTracer:
         self.handled = 0  # id of the exception that was being handled when the latest loop began
         self.find: Find = lambda: None if self.closed else self
         self.closed = False
-        self.thinner = Thinner()
+        stretch = min(-(-self.volumes.steps // self.budget.summaries()), LONGEST_STRETCH)
+        self.thinner = Thinner(max(SUMMARY, stretch), self.volumes.steps)
         self.observe: Callable[[FastSpan, Any], None] | None = None  # the device clock's
         self.device: Device | None = None  # the device clock
         self.compiled = 0  # when the training thread's latest compilation was over, ns
@@ -123,6 +142,7 @@ class PhaseTracer:
         self.look_around: Callable[[], None] | None = None  # for libraries that were imported meanwhile
         self.background: list[Callable[[], None]] = []  # further work at every tick
         self.opened: Callable[[], list[Span]] = list  # the spans of open phases but steps, loads and parts
+        self.open_span: Callable[[int], Span | None] = _nothing  # the one of them with that id
         self.end_span: Callable[[ReadableSpan], None] = _nothing  # tells the journal of one that has ended
         self.queue_depth: Callable[[], int] | None = None  # batches that lie ready
         self.overhead = 0  # ns, estimated
@@ -131,6 +151,8 @@ class PhaseTracer:
         self._ticking = threading.Lock()
         self._summing = threading.Lock()
         self._jobs = 0
+        self._rooted = process > 0  # process 0 writes the attempt's root
+        self._roots: deque[AttemptSpan] = deque()
         self._first_job = self.job_context.span_id
 
     # --- fast spans ---------------------------------------------------------------------------------------------------
@@ -154,9 +176,10 @@ class PhaseTracer:
         return latest.step if latest.undone else latest.step + 1
 
     def restored(self, step: int) -> None:
-        """The checkpoint of `step` was restored: training goes on behind it."""
+        """The checkpoint of `step` was restored: training goes on behind it, or with it, as its user numbers them."""
         if self.blocks(None):
             self.latest = self._restored = self.step(step)
+            self.unsure = True
 
     def go_back(self, number: int) -> None:
         """The step `number` begins, and it is none beyond the latest."""
@@ -185,6 +208,7 @@ class PhaseTracer:
         for span in reversed(list(self.open_spans.values())):
             if span.blocks:
                 span.abandon(now, left=left and span.in_loop)
+        self.number_loads(NO_STEP)
 
     def load(
         self,
@@ -193,10 +217,33 @@ class PhaseTracer:
         blocking: bool | None = None,
         step: int | None = None,
     ) -> FastSpan:
-        """The span of a data load, not begun yet: for `step`, else for the one that is open, else for the next one."""
+        """The span of a data load, not begun yet: for `step`, else for the one that is open, else for the next one.
+
+        Where none has begun since a restore, its number is that of the step that will.
+        """
         if step is None:
-            step = self.next_number() if self.open_step is None else self.open_step.step
+            if self.open_step is not None:
+                step = self.open_step.step
+            else:
+                step = NO_STEP if self.unsure else self.next_number()
         return FastSpan(self, rules.DATA_LOADING, step, blocking, start, end)
+
+    def keep_back(self, load: FastSpan, emit: Callable[[], None]) -> None:
+        """A load is over whose step nobody knows yet: `emit` hands it to the exporters."""
+        if len(self.loads) >= KEPT_BACK:
+            self.number_loads(NO_STEP)
+        self.loads.append((load, emit))
+
+    def number_loads(self, number: int) -> None:
+        """The step of the loads that were kept back begins; or none will."""
+        self.unsure = self.unsure and number < 0
+        while self.loads:
+            try:
+                load, emit = self.loads.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            load.step = number
+            emit()
 
     def again(self, span: FastSpan) -> AbstractContextManager[trace_api.Span]:
         """A new span like one that was used as a decorator, of whoever records by now."""
@@ -234,22 +281,92 @@ class PhaseTracer:
         """A fast span begins: is it exported whatever happens in it? A load is along with its step."""
         if span.phase == rules.STEP:
             self.open_step = span
-            return self.sampler.take(span.step)
+            return self.sampler.take(span.step) and self._detailed and self._afford(span, ROUTINE)
         around = self.open_step
-        return self.sampler.would_take(span.step) if around is None else around.sampled
+        if not (self._detailed and self.sampler.would_take(span.step) if around is None else around.sampled):
+            return False
+        span.gate = self.admission.crowds(around or self.latest, PHASES[span.phase], span.title)
+        return span.gate is None and self._afford(span, ROUTINE)
+
+    @property
+    def _detailed(self) -> bool:
+        """Whether this process shows single steps."""
+        return self.budget.detailed or self.own_traces
+
+    def _afford(self, span: FastSpan, worth: int) -> bool:
+        """Whether its trace has room for a fast span `worth` that much; that of a step of its own has."""
+        parent = span.parent()
+        return parent is None or self.admission.afford(parent.trace_id, worth)
+
+    def spend(self, span: FastSpan) -> None:
+        """A fast span is exported after all, for something in it is."""
+        parent = span.parent()
+        if parent is not None:
+            self.budget.spend(parent.trace_id)
+
+    def parent_of(self, step: int, around: SpanContext) -> SpanContext:
+        """The parent of what begins in or for `step`, where `around` is the span around it, if there is one."""
+        volumes = self.volumes
+        number = volumes.number(step)
+        if around.is_valid and not self.budget.small:
+            theirs = volumes.number_of(around.trace_id)
+            if theirs is None or theirs == number or step < 0:
+                return around
+        return self.root(number)
+
+    def root(self, number: int) -> SpanContext:
+        """What spans of this process hang on in the attempt's trace of that number, if on no other."""
+        if number:
+            if number not in self._begun:
+                self._continue(number)
+            return self.volumes.root(number)
+        return self.volumes.root(0) if self.budget.small else self.job_context
+
+    def seen(self, span: trace_api.Span) -> trace_api.Span:
+        """What others hang on in `span`: where its job is not exported for want of room, the attempt's root."""
+        if self.budget.small and span.get_span_context().span_id in self.admission.left_out:
+            return trace_api.NonRecordingSpan(self.root(0))
+        return span
+
+    def _continue(self, number: int) -> None:
+        """A trace begins."""
+        before, token = self._volume, object()
+        if self._begun.setdefault(number, token) is not token:
+            return
+        self._volume = number
+        if self.process:
+            return  # process 0 says it for all
+        moment = self.clock()
+        place = (self.volumes, number, before, self.resource, self.scope, moment)
+        root = self.volumes.root(number)
+        self.append(CONTINUED, 1, 0, 0, root.span_id, before << 32 | number, moment)
+        self.emit(continued_span(*place))
+        self.emit(ContinuationSpan(*place))
+
+    def tell_bounds(self) -> None:
+        """The journal knows which trace a step is in, for whoever has to export it in our place."""
+        if self.budget.limit:
+            flags = min(self.budget.most, MOST_TOLD) | (DETAILED if self.budget.detailed else 0)
+            self.account.append(CONTINUED, 0, flags, 0, self.volumes.steps, self.thinner.most, self.clock())
 
     def exports(self, span: FastSpan, duration: int, failed: bool) -> tuple[bool, bool]:
         """Whether a fast span that took `duration` ns is exported, and whether because it was slow."""
         if span.phase != rules.STEP:
-            if failed:
-                self.hold()
-            return span.sampled or failed, False
-        if self.open_step is span:
-            self.open_step = None
-        if failed:
-            return True, False
-        slow = self.sampler.slow(duration)
-        return slow or span.sampled, slow
+            exported, slow = span.sampled or failed, False
+        else:
+            if self.open_step is span:
+                self.open_step = None
+            slow = not failed and self.sampler.slow(duration)
+            exported = failed or slow or span.sampled
+        if exported and not span.sampled:
+            exported = self._afford(span, VITAL if failed else NOTABLE)
+            if exported:
+                span.keep(paid=True)
+        if exported and failed and span.phase != rules.STEP:
+            self.hold()
+        if exported and self.admission.left_out:
+            self.keep_around(span.around)
+        return exported, slow
 
     def announce(self, span: FastSpan, within: Context) -> None:
         """A fast span begins that will be exported: tell the journal its parent, and processors that want to know."""
@@ -265,6 +382,8 @@ class PhaseTracer:
             sink.on_end(span)
 
     def step_trace(self, number: int) -> int:
+        if number < 0:  # somebody asks before it is known: that is the best guess
+            number = self.next_number()
         return ids.step_trace_id(self.run_id, self.attempt, number)
 
     def check_end(self, start: int, end: int) -> int:
@@ -276,31 +395,54 @@ class PhaseTracer:
     # --- other spans --------------------------------------------------------------------------------------------------
 
     def start_job(self, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:
-        """The job's span: identity from run and attempt, linked to the previous attempt's and to the span around it."""
+        """The job's span: identity from run and attempt, linked to the previous attempt and to the span around it.
+
+        It is a child of the attempt's root, which has no length and is written at once: there is a trace to look at
+        while the job runs, and no span is written twice.
+        """
+        start = start or self.clock()
         links = []
         if self.attempt > 0:
-            links.append(Link(ids.job_span_context(self.run_id, self.attempt - 1, self.process)))
+            links.append(Link(ids.attempt_span_context(self.run_id, self.attempt - 1, self.process)))
         around = trace_api.get_current_span().get_span_context()
         if around.is_valid:
             links.append(Link(around))
-        parent = Context()
-        if self.process:
-            leader = trace_api.NonRecordingSpan(ids.job_span_context(self.run_id, self.attempt))
-            parent = trace_api.set_span_in_context(leader, parent)
         if self._jobs:
             # The process opens its job again: another span of the same trace.
             links.append(Link(self.job_context))
         identity = ids.job_span_context(self.run_id, self.attempt, self.process, self._jobs)
         self._jobs += 1
         self._tell_all()
+        root = self._root(start)
+        parent = trace_api.set_span_in_context(trace_api.NonRecordingSpan(root), Context())
         if self.generator is not None:
             self.generator.fix_next(identity.trace_id, identity.span_id)
-        span = self.tracer.start_span(
-            "job", context=parent, attributes=attributes, links=links, start_time=start or self.clock()
-        )
+        span = self.tracer.start_span(Phase.JOB, context=parent, attributes=attributes, links=links, start_time=start)
+        if not span.is_recording():
+            self._roots.clear()  # the user's own sampler does not want the job
+        self._write_root()
         self.job_context = span.get_span_context()
         self.job_span = span
         return span
+
+    def _root(self, moment: int) -> SpanContext:
+        """The identity of the attempt's root, which is laid ready where the first job begins, at `moment` (ns)."""
+        root = ids.attempt_span_context(self.run_id, self.attempt)
+        if self.process:
+            return root
+        if not self._rooted:
+            self._rooted = True
+            self._roots.append(AttemptSpan(self.run_id, self.attempt, self.resource, self.scope, moment))
+            # Before the job's: a restart is to know which of them the root is, however far we get.
+            self.append(ROOT, 0, 0, 0, root.span_id, NO_STEP, moment)
+        return SpanContext(root.trace_id, root.span_id, False, ids.SAMPLED)
+
+    def _write_root(self) -> None:
+        try:
+            root = self._roots.popleft()
+        except IndexError:
+            return
+        self.emit(root)
 
     @property
     def jobless(self) -> bool:
@@ -364,19 +506,62 @@ class PhaseTracer:
             self.look_around()
         around = trace_api.get_current_span()
         context = None
-        step = self.hold()
+        step = self.open_step if self.blocks(None) else None
         if step is not None and step.step >= 0:
             attributes.setdefault(GOODPUT_STEP, step.step)
-        if isinstance(around, FastSpan):
-            around.keep()
-        else:
-            parent = around.get_span_context()
-            if not parent.is_valid:
-                context = trace_api.set_span_in_context(trace_api.NonRecordingSpan(self.job_context))
-            elif step is not None and not parent.trace_flags.sampled:
-                # The span between was thinned out with its step before that turned out to be worth keeping.
-                context = trace_api.set_span_in_context(step)
-        return self.tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
+        parent = around.get_span_context()
+        hidden = parent.is_valid and not isinstance(around, FastSpan) and not parent.trace_flags.sampled
+        if step is not None and hidden and parent.span_id not in self.admission.left_out:
+            # The span between was thinned out with its step before that turned out to be worth keeping.
+            parent = step.get_span_context()
+            context = trace_api.set_span_in_context(step)
+        elif (placed := self.parent_of(self.latest.step if step is None else step.step, parent)) is not parent:
+            parent = placed
+            context = trace_api.set_span_in_context(trace_api.NonRecordingSpan(placed))
+        if number := self.volumes.number_of(parent.trace_id):
+            attributes[GOODPUT_TRACE_NUMBER] = number
+        span = self.tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
+        if span.get_span_context().span_id not in self.admission.left_out:
+            self.keep_around(around)
+        return span
+
+    def keep_around(self, span: trace_api.Span) -> None:
+        """Something is exported in `span`: so is that, and what is around it of phases that were to be left out."""
+        if self.budget.small:
+            return
+        if isinstance(span, FastSpan):
+            span.keep()
+        admission = self.admission
+        around: trace_api.Span | None = span
+        while around is not None and admission.left_out:
+            if isinstance(around, FastSpan):
+                if not around.closed:
+                    around.keep()
+                around = around.around
+                continue
+            key = around.get_span_context().span_id
+            if key in admission.left_out and key not in admission.kept:
+                admission.kept.add(key)
+                self.budget.spend(around.get_span_context().trace_id)
+            parent = getattr(around, "parent", None)
+            around = None if parent is None else self._open_one(parent.span_id)
+
+    def _open_one(self, key: int) -> trace_api.Span | None:
+        """The open phase with this span id, if there is one."""
+        return self.open_spans.get(key) or self.open_span(key)
+
+    def adopt(self, span: ReadableSpan) -> SpanContext | None:
+        """`span` was not to be exported and is after all, and so is what is around it; returns its parent."""
+        parent = span.parent
+        if parent is None or self.budget.small:
+            return None if parent is None else self.root(self.volumes.number_of(parent.trace_id) or 0)
+        if parent.trace_flags.sampled:
+            return parent
+        around = self._open_one(parent.span_id)
+        if around is None:
+            return self.root(self.volumes.number_of(parent.trace_id) or 0)  # over before
+        self.keep_around(around)
+        return parent
 
     def begun_at(self, start: int) -> Span | None:
         """The latest open span that began at `start` (ns): whoever began it was interrupted before it knew."""
@@ -390,23 +575,24 @@ class PhaseTracer:
     def hold(self) -> FastSpan | None:
         """Something worth seeing happens, here and now: the step that holds it, if any, is exported along with it."""
         step = self.open_step
-        if step is None or not self.blocks(None):
+        if step is None or not self.blocks(None) or self.budget.small:
             return None
         step.keep()
         return step
 
     # --- background ---------------------------------------------------------------------------------------------------
 
-    def tick(self, *, final: bool = False, patience: float = PATIENCE_S) -> None:
-        """Work off the training thread: compilations, summaries of steps; with `final` the ledger, in `patience` s."""
+    def tick(self, *, final: bool = False) -> None:
+        """Work off the training thread: compilations, summaries of steps, with `final` of all of them."""
         # The keeper, a flush and the end may meet here; an exporter stuck in one of them must not hold up the end.
         if not self._ticking.acquire(timeout=LONGEST_TICK_S):
             return
         try:
+            self._write_root()  # whoever laid it ready may have been interrupted
+            if final:
+                self.number_loads(NO_STEP)
             for work in tuple(self.background):
                 work()
-            if final:
-                self.account.refresh(patience)
             self.sum_up(final=final)
         finally:
             self._ticking.release()
@@ -415,17 +601,29 @@ class PhaseTracer:
         """Off the training thread: summaries of the steps that were thinned out; with `final` of all of them."""
         with self._summing:
             for summary in self.thinner.summaries(final=final):
-                self.emit(self._summary_span(summary))
+                root = self.root(self.volumes.number(summary.first))
+                if self._sums(root):
+                    self.emit(self._summary_span(summary, root))
+            identity = (self.run_id, self.attempt, self.process)
+            for name, summary in self.admission.summaries(final=final):
+                root = self.root(self.volumes.number(self.latest.step))
+                if self._sums(root):
+                    number = self.volumes.number_of(root.trace_id) or 0
+                    self.emit(phases_span(name, summary, identity, root, number, self.resource, self.scope))
 
-    def _summary_span(self, summary: Summary) -> PhaseReadableSpan:
+    def _sums(self, root: SpanContext) -> bool:
+        """Whether there is room for a sum in the trace of `root`."""
+        return not self.budget.small and self.admission.afford(root.trace_id, VITAL)
+
+    def _summary_span(self, summary: Summary, root: SpanContext) -> PhaseReadableSpan:
         key = ids.summary_span_id(self.run_id, self.attempt, self.process, summary.first, summary.start)
-        context = SpanContext(self.job_context.trace_id, key, False, ids.SAMPLED)
+        context = SpanContext(root.trace_id, key, False, ids.SAMPLED)
         return PhaseReadableSpan(
             STEPS_SUMMARY_SPAN,
             context,
-            self.job_context,
+            root,
             self.resource,
-            summary_attributes(summary),
+            summary_attributes(summary, self.volumes.number_of(root.trace_id) or 0),
             start_time=summary.start,
             end_time=summary.end,
             instrumentation_scope=self.scope,
@@ -458,9 +656,10 @@ def _nothing(*_: Any) -> None:
     """What is recorded after the end."""
 
 
-def summary_attributes(summary: Summary) -> dict[str, types.AttributeValue]:
-    """The attributes of a ``steps`` span."""
+def summary_attributes(summary: Summary, number: int = 0) -> dict[str, types.AttributeValue]:
+    """The attributes of a ``steps`` span in the attempt's trace of that number."""
     return {
+        **({GOODPUT_TRACE_NUMBER: number} if number else {}),
         GOODPUT_STEPS_FIRST: summary.first,
         GOODPUT_STEPS_LAST: summary.last,
         GOODPUT_STEPS_COUNT: summary.steps,

@@ -17,8 +17,8 @@ PATIENCE_S = 60.0
 NS = 1_000_000_000
 
 # Which variables change what the command does.
-_PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_")
-_NAMES = ("JOBSET_NAME", "JOB_COMPLETION_INDEX", "RANK", "WORLD_SIZE")
+_PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOB", "TPU_", "MEGASCALE_")
+_NAMES = ("RANK", "WORLD_SIZE", "CLOUD_TPU_TASK_ID", "PROCESSES_IN_JOB", "REPLICATED_JOB_REPLICAS")
 
 Answer = subprocess.CompletedProcess[str]
 

@@ -23,6 +23,10 @@ from .examined import doctor, doctor_without, findings
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
+WITHIN = {"RANK": "9", "WORLD_SIZE": "16"}  # eight processes of torchrun on each of two hosts
+JOBSET = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDEX": "1"}
+
+
 @pytest.mark.parametrize(
     ("variables", "about", "level", "said"),
     [
@@ -37,19 +41,27 @@ from .examined import doctor, doctor_without, findings
         ({"RANK": "first"}, "processes", "problem", "RANK='first' is not a number"),
         ({"RANK": "²"}, "processes", "problem", "RANK='²' is not a number"),
         ({"WORLD_SIZE": "4"}, "processes", "warning", "each takes itself for process 0"),
-        ({"RANK": "1", "SLURM_PROCID": "3"}, "processes", "warning", "SLURM_PROCID=3, RANK=1: SLURM_PROCID counts"),
+        ({"RANK": "1", "SLURM_PROCID": "3"}, "processes", "warning", "RANK=1, SLURM_PROCID=3: RANK counts"),
+        ({**WITHIN, "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "processes", "ok", "process 9 of 16 (RANK, WORLD_SIZE)"),
+        ({**JOBSET, "JOB_COMPLETIONS": "2"}, "processes", "ok", "process 3 of 4 (JOB_INDEX × JOB_COMPLETIONS + JOB_C"),
+        (JOBSET, "processes", "problem", "JOB_INDEX=1, and nothing tells how many pods a Job has; set JOB_COMPLETIONS"),
+        ({**JOBSET, "JOB_COMPLETIONS": "x"}, "processes", "problem", "JOB_COMPLETIONS='x' is not a number"),
         ({}, "processes", "ok", "the only process"),
         ({"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "2"}, "launcher", "ok", "slurm started this job, 17 after 2 re"),
         ({"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": "9"}, "launcher", "ok", "was to end it by now"),
         (
-            {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_MAX_RESTARTS": "3"}, "launcher", "ok",
+            {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_MAX_RESTARTS": "3"},
+            "launcher",
+            "ok",
             "torchrun started this job after 1 restarts of at most 3",
         ),
     ],
 )
 def test_settings(variables: dict[str, str], about: str, level: str, said: str) -> None:
     found = settings.check(variables, rows(variables), settings.in_force(variables).config)
-    assert any(one[:2] == (level, about) and said in f"{one.what}; {one.do}" for one in found)
+    told = [one for one in found if one.about == about]
+    assert any(one.level == level and said in f"{one.what}; {one.do}" for one in told)
+    assert level != "ok" or {one.level for one in told} == {"ok"}
 
 
 def test_a_timeout_that_is_none(place: Path) -> None:
@@ -236,3 +248,26 @@ def test_on_a_terminal_it_says_what_it_waits_for(place: Path) -> None:
     assert text.endswith("\r"), "the line is gone in the end"
     assert text.rstrip("\r").rpartition("\r")[2].strip() == ""
     assert "looking at" not in done.stdout
+
+
+# --- places that are somebody else's ----------------------------------------------------------------------------------
+
+
+def test_a_directory_in_which_everybody_may_replace_files(place: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "open"
+    directory.mkdir()
+    for mode, level in ((0o777, "warning"), (0o1777, "ok"), (0o755, "ok")):
+        directory.chmod(mode)
+        found = findings(doctor(place, OTEL_GOODPUT_DIR=directory), "journal", level)
+        assert str(directory) in found and ("chmod +t" in found) == (level == "warning")
+
+
+def test_a_spool_that_others_may_write(place: Path, tmp_path: Path) -> None:
+    spool = tmp_path / "tmp" / f"otel-goodput-{os.getuid()}"
+    spool.mkdir()
+    spool.chmod(0o777)
+    try:
+        found = findings(doctor(place, OTEL_GOODPUT_DIR="memory://doctor"), "journal", "warning")
+        assert "others may write there" in found and str(spool) in found and "TMPDIR" in found
+    finally:
+        spool.rmdir()

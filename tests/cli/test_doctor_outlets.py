@@ -68,6 +68,47 @@ def test_a_receiver_that_takes_everything(wire: str, place: Path) -> None:
     assert exports["otlp", "traces"] == f"{received.endpoint}{added} ({wire})"
 
 
+PLAIN = {
+    "headers": ("http://192.0.2.7:4317", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+    "headers of a signal": ("http://192.0.2.7:4317", {"OTEL_EXPORTER_OTLP_METRICS_HEADERS": "x-key=swordfish"}),
+    "no scheme": (
+        "192.0.2.7:4317",
+        {"OTEL_EXPORTER_OTLP_INSECURE": "true", "OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"},
+    ),
+    "in the URL": ("http://me:swordfish@192.0.2.7:4318", {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}),
+}
+NOT_PLAIN = {
+    "nothing secret": ("http://192.0.2.7:4317", {}),
+    "TLS": ("https://192.0.2.7:4317", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+    "TLS by default": ("192.0.2.7:4317", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+    "on this machine": ("http://127.0.0.1:9", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+    "by name": ("http://localhost:9", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+}
+
+
+@pytest.mark.parametrize("case", [*PLAIN, *NOT_PLAIN])
+def test_credentials_in_plain_text(case: str, place: Path) -> None:
+    endpoint, variables = {**PLAIN, **NOT_PLAIN}[case]
+    done = doctor(place, "--timeout", "0.3", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, **variables)
+    assert ("go to 192.0.2.7 in plain text" in findings(done, "outlet otlp", "warning")) is (case in PLAIN)
+    assert "swordfish" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "plain"),
+    [
+        ("http://me:swordfish@192.0.2.7:9/runs", True),
+        ("simplecache::http://192.0.2.7:9/runs?sig=swordfish", True),
+        ("https://me:swordfish@192.0.2.7:9/runs", False),
+        ("http://me:swordfish@127.0.0.1:9/runs", False),
+    ],
+)
+def test_credentials_of_a_journal_in_plain_text(url: str, plain: bool, place: Path) -> None:
+    done = doctor(place, "--timeout", "0.3", OTEL_GOODPUT_DIR=url)
+    assert ("go to 192.0.2.7 in plain text" in findings(done, "journal", "warning")) is plain
+    assert "swordfish" not in done.stdout + done.stderr
+
+
 def test_a_dead_port(place: Path) -> None:
     done = doctor(place, OTEL_EXPORTER_OTLP_ENDPOINT=DEAD)
     found = findings(done, "outlet otlp", "problem")
@@ -217,7 +258,7 @@ def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> N
         OTEL_EXPORTER_OTLP_ENDPOINT="http://me:swordfish@127.0.0.1:9",
         OTEL_EXPORTER_OTLP_HEADERS="authorization swordfish",
     )
-    assert "Header format invalid" in findings(done, "outlet otlp", "warning")
+    assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS is no header" in findings(done, "outlet otlp", "warning")
     assert "http://***@127.0.0.1:9" in findings(done, "outlet otlp", "problem")
     assert "swordfish" not in done.stdout
 

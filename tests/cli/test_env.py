@@ -10,7 +10,7 @@ import pytest
 
 import otel_goodput
 from otel_goodput.envvars import ENVVARS, STANDARD
-from otel_goodput.veil import secrets, veil
+from otel_goodput.redaction import secrets, veil
 
 from .commands import goodput, succeeded
 
@@ -47,6 +47,7 @@ GOOD = {
     "OTEL_GOODPUT_PROCESSES": "0,4",
     "OTEL_GOODPUT_STEP_SAMPLING": "1",
     "OTEL_GOODPUT_STEP_TRACES": "own",
+    "OTEL_GOODPUT_TRACE_SPANS": "2000",
     "OTEL_GOODPUT_WINDOWS": "90s,2h",
     "OTEL_GOODPUT_GRACE_PERIOD": "2.5",
     "OTEL_GOODPUT_SUBMITTED_AT": "2026-01-01T00:00:00Z",
@@ -65,6 +66,7 @@ WRONG = {
     "OTEL_GOODPUT_PROCESSES": ("some", "leader, all"),
     "OTEL_GOODPUT_STEP_SAMPLING": ("0", "1 (every step) or more"),
     "OTEL_GOODPUT_STEP_TRACES": ("mine", "shared or own"),
+    "OTEL_GOODPUT_TRACE_SPANS": ("7", "100 spans or more"),
     "OTEL_GOODPUT_WINDOWS": ("1h,0.5s", "at least one second"),
     "OTEL_GOODPUT_GRACE_PERIOD": ("-1", "seconds"),
     "OTEL_GOODPUT_SUBMITTED_AT": ("2026-01-01T00:00:00", "time zone"),
@@ -148,6 +150,19 @@ def test_secrets_are_not_printed(form: tuple[str, ...]) -> None:
         ("gs://bucket/model@v2", "gs://bucket/model@v2"),
         ("http://localhost:4317", "http://localhost:4317"),
         ("me@host is no URL", "me@host is no URL"),
+        ("proxy me:pw@host:1 refuses", "proxy ***@host:1 refuses"),
+        ("registry/image:tag@sha256:abc", "registry/image:tag@sha256:abc"),
+        ("to /o?X-Goog-Signature=pw&alt=media", "to /o?X-Goog-Signature=(hidden)&alt=media"),
+        ("AWSAccessKeyId=pw&Signature=pw", "AWSAccessKeyId=(hidden)&Signature=(hidden)"),
+        ("X-Amz-Security-Token=pw&sig=pw", "X-Amz-Security-Token=(hidden)&sig=(hidden)"),
+        ("AccountName=me;AccountKey=pw", "AccountName=me;AccountKey=(hidden)"),
+        ("authorization: Bearer pwpwpw==", "authorization: (hidden)"),
+        ("refused Bearer pwpwpw.pw-pw", "refused Bearer (hidden)"),
+        ("refused Basic dXNlcjpwYXNz", "refused Basic (hidden)"),
+        ("a bearer token is missing", "a bearer token is missing"),
+        ("basic authentication is not offered", "basic authentication is not offered"),
+        ("jwt eyJhbGciOiJI.eyJzdWIi.pwpw", "jwt (hidden)"),
+        ("'tier' is not key=value, step=5", "'tier' is not key=value, step=5"),
         ("two\nlines", "two?lines"),
     ],
 )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from .commands import Answer, finished, goodput
+from otel_goodput.redaction import redacting_logger
+
+from .commands import PATIENCE_S, Answer, environment, finished, goodput
 
 EVIL = "evil\x1b]0;owned\x07\x1b[31m\x9b2J\r\u202e"
 
@@ -64,3 +68,47 @@ def test_values_of_variables(runs: Path) -> None:
     check_plain(goodput("doctor", OTEL_SERVICE_NAME=EVIL, OTEL_GOODPUT_DIR=runs, OTEL_GOODPUT_EXPORTERS="none"))
     check_plain(goodput("doctor", OTEL_GOODPUT_DIR=runs, OTEL_GOODPUT_EXPORTERS="none"))
     check_plain(goodput("doctor", OTEL_GOODPUT_EXPORTERS=EVIL, OTEL_EXPORTER_OTLP_ENDPOINT=EVIL, RANK=EVIL))
+
+
+def test_arguments(runs: Path) -> None:
+    done = goodput("report", runs, "--\x1b[31mevil")
+    assert done.returncode == 2
+    check_plain(done)
+
+
+def test_log_lines_of_a_job(tmp_path: Path) -> None:
+    """Of names that a folder has, on whatever a job's program has made to show them."""
+    (tmp_path / "evil\x1b[31m\u202e").touch()  # where a folder is to be
+    program = (
+        "import sys, otel_goodput as goodput\n"
+        "goodput.configure('job', directory=sys.argv[1], exporters='none')\n"
+        "with goodput.job(): pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "evil\x1b[31m\u202e" / "runs")],
+        capture_output=True, text=True, env=environment(), timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    check_plain(done)
+
+
+def test_what_others_log_in_the_command(runs: Path) -> None:
+    """OpenTelemetry says which endpoint does not answer, with its credentials and whatever else is in it."""
+    done = goodput(
+        "recover", runs, "--again", "--exporters", "otlp",
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://me:swordfish@127.0.0.1:9/evil\x1b[31m",
+        OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", OTEL_GOODPUT_GRACE_PERIOD="1",
+    )  # fmt: skip
+    check_plain(done, shown="")
+    assert "swordfish" not in done.stdout + done.stderr
+
+
+def test_a_traceback_in_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    logger = redacting_logger("otel_goodput.test_escapes")
+    try:
+        raise ValueError("\x1b[31mevil\nhttp://me:swordfish@host")
+    except ValueError as error:
+        logger.warning("of %s: %s", EVIL, error, exc_info=True)
+    assert "Traceback (most recent call last):\n" in caplog.text and "evil" in caplog.text
+    assert "swordfish" not in caplog.text
+    assert {letter for letter in caplog.text if not letter.isprintable()} <= {"\n"}

@@ -76,7 +76,7 @@ def test_a_header_that_cannot_be_sent_is_named_and_not_shown(case: str, wire: st
         headers = {"OTEL_EXPORTER_OTLP_HEADERS": f"x-key=1,{UNSENDABLE[case]}", "OTEL_EXPORTER_OTLP_PROTOCOL": wire}
         called = goodput("send", traces, "--json", OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint, **headers)
         assert (called.returncode, called.stdout) == (2, ""), called
-        assert f"the header authorization of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over {wire}" in called.stderr
+        assert "otel-goodput: item 2 of OTEL_EXPORTER_OTLP_HEADERS " in called.stderr
         assert "s3cr3t" not in called.stderr and called.stderr.count("\n") == 1
         assert received.headers == []
     assert not list(traces.parent.glob("*.sent*"))
@@ -86,7 +86,7 @@ def test_what_grpc_calls_binary_or_its_own_is_no_header(traces: Path) -> None:
     for header in ("trace-bin=AAAA", "grpc-timeout=1", "name=caf%C3%A9"):
         wrong = send(traces, to="http://127.0.0.1:9", OTEL_EXPORTER_OTLP_HEADERS=header)
         assert (wrong.returncode, wrong.stdout) == (2, ""), wrong
-        assert f"the header {header.partition('=')[0]} of" in wrong.stderr
+        assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over grpc" in wrong.stderr
     with http_backend() as received:
         latin = {"OTEL_EXPORTER_OTLP_HEADERS": "name=caf%C3%A9", "OTEL_EXPORTER_OTLP_PROTOCOL": HTTP}
         succeeded(send(traces, to=received.endpoint, **latin))

@@ -16,7 +16,7 @@ import yaml
 from .written import COLLECTOR
 
 KUBERNETES, COMPOSE, SYSTEMD = (COLLECTOR / each for each in ("kubernetes", "compose", "systemd"))
-BUILT = ("job", "jobset", "overlays/example", "overlays/fleet")
+BUILT = ("job", "jobset", "overlays/example", "overlays/fleet", "jobset-restricted")
 UNIT = SYSTEMD / "otelcol-goodput.service"
 
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +19,10 @@ from views import naming
 
 from otel_goodput.semconv import Metric
 
-from .written import FILES, load
+from .written import ABSENCE, POLICIES, load, selections
 
 MINUTES = 180
-_RUN_LABELS = {"prometheus": "goodput_run_id", "cloud": "namespace"}
+_RUN_LABELS = {"prometheus": "goodput_run_id", "grafana": "goodput_run_id", "cloud": "namespace"}
 PLACES = tuple(_RUN_LABELS)
 _QUOTED = re.compile(r'\{"([\w./]+)", ')
 
@@ -42,12 +42,14 @@ class Told(NamedTuple):
 class Story(NamedTuple):
     """What is told, and which alerts must fire, by minute: ``ALERT of RUN`` each.
 
-    `begin` has the minutes in which the run's attempts begin; in Prometheus each has series of its own.
+    `begin` has the minutes in which the run's attempts begin; in Prometheus each has series of its own, and in Cloud
+    Monitoring where each `moves` to another zone.
     """
 
     told: Sequence[Told]
     firing: Mapping[int, set[str]]
     begin: Sequence[int] = (0,)
+    moves: bool = False
 
     def attempt(self, minute: int) -> int:
         return sum(minute >= start for start in self.begin) - 1
@@ -55,14 +57,14 @@ class Story(NamedTuple):
 
 def _labels(place: str, told: Told, attempt: int) -> dict[str, str]:
     attributes = {naming.label(key): value for key, value in told.attributes.items()}
-    if place == "prometheus":
+    if place != "cloud":
         return {"job": "llama", "instance": f"{told.run}/{attempt}/0@host-{attempt}", **attributes}
-    resource = {"job": "llama", "namespace": told.run, "location": "global", "task_id": "0"}
+    resource = {"job": "llama", "namespace": told.run, "location": f"us-east{attempt + 1}-b", "task_id": "0"}
     return {"monitored_resource": naming.CLOUD_RESOURCE, **resource, **attributes}
 
 
 def _name(place: str, metric: Metric) -> str:
-    return naming.prometheus_metric(metric) if place == "prometheus" else mapped(naming.cloud_metric(metric))
+    return mapped(naming.cloud_metric(metric)) if place == "cloud" else naming.prometheus_metric(metric)
 
 
 def mapped(name: str) -> str:
@@ -73,10 +75,11 @@ def mapped(name: str) -> str:
 
 def _series(place: str, story: Story) -> list[dict[str, str]]:
     found = []
+    apart = story.moves or place != "cloud"
     for told in story.told:
-        for attempt in range(len(story.begin)) if place == "prometheus" else [0]:
+        for attempt in range(len(story.begin)) if apart else [0]:
             labels = ", ".join(f"{key}={json.dumps(value)}" for key, value in _labels(place, told, attempt).items())
-            mine = [place == "cloud" or story.attempt(minute) == attempt for minute in range(MINUTES)]
+            mine = [not apart or story.attempt(minute) == attempt for minute in range(MINUTES)]
             figures = [told.figure(minute) if mine[minute] else None for minute in range(MINUTES)]
             values = " ".join("_" if figure is None else f"{figure:g}" for figure in figures)
             found.append({"series": f"{_name(place, told.metric)}{{{labels}}}", "values": values})
@@ -87,13 +90,29 @@ def _rules(place: str) -> dict[str, Any]:
     if place == "prometheus":
         found: dict[str, Any] = load("alerts/prometheus.yaml")
         return found
+    if place == "grafana":
+        return {"groups": [_of_grafana(group) for group in load("alerts/grafana.yaml")["groups"]]}
     rules = []
-    for name in FILES:
-        if name.startswith("alerts/") and name.endswith(".json"):
-            condition = load(name)["conditions"][0]["conditionPrometheusQueryLanguage"]
-            query = _QUOTED.sub(lambda match: f"{mapped(match[1])}{{", condition["query"])
-            rules.append({"alert": condition["alertRule"], "expr": query, "for": condition["duration"]})
+    for name in POLICIES:
+        condition = load(name)["conditions"][0]["conditionPrometheusQueryLanguage"]
+        query = _QUOTED.sub(lambda match: f"{mapped(match[1])}{{", condition["query"])
+        rules.append({"alert": condition["alertRule"], "expr": query, "for": condition["duration"]})
     return {"groups": [{"name": "policies", "interval": "60s", "rules": rules}]}
+
+
+def _of_grafana(group: Mapping[str, Any]) -> dict[str, Any]:
+    """As Prometheus would have it: the condition is true of every series of the query."""
+    by_uid = {f"otel-goodput-{Path(name).stem}": name for name in POLICIES}
+    rules = [
+        {
+            "alert": load(by_uid[rule["uid"]])["conditions"][0]["conditionPrometheusQueryLanguage"]["alertRule"],
+            "expr": rule["data"][0]["model"]["expr"],
+            "for": rule["for"],
+            "labels": rule["labels"],
+        }
+        for rule in group["rules"]
+    ]
+    return {"name": group["name"], "interval": group["interval"], "rules": rules}
 
 
 def judge(place: str, story: Story, path: Path) -> None:
@@ -112,6 +131,51 @@ def judge(place: str, story: Story, path: Path) -> None:
         for minute, entries in story.firing.items()
     ]
     ask(rules, {"input_series": _series(place, story), "promql_expr_test": questions}, path)
+
+
+def gone(story: Story) -> list[set[str]]:
+    """For each minute, the runs that the policy by absence tells of, as Cloud Monitoring documents its conditions.
+
+    An absence holds once there has been something, and then nothing for longer than its duration; a threshold as long
+    as its figure is above it, and where there is none and nothing is to be evaluated, as it did before
+    (https://cloud.google.com/monitoring/alerts/concepts-indepth). Both must hold of the same resource.
+    """
+    policy = load(ABSENCE)
+    absence, threshold = policy["conditions"][0]["conditionAbsent"], policy["conditions"][1]["conditionThreshold"]
+    assert policy["combiner"] == "AND_WITH_MATCHING_RESOURCE"
+    assert threshold["evaluationMissingData"] == "EVALUATION_MISSING_DATA_NO_OP"
+    above: dict[str, bool] = {}
+    found = []
+    for minute, silences in enumerate(_silences(absence, story)):
+        for told in _selected(threshold, story):
+            figure = told.figure(minute)
+            if figure is not None:
+                above[told.run] = figure > threshold["thresholdValue"]
+        long = {run for run, silence in silences.items() if silence > float(absence["duration"].removesuffix("s"))}
+        found.append({run for run in long if above[run]})
+    return found
+
+
+def _silences(condition: Mapping[str, Any], story: Story) -> Iterator[dict[str, float]]:
+    """For each minute, how long nothing has been told of the runs that something was told of, in seconds."""
+    last: dict[str, int] = {}
+    for minute in range(MINUTES):
+        last |= {told.run: minute for told in _selected(condition, story) if told.figure(minute) is not None}
+        yield {run: 60.0 * (minute - heard) for run, heard in last.items()}
+
+
+def _selected(condition: Mapping[str, Any], story: Story) -> list[Told]:
+    """What the filter of a condition takes of what is told; it must keep just the runs apart."""
+    (selection,) = selections(condition)
+    (aggregation,) = condition["aggregations"]
+    assert aggregation["groupByFields"] == ['resource.label."job"', 'resource.label."namespace"']
+    found = []
+    for told in story.told:
+        attributes = {naming.label(key): value for key, value in told.attributes.items()}
+        if naming.cloud_metric(told.metric) == selection.metric and selection.wanted.items() <= attributes.items():
+            found.append(told)
+    assert found
+    return found
 
 
 def ask(rules: Mapping[str, Any], test: Mapping[str, Any], path: Path) -> None:

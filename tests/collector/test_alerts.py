@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from otel_goodput import semconv
-from otel_goodput.semconv import Category, ClockState, Reason
+from otel_goodput.semconv import Category, ClockState, JobState, Reason
 
-from .stories import MINUTES, PLACES, Figure, Story, Told, ask, judge, promtool
+from .stories import MINUTES, PLACES, Figure, Story, Told, ask, gone, judge, promtool
 from .written import COLLECTOR, load
 
 HOUR = {semconv.GOODPUT_WINDOW: "1h"}
 IN_FLIGHT = {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}
 LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
 TOLD_CLOCKS = (ClockState.DEVICE, ClockState.UNKNOWN)
+TOLD_STATES = (JobState.RUNNING, JobState.ENDED)
 
 
 def flat(value: float) -> Figure:
@@ -40,6 +41,7 @@ def sawtooth(minutes: int) -> Figure:
 HEALTHY: dict[str, Figure] = {
     "elapsed": growing(0), "ratio": flat(0.95), "in_flight": flat(7), "ideal": flat(20), "at_risk": sawtooth(20),
     "loading": flat(0.01), "crashes": flat(0), "device": flat(1), "unknown": lambda minute: None,
+    "running": flat(1), "ended": flat(0), "heard": growing(0),
 }  # fmt: skip
 
 
@@ -60,6 +62,21 @@ def run(name: str = "run-7", **figures: Figure) -> list[Told]:
         Told(name, semconv.DISRUPTIONS, figure["crashes"], crash),
         Told(name, semconv.DISRUPTIONS, flat(1), rollback),
         *(Told(name, semconv.CLOCK, figure[state], {semconv.GOODPUT_CLOCK_STATE: state}) for state in TOLD_CLOCKS),
+        *(Told(name, semconv.JOB_STATE, figure[state], {semconv.GOODPUT_JOB_STATE: state}) for state in TOLD_STATES),
+        Told(name, semconv.LAST_SIGN, figure["heard"]),
+    ]
+
+
+def lives(*times: range, ended: tuple[int, ...] = (), **figures: Figure) -> list[Told]:
+    """A run that tells of itself at these times only; in the minutes `ended` its last metrics say so."""
+    known: dict[str, Figure] = {
+        "running": lambda minute: float(minute not in ended),
+        "ended": lambda minute: float(minute in ended),
+    }
+    heard = {minute for time in times for minute in time}
+    return [
+        one._replace(figure=lambda minute, figure=one.figure: figure(minute) if minute in heard else None)
+        for one in run(**{**known, **figures})
     ]
 
 
@@ -81,7 +98,9 @@ def between(begin: int, end: int) -> dict[str, Figure]:
 
 
 GOODPUT, HANG, LOOP = "GoodputBelowTarget of run-7", "TrainingHang of run-7", "RestartLoop of run-7"
-CLOCK = "ClockUnknown of run-7"
+CLOCK, GONE = "ClockUnknown of run-7", "RunGone of run-7"
+REPEATED = "died, and its last values stay a while"  # as a collector that is scraped has them
+LOOPING = stairs(30, 45, 60)
 STORIES = {
     "healthy": Story(run(), never()),
     # Goodput must be below the target for a quarter of an hour, of a run that is older than the window.
@@ -98,7 +117,7 @@ STORIES = {
     "hang in the first step": Story(run(in_flight=growing(0), ideal=lambda minute: None), fires(HANG, 32)),
     # Whether the first restart still counts after exactly an hour depends on the version of Prometheus.
     "restart loop": Story(
-        run(crashes=stairs(30, 45, 60)), {59: set(), 60: {LOOP}, 88: {LOOP}, 92: set()}, (0, 30, 45, 60)
+        run(crashes=LOOPING), {59: set(), 60: {LOOP}, 88: {LOOP}, 92: set()}, (0, 30, 45, 60)
     ),
     "two restarts": Story(run(crashes=stairs(30, 45)), never(45, 60, 89), (0, 30, 45)),
     "restarts far apart": Story(
@@ -111,6 +130,33 @@ STORIES = {
     "a clock that is lost and found": Story(run(**between(60, 90)), fires(CLOCK, 80, 90)),
     "a clock that is lost for a while": Story(run(**between(60, 78)), never(*range(60, 100))),
     "no clock over restarts": Story(run(**between(0, MINUTES)), {179: {CLOCK}}, range(0, MINUTES, 6)),
+    # The series of both stop. Of the one that died, the collector goes on for five minutes with what it was told last.
+    "ended": Story(lives(range(60), ended=(59,)), never(59, 60, 64, 65, 120, 179)),
+    "died": Story(lives(range(60)), fires(GONE, 65)),
+    REPEATED: Story(
+        lives(range(65), heard=lambda minute: 60.0 * min(minute, 59)), fires(GONE, 65)
+    ),
+    "died and went on": Story(lives(range(60), range(70, MINUTES)), fires(GONE, 65, 70), (0, 70)),
+    "died and went on elsewhere": Story(
+        lives(range(60), range(70, MINUTES)), fires(GONE, 65, 70), (0, 70), moves=True
+    ),
+    "died and went on at once": Story(lives(range(60), range(61, MINUTES)), never(*range(60, 80)), (0, 61)),
+    "died, and the next attempt ended": Story(
+        lives(range(60), range(61, 90), ended=(89,)), never(61, 70, 90, 95, 120, 179), (0, 61)
+    ),
+    "ended, was continued, and died": Story(
+        lives(range(60), range(63, 100), ended=(59,)), fires(GONE, 105), (0, 63), moves=True
+    ),
+    "ended, was continued, and ended": Story(
+        lives(range(60), range(90, 120), ended=(59, 119)), never(65, 89, 90, 120, 125, 179), (0, 90)
+    ),
+    "a restart loop that ended": Story(
+        lives(range(70), ended=(69,), crashes=LOOPING), {60: {LOOP}, 68: {LOOP}, 69: set(), 75: set(), 90: set()},
+        (0, 30, 45, 60),
+    ),
+    "a restart loop that died": Story(
+        lives(range(70), crashes=LOOPING), {60: {LOOP}, 74: {LOOP}, 75: {LOOP, GONE}, 95: {GONE}}, (0, 30, 45, 60)
+    ),
     "one of two": Story([*run(), *run("run-8", in_flight=growing(10))], {60: {"TrainingHang of run-8"}}),
 }  # fmt: skip
 
@@ -119,6 +165,13 @@ STORIES = {
 @pytest.mark.parametrize("name", STORIES)
 def test_alerts_fire_when_they_should(name: str, place: str, tmp_path: Path) -> None:
     judge(place, STORIES[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(STORIES.keys() - {REPEATED}))  # nobody repeats a point to Cloud Monitoring
+def test_the_policy_by_absence_tells_of_the_same_runs(name: str) -> None:
+    told = gone(STORIES[name])
+    for minute, alerts in STORIES[name].firing.items():
+        assert {f"RunGone of {run}" for run in told[minute]} == {one for one in alerts if one.startswith("RunGone")}
 
 
 def test_a_story_that_is_told_wrong_is_noticed(tmp_path: Path) -> None:
@@ -132,7 +185,7 @@ def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> 
     done = subprocess.run(
         [promtool(), "check", "rules", str(path)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0 and "6 rules found" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "7 rules found" in done.stdout, done.stdout + done.stderr
     rules = load("alerts/prometheus.yaml")
     (rule,) = [rule for rule in rules["groups"][0]["rules"] if rule["alert"] == "TrainingHang"]
     labels = 'job="llama", instance="run-7/3/0@host"'

@@ -11,10 +11,9 @@ from google.cloud.monitoring_dashboard_v1 import Dashboard
 from google.cloud.monitoring_v3 import AlertPolicy
 from google.protobuf.json_format import ParseDict, ParseError
 
-from .written import FILES, load
+from .written import ABSENCE, FILES, POLICIES, load
 
 DASHBOARDS = [name for name in FILES if name.endswith(".cloud-monitoring.json")]
-POLICIES = [name for name in FILES if name.startswith("alerts/") and name.endswith(".json")]
 
 # What the API says of the text of a policy, and of the grid of a dashboard.
 LONGEST = 8192
@@ -23,7 +22,7 @@ WIDEST = 12
 
 _SPOILT = {
     Dashboard: [("displayName", "name_of"), ("ALIGN_NEXT_OLDER", "ALIGN_LATEST"), ("groupByFields", "groupBy")],
-    AlertPolicy: [("documentation", "document"), ('"60s"', '"a minute"'), ('"OR"', '"ANY"')],
+    AlertPolicy: [("documentation", "document"), ('"60s"', '"a minute"'), ('"combiner": "', '"combiner": "ANY')],
 }
 
 
@@ -32,7 +31,8 @@ def message(kind: Any, content: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(Dashboard, each) for each in DASHBOARDS] + [(AlertPolicy, each) for each in POLICIES]
+    ("kind", "name"),
+    [(Dashboard, each) for each in DASHBOARDS] + [(AlertPolicy, each) for each in (*POLICIES, ABSENCE)],
 )
 def test_the_api_s_messages_hold_all_of_it(kind: Any, name: str) -> None:
     content = load(name)

@@ -56,6 +56,24 @@ def test_every_file_that_is_mounted_is_here(name: str) -> None:
     assert [str(path) for path in found.values() if not path.is_file()] == []
 
 
+@pytest.mark.parametrize("name", [*services()])
+def test_each_can_do_little_harm(name: str) -> None:
+    service = services()[name]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert {*service} & {"privileged", "cap_add", "user", "devices", "pid", "ipc"} == set()
+    assert service["mem_limit"] and service["restart"] == "unless-stopped"
+    assert all(":ro" in each or not each.startswith(".") for each in service.get("volumes", []))
+
+
+def test_who_opens_grafana_may_look_and_no_more() -> None:
+    given = services()["grafana"]["environment"]
+    assert given["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "${GRAFANA_ROLE:-Viewer}"
+    assert given["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert (given["GF_AUTH_BASIC_ENABLED"], given["GF_AUTH_DISABLE_LOGIN_FORM"]) == ("false", "true")
+    assert not [key for key in given if "PASSWORD" in key]
+
+
 def test_a_job_s_default_endpoints_are_the_collector_s() -> None:
     given = yaml.safe_load((COMPOSE / "collector.yaml").read_text(encoding="utf-8"))
     inside = [each["endpoint"].rpartition(":")[2] for each in given["receivers"]["otlp"]["protocols"].values()]
@@ -80,7 +98,7 @@ def test_prometheus_takes_what_it_is_given(tmp_path: Path) -> None:
     done = subprocess.run(
         [promtool(), "check", "config", str(file)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, "6 rules found" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, "7 rules found" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_what_one_asks_another_listens_for() -> None:
@@ -102,8 +120,15 @@ def test_grafana_finds_dashboard_and_datasource() -> None:
     inside = {Path(target): source for target, source in mounts("grafana").items()}
     shown = {target: source for target, source in inside.items() if target.parent == Path(provider["options"]["path"])}
     home = services()["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert [*shown] == [Path(home)]
-    (dashboard,) = (json.loads(path.read_text(encoding="utf-8")) for path in shown.values())
-    asked = {each["query"] for each in dashboard["templating"]["list"] if each["type"] == "datasource"}
+    assert Path(home) in shown
+    assert {path.name for path in shown.values()} == {path.name for path in COLLECTOR.glob("dashboards/*.grafana.json")}
     sources = yaml.safe_load((COMPOSE / "grafana" / "datasources.yaml").read_text(encoding="utf-8"))["datasources"]
-    assert asked == {each["type"] for each in sources if each.get("isDefault")}
+    for path in shown.values():
+        variables = json.loads(path.read_text(encoding="utf-8"))["templating"]["list"]
+        asked = {each["query"]: each.get("hide") for each in variables if each["type"] == "datasource"}
+        assert {kind for kind, hidden in asked.items() if not hidden} == {
+            each["type"] for each in sources if each.get("isDefault")
+        }
+        # For links to traces.
+        assert {kind for kind, hidden in asked.items() if hidden} in (set(), {"tempo", "jaeger"})
+    assert "jaeger" in {each["type"] for each in sources}

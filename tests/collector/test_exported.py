@@ -60,7 +60,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Series:
         data = reader.get_metrics_data()
     assert data is not None
     known = {metric.name: naming.prometheus_metric(metric) for metric in semconv.METRICS}
-    series: Series = {}
+    (resource,) = (one.resource for one in data.resource_metrics)
+    about = {naming.label(key): str(value) for key, value in resource.attributes.items()}
+    series: Series = {"target_info": [("", about)]}
     for metric in (one for each in data.resource_metrics for scope in each.scope_metrics for one in scope.metrics):
         for point in metric.data.data_points:
             labels = {naming.label(key): str(value) for key, value in (point.attributes or {}).items()}

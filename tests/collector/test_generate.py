@@ -51,7 +51,7 @@ def test_files_that_are_out_of_date_are_found_and_renewed(copied: Path) -> None:
 
 def test_the_readme_tells_of_every_file_and_alert() -> None:
     text = (COLLECTOR / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"(?<![/\w])(?:dashboards|alerts)/[\w.-]+\.(?:json|yaml)", text))
+    named = set(re.findall(r"(?<![/\w])(?:dashboards|alerts)/[\w./-]+\.(?:json|yaml)", text))
     assert named == set(FILES)
     for rule in load("alerts/prometheus.yaml")["groups"][0]["rules"]:
         assert f"`{rule['alert']}`, {rule['labels']['severity']}, " in text
@@ -76,7 +76,7 @@ def test_thresholds_and_windows_are_options(copied: Path) -> None:
 
 def test_files_can_be_written_elsewhere(tmp_path: Path) -> None:
     assert generate("--directory", str(tmp_path)).returncode == 0
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")) == FILES
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == FILES
 
 
 def test_wrong_options_and_missing_markers_are_told_of(copied: Path) -> None:

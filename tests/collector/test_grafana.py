@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
+from urllib.parse import parse_qs
 
 import promql_parser
 import pytest
 
-from .written import load
+from .written import filled, load
 
 NAME = "dashboards/goodput.grafana.json"
+RUNS = "dashboards/runs.grafana.json"
+ALERTS = "alerts/grafana.yaml"
 COLUMNS = 24
+OF_PROMETHEUS = tuple(  # of an annotation: what its datasource reads, which the types of the dashboard do not know
+    f".annotations.list.0.{key}" for key in ("step", "titleFormat", "textFormat", "tagKeys", "useValueForTime")
+)
 
 
 def lost(content: Any, back: Any, path: str = "") -> Iterator[str]:
@@ -39,9 +46,10 @@ def typed(content: Any) -> Any:
     return json.loads(encoder.JSONEncoder().encode(Dashboard.from_json(content)))
 
 
-def test_grafana_s_types_hold_all_of_it() -> None:
-    content = load(NAME)
-    assert list(lost(content, typed(content))) == []
+@pytest.mark.parametrize("name", [NAME, RUNS])
+def test_grafana_s_types_hold_all_of_it(name: str) -> None:
+    content = load(name)
+    assert {path for path in lost(content, typed(content)) if not path.startswith(OF_PROMETHEUS)} == set()
 
 
 @pytest.mark.parametrize(
@@ -55,11 +63,50 @@ def test_what_grafana_does_not_know_is_found(path: tuple[Any, ...]) -> None:
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = "x"
-    assert [found.rpartition(".")[2] for found in lost(content, typed(content))] == [path[-1]]
+    found = {path.rpartition(".")[2] for path in lost(content, typed(content)) if not path.startswith(OF_PROMETHEUS)}
+    assert found == {path[-1]}
 
 
-def test_panels_lie_in_the_grid_and_beside_each_other() -> None:
-    panels = load(NAME)["panels"]
+def rules() -> list[dict[str, Any]]:
+    (group,) = load(ALERTS)["groups"]
+    assert group["interval"] == "60s" and group["folder"] and group["orgId"] == 1
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def test_grafana_s_types_hold_all_of_the_alerts() -> None:
+    pytest.importorskip("grafana_foundation_sdk", reason="Grafana's types are for Python 3.11 and later")
+    from grafana_foundation_sdk.cog import encoder, plugins
+    from grafana_foundation_sdk.models.alerting import Rule
+
+    plugins.register_default_plugins()
+    for rule in rules():
+        assert list(lost(rule, json.loads(encoder.JSONEncoder().encode(Rule.from_json(rule))))) == []
+
+
+def test_an_alert_fires_for_every_series_of_its_query() -> None:
+    assert len({rule["uid"] for rule in rules()}) == len({rule["title"] for rule in rules()}) == len(rules())
+    for rule in rules():
+        query, condition = rule["data"]
+        assert re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", rule["uid"])
+        assert (query["model"]["instant"], query["model"]["range"]) == (True, False)
+        assert rule["condition"] == condition["refId"] and condition["datasourceUid"] == "__expr__"
+        assert condition["model"]["expression"] == query["refId"]
+        assert condition["model"]["conditions"] == [{"evaluator": {"type": "gt", "params": [-1]}}]
+        assert rule["noDataState"] == "OK", "no run is in trouble"
+        # Grafana's provisioning fills in ${NAME} from the environment.
+        assert "${" not in json.dumps(rule)
+
+
+def test_the_alerts_are_prometheus_s() -> None:
+    (theirs,) = load("alerts/prometheus.yaml")["groups"]
+    asked = [(rule["data"][0]["model"]["expr"], rule["for"], rule["labels"]) for rule in rules()]
+    assert asked == [(rule["expr"], rule["for"], rule["labels"]) for rule in theirs["rules"]]
+
+
+@pytest.mark.parametrize("name", [NAME, RUNS])
+def test_panels_lie_in_the_grid_and_beside_each_other(name: str) -> None:
+    panels = load(name)["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     grids = [panel["gridPos"] for panel in panels]
     assert all(grid["x"] + grid["w"] <= COLUMNS for grid in grids)
@@ -73,8 +120,10 @@ def test_goodput_is_on_top_and_every_query_is_of_the_chosen_run() -> None:
     assert [panel["title"] for panel in content["panels"][:4]] == [
         "Goodput now", "Goodput, whole run", "Goodput, last 1h", "Goodput, last 24h",
     ]  # fmt: skip
-    assert [variable["name"] for variable in content["templating"]["list"]] == ["datasource", "job", "run"]
+    variables = {variable["name"]: variable.get("hide", 0) for variable in content["templating"]["list"]}
+    assert variables == {"datasource": 0, "job": 0, "run": 0, "tempo": 2, "jaeger": 2}
     targets = [target for panel in content["panels"] for target in panel.get("targets", [])]
+    targets += content["annotations"]["list"]
     assert len(targets) > 30
     for target in targets:
         assert target["datasource"]["uid"] == "${datasource}"
@@ -83,7 +132,88 @@ def test_goodput_is_on_top_and_every_query_is_of_the_chosen_run() -> None:
             assert {("job", "$job"), ("instance", "${run:regex}/.*")} <= matchers, target["expr"]
 
 
+@pytest.mark.parametrize("name", [NAME, RUNS])
+def test_figures_are_the_last_within_the_time_that_is_shown(name: str) -> None:
+    """At its end a run that is over has none."""
+    looked_back = 0
+    for panel in load(name)["panels"]:
+        for target in panel.get("targets", []):
+            single = panel["type"] in ("stat", "table")
+            assert (target["instant"], target["range"]) == (single, not single)
+            if single:
+                asked = len(selectors(target["expr"]))
+                assert target["expr"].count("last_over_time(") == target["expr"].count("[$__range]") == asked
+                looked_back += asked
+        if panel["type"] == "stat":
+            assert panel["options"]["reduceOptions"]["calcs"] == ["lastNotNull"]
+    assert looked_back > 15
+
+
+def test_a_short_run_does_not_fall_between_two_steps_of_a_week() -> None:
+    """Grafana asks for no more points than a panel wants, and Prometheus sees a point for five minutes."""
+    week = re.fullmatch(r"now-(\d+)d", load(RUNS)["time"]["from"])
+    assert week is not None
+    lines = [panel for panel in load(NAME)["panels"] if panel["type"] == "timeseries"]
+    assert len(lines) > 15
+    for panel in lines:
+        assert int(week[1]) * 86_400 / panel["maxDataPoints"] <= 300, panel["title"]
+
+
+def test_what_is_zero_all_the_time_is_hidden_where_there_are_many() -> None:
+    """Of a window's goodput, or of slices, 0 says a lot."""
+    hidden = set()
+    for panel in load(NAME)["panels"]:
+        matchers = [one["matcher"] for one in panel.get("fieldConfig", {}).get("overrides", [])]
+        zero = {"id": "byValue", "options": {"op": "gte", "reducer": "allIsZero", "value": 0}} in matchers
+        if zero or any(target["expr"].endswith(" > 0") for target in panel.get("targets", [])):
+            assert panel["fieldConfig"]["defaults"]["noValue"] == "none"
+            hidden.add(panel["title"])
+    assert hidden == {
+        "Shares of the last 1h", "Time by category, whole run", "Lost time, whole run", "Running, or ended",
+        "Disruptions by reason", "Dropped items per second", "Clock of the steps",
+    }  # fmt: skip
+
+
+def test_attempts_are_linked_to_their_traces() -> None:
+    content = load(NAME)
+    (table,) = (panel for panel in content["panels"] if panel["title"] == "Attempts")
+    overrides = {one["matcher"]["options"]: one["properties"] for one in table["fieldConfig"]["overrides"]}
+    columns = table["transformations"][0]["options"]["renameByName"]
+    assert columns["goodput_trace_id"] == "trace" and set(overrides) <= set(columns.values())
+    (links,) = (one["value"] for one in overrides["trace"])
+    urls = {link["title"]: link["url"].replace("${__value.raw}", "4f" * 16) for link in links}
+    assert urls["Cloud Trace"] == f"https://console.cloud.google.com/traces/list?tid={'4f' * 16}"
+    for name in ("Tempo", "Jaeger"):
+        path, _, query = urls[name].partition("?")
+        asked = parse_qs(query, strict_parsing=True)
+        (pane,) = json.loads(asked["panes"][0]).values()
+        assert (path, asked["schemaVersion"]) == ("/explore", ["1"])
+        assert pane["datasource"] == f"${{{name.lower()}}}" and pane["queries"][0]["query"] == "4f" * 16
+
+
+def test_the_texts_are_of_one_run() -> None:
+    """A run is chosen above the dashboard, one: nothing here is of several."""
+    content = load(NAME)
+    assert not any(variable.get("multi") for variable in content["templating"]["list"])
+    assert "several" not in json.dumps(content)
+    assert "several runs chosen" in json.dumps(load("dashboards/goodput.cloud-monitoring.json"))
+
+
+def test_a_run_of_the_overview_opens_its_dashboard() -> None:
+    (panel,) = load(RUNS)["panels"]
+    columns = panel["transformations"][-1]["options"]["renameByName"]
+    letters = {f"Value #{target['refId']}" for target in panel["targets"]}
+    assert set(columns) == {"job", "goodput_run_id"} | letters
+    overrides = {one["matcher"]["options"]: one["properties"] for one in panel["fieldConfig"]["overrides"]}
+    assert set(overrides) <= set(columns.values())
+    (links,) = (one["value"] for one in overrides["run"])
+    assert links[0]["url"].startswith(f"/d/{load(NAME)['uid']}?")
+    used = set(re.findall(r"__data\.fields\.(\w+)", links[0]["url"]))
+    variables = {one["name"] for one in load(NAME)["templating"]["list"]}
+    assert used == {"job", "run"} <= variables & set(columns.values())
+
+
 def selectors(expression: str) -> list[Any]:
     nodes: list[Any] = []
-    promql_parser.walk(promql_parser.parse(expression), nodes.append)
+    promql_parser.walk(promql_parser.parse(filled(expression)), nodes.append)
     return [node for node in nodes if isinstance(node, promql_parser.VectorSelector)]

@@ -25,10 +25,13 @@ UNITS = {"Mi": 1 << 20, "Gi": 1 << 30, "MiB": 1 << 20}
 JOBSET = {  # of jobset.x-k8s.io/v1alpha2, as its API reference has it: what we use
     "": {"replicatedJobs", "network", "failurePolicy"},
     "network": {"enableDNSHostnames", "publishNotReadyAddresses"},
-    "failurePolicy": {"maxRestarts"},
+    "failurePolicy": {"maxRestarts", "rules"},
     "replicatedJobs": {"name", "replicas", "template"},
 }
-ANNOTATIONS = {"jobset-name", "replicatedjob-name", "job-index", "job-global-index", "restart-attempt"}
+ANNOTATIONS = {
+    *("jobset-name", "replicatedjob-name", "replicatedjob-replicas"),
+    *("job-index", "job-global-index", "restart-attempt"),
+}
 
 
 def collectors() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
@@ -83,7 +86,7 @@ def test_what_the_schemas_do_not_know_is_found(name: str, kind: str, old: str, n
     assert refused(yaml.safe_load(text.replace(old, new)), OLDEST) != ""
 
 
-@pytest.mark.parametrize("name", ["jobset", "overlays/fleet"])
+@pytest.mark.parametrize("name", ["jobset", "overlays/fleet", "jobset-restricted"])
 def test_the_jobset_is_as_documented(name: str) -> None:
     (jobset,) = of_kind(name, "JobSet")
     assert jobset["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
@@ -210,6 +213,47 @@ def test_the_collector_is_bounded_watched_and_confined(name: str) -> None:
     assert re.search(r":\d+\.\d+\.\d+$", container["image"])
 
 
+@pytest.mark.parametrize("name", BUILT)
+def test_disruptions_spend_no_retries(name: str) -> None:
+    """Evictions, preemptions and drains; everything else counts."""
+    (manifest,) = (each for each in built(name) if each["kind"] in ("Job", "JobSet"))
+    ((rule,),) = (job["spec"]["podFailurePolicy"]["rules"] for job in jobs(manifest))
+    assert rule["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    if manifest["kind"] == "Job":
+        assert rule["action"] == "Ignore" and manifest["spec"]["backoffLimit"] > 0
+        return
+    # All hosts begin anew: the Job fails for a reason by which the JobSet knows not to count it.
+    assert rule["action"] == "FailJob"
+    policy = manifest["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] > 0
+    assert policy["rules"] == [
+        {"action": "RestartJobSetAndIgnoreMaxRestarts", "onJobFailureReasons": ["PodFailurePolicy"]}
+    ]
+
+
+def test_each_slice_has_its_own_machines() -> None:
+    (jobset,) = of_kind("overlays/fleet", "JobSet")
+    by = jobset["metadata"]["annotations"]["alpha.jobset.sigs.k8s.io/exclusive-topology"]
+    assert by == "cloud.google.com/gke-nodepool"
+
+
+def test_the_restricted_jobset_is_the_jobset_without_the_node_s_disk() -> None:
+    """And without root; else they are the same."""
+    one, other = copy.deepcopy(pod("jobset")), copy.deepcopy(pod("jobset-restricted"))
+    (queue,) = (each for each in other["volumes"] if each["name"] == "queue")
+    assert size(queue["emptyDir"]["sizeLimit"]) > 2_000_000_000, "a full queue must not get the pod evicted"
+    assert other.pop("securityContext")["fsGroup"] == collector("jobset-restricted")["securityContext"]["runAsGroup"]
+    assert "queue" in {each["name"] for each in one["initContainers"]}
+    for each in (one, other):
+        each["initContainers"] = [one for one in each["initContainers"] if one["name"] == "collector"]
+        each["volumes"] = [one for one in each["volumes"] if one["name"] != "queue"]
+        for mount in each["initContainers"][0]["volumeMounts"]:
+            mount.pop("subPathExpr", None)
+        for key in ("runAsUser", "runAsGroup", "runAsNonRoot"):
+            each["containers"][0]["securityContext"].pop(key, None)
+    assert one == other
+
+
 @pytest.mark.parametrize(("name", "disk"), [("job", "persistentVolumeClaim"), ("jobset", "hostPath")])
 def test_the_queue_outlives_the_pod(name: str, disk: str) -> None:
     container = collector(name)
@@ -257,6 +301,35 @@ def test_an_overlay_leaves_nothing_to_fill_in(name: str) -> None:
     assert [each for each in (": PROJECT", "BUCKET") if each in text_of("job")] != []
     assert {each["metadata"]["namespace"] for each in built(name)} == {"training"}
     assert re.fullmatch(r".+-docker\.pkg\.dev/.+:[\w.-]+", trainer(name)["image"])
+
+
+@pytest.mark.parametrize("way", ["mtls", "token"])
+def test_a_gateway_can_ask_who_sends(way: str, tmp_path: Path) -> None:
+    for folder in ("configs", "kubernetes"):
+        shutil.copytree(COLLECTOR / folder, tmp_path / "collector" / folder)
+    overlay = tmp_path / "collector" / "kubernetes" / "overlays" / "asking"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(f"resources: [../fleet]\ncomponents: [../../gateway/{way}]\n")
+    done = kustomize(overlay)
+    assert (done.returncode, done.stderr) == (0, "")
+    there = [each for each in yaml.safe_load_all(done.stdout) if each]
+    assert [each["kind"] for each in there if refused(each, OLDEST) and each["kind"] != "JobSet"] == []
+    (behind,) = (each["spec"]["template"]["spec"] for each in there if each["kind"] == "Deployment")
+    (job,) = (each for manifest in there for each in jobs(manifest))
+    beside = job["spec"]["template"]["spec"]
+    data = {each["metadata"]["name"]: each["data"] for each in there if each["kind"] == "ConfigMap"}
+    (asked,) = behind["containers"]
+    (asks,) = (each for each in beside["initContainers"] if each["name"] == "collector")
+    for pod_spec, container, config in ((behind, asked, f"gateway-{way}.yaml"), (beside, asks, f"fleet-{way}.yaml")):
+        assert f"--config=/etc/otelcol/{config}" in container["args"]
+        volumes = {each["name"]: each for each in pod_spec["volumes"]}
+        assert config in data[volumes["config"]["configMap"]["name"]]
+        folders = {each["mountPath"]: each for each in container["volumeMounts"]}
+        text = data[volumes["config"]["configMap"]["name"]][config]
+        used = {Path(path).parts[2] for path in re.findall(r":-(/etc/[\w-]+)", text)}
+        assert used and all(folders[f"/etc/{name}"]["readOnly"] for name in used)
+        secrets = [volumes[folders[f"/etc/{name}"]["name"]]["secret"] for name in used]
+        assert {each["defaultMode"] for each in secrets} == {0o444}  # whoever the collector runs as
 
 
 def test_a_prefix_reaches_the_gateway_s_name_wherever_it_stands(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ IN_PROMETHEUS = {
     "goodput.slice.efficiency": "goodput_slice_efficiency_ratio",
     "goodput.slice.window_efficiency": "goodput_slice_window_efficiency_ratio",
     "goodput.clock": "goodput_clock_ratio",
+    "goodput.job.state": "goodput_job_state_ratio",
+    "goodput.job.last_sign_of_life": "goodput_job_last_sign_of_life_seconds",
     "goodput.straggler.ratio": "goodput_straggler_ratio",
     "goodput.telemetry.overhead": "goodput_telemetry_overhead_seconds_total",
     "goodput.telemetry.dropped": "goodput_telemetry_dropped_total",
@@ -52,6 +54,7 @@ LABELS = {
     "goodput.disruption.reason": "goodput_disruption_reason",
     "goodput.slice.state": "goodput_slice_state",
     "goodput.clock.state": "goodput_clock_state",
+    "goodput.job.state": "goodput_job_state",
     "goodput.signal": "goodput_signal",
 }
 
@@ -63,6 +66,7 @@ VALUES = {
     "goodput_slice_state": {semconv.SLICE_STEPPING, semconv.SLICE_AVAILABLE},
     "goodput_disruption_reason": {*semconv.REASONS},
     "goodput_clock_state": {*semconv.CLOCK_STATES},
+    "goodput_job_state": {*semconv.JOB_STATES},
     "goodput_phase": {*semconv.PHASES},
     "goodput_source": {"TOTAL"},
     "window_type": {"cumulative"},
@@ -92,6 +96,8 @@ def _known() -> dict[str, Known]:
             known[name] = Known("generic_task", labels | cloud | bucket)
             ours = {"job", "instance", "goodput_run_id"}
             known[IN_PROMETHEUS[metric.name] + part] = Known("", labels | ours | bucket)
+    resource = {naming.label(key) for key in (semconv.ATTEMPT, semconv.TRACE_ID)}
+    known["target_info"] = Known("", {"job", "instance"} | resource)
     return known
 
 
@@ -175,6 +181,8 @@ def test_names_are_translated_as_otlptranslator_does(name: str, kind: str, unit:
         ("alerts/restart-loop.json", "disruption_reason", "disruption_cause", "label goodput_disruption_cause of"),
         ("dashboards/goodput.grafana.json", "{{goodput_phase}}", "{{phase}}", "label phase of goodput_phase_duration"),
         ("dashboards/goodput.grafana.json", "(goodput_signal)", "(signal)", "label signal of goodput_telemetry"),
+        ("dashboards/goodput.grafana.json", "goodput_trace_id", "goodput_trace", "label goodput_trace of target_info"),
+        ("dashboards/runs.grafana.json", "goodput_at_risk", "goodput_risk", "metric goodput_risk"),
         ("dashboards/goodput.grafana.json", 'seconds_count"}, job', 'seconds_count"}, pod', "label pod of"),
         ("dashboards/goodput.cloud-monitoring.json", "metric.labels.goodput_w", "metric.labels.w", "label window of"),
         ("dashboards/goodput.cloud-monitoring.json", "goodput.at_risk", "goodput.risk", "goodput.risk"),

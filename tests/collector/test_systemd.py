@@ -60,6 +60,7 @@ def test_what_was_accepted_is_sent_or_kept() -> None:
     assert found["DynamicUser"] == ["yes"]
     assert found["StateDirectory"] == ["otelcol-goodput"]
     assert "OTELCOL_GOODPUT_STATE=%S/otelcol-goodput" in found["Environment"]
+    assert "OTELCOL_GOODPUT_SPOOL=%S/otelcol-goodput/spool" in found["Environment"]
     assert found["Restart"] == ["always"]
 
 
@@ -81,6 +82,7 @@ def test_the_environment_has_what_the_unit_asks_for() -> None:
     assert {*given} == {"OTELCOL_OPTIONS", "GOOGLE_CLOUD_PROJECT"}
     assert settings(UNIT.read_text(encoding="utf-8"))["ExecStart"] == [f"{BINARY} $OTELCOL_OPTIONS"]
     files = [Path(each.removeprefix("--config=")) for each in given["OTELCOL_OPTIONS"][0].split()]
-    assert [file.name for file in files] == ["gcp-sidecar.yaml", "google-auth.yaml", "classic-metrics.yaml"]
+    names = ["gcp-sidecar", "google-auth", "classic-metrics", "spool"]
+    assert [file.name for file in files] == [f"{name}.yaml" for name in names]
     assert {str(file.parent) for file in files} == {"/etc/otelcol-goodput"}
-    assert all((COLLECTOR / "configs" / file.name).is_file() for file in files)
+    assert all([*(COLLECTOR / "configs").rglob(file.name)] for file in files)

@@ -13,11 +13,18 @@ import yaml
 
 COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
 FILES = sorted(
-    str(path.relative_to(COLLECTOR)) for folder in ("alerts", "dashboards") for path in (COLLECTOR / folder).iterdir()
+    str(path.relative_to(COLLECTOR))
+    for folder in ("alerts", "dashboards")
+    for path in (COLLECTOR / folder).rglob("*")
+    if path.is_file()
 )
+ABSENCE = "alerts/absence/run-gone.json"
+# Each with one condition, in PromQL.
+POLICIES = [name for name in FILES if name.startswith("alerts/") and name.endswith(".json") and name != ABSENCE]
 
 _TERM = re.compile(r'(metric\.type|resource\.type|metric\.label\."\w+")(!?=)"([^"]*)" ?')
-_GROUP = re.compile(r'metric\.label\."(\w+)"')
+_LABEL = re.compile(r'metric\.label\."(\w+)"')
+_GROUP = re.compile(r'(?:metric|resource)\.label\."(\w+)"')
 _LEGEND = re.compile(r"\$\{metric\.labels\.(\w+)\}|\{\{(\w+)\}\}")
 _VALUES = re.compile(r"label_values\((?P<of>.+), (?P<label>\w+)\)")
 _TEMPLATE = re.compile(r"\$labels\.(\w+)")
@@ -59,7 +66,8 @@ def selections(content: Any, labels: frozenset[str] = frozenset()) -> Iterator[S
 
 def _beside(content: dict[str, Any]) -> Iterator[str]:
     """Labels in the groups of an aggregation, in a legend and in a rule's texts."""
-    for field in content.get("aggregation", {}).get("groupByFields", []):
+    aggregations = [content.get("aggregation", {}), *content.get("aggregations", [])]
+    for field in (field for each in aggregations for field in each.get("groupByFields", [])):
         match = _GROUP.fullmatch(field)
         if match is None:
             raise ValueError(f"not a label to group by: {field}")
@@ -67,8 +75,8 @@ def _beside(content: dict[str, Any]) -> Iterator[str]:
     for key in ("legendTemplate", "legendFormat"):
         for groups in _LEGEND.findall(content.get(key, "")):
             yield from filter(None, groups)
-    for text in content.get("annotations", {}).values():
-        yield from _TEMPLATE.findall(text)
+    for text in content.get("annotations", {}).values():  # a rule's texts, or a dashboard's queries
+        yield from _TEMPLATE.findall(text) if isinstance(text, str) else []
 
 
 def _filter(text: str, beside: frozenset[str]) -> Iterator[Selection]:
@@ -76,14 +84,22 @@ def _filter(text: str, beside: frozenset[str]) -> Iterator[Selection]:
     if _TERM.sub("", text):
         raise ValueError(f"not understood in a filter: {_TERM.sub('', text)!r}")
     named = {key: value for key, _, value in terms if not key.startswith("metric.label")}
-    labels = [(match[1], sign, value) for key, sign, value in terms for match in [_GROUP.fullmatch(key)] if match]
+    labels = [(match[1], sign, value) for key, sign, value in terms for match in [_LABEL.fullmatch(key)] if match]
     wanted = {label: value for label, sign, value in labels if sign == "="}
     used = beside | {label for label, _, _ in labels}
     yield Selection(named["metric.type"], named["resource.type"], wanted, used)
 
 
+def filled(query: str, seconds: float = 3600, to: float = 0.0) -> str:
+    """A query with what Grafana fills in for the time that is shown: so many seconds until `to` (unix)."""
+    macros = {"$__range": f"{seconds:.0f}s", "$__from": f"{1000 * (to - seconds):.0f}", "$__to": f"{1000 * to:.0f}"}
+    for macro, text in macros.items():
+        query = query.replace(macro, text)
+    return query
+
+
 def _promql(text: str, beside: frozenset[str]) -> Iterator[Selection]:
-    return _below(promql_parser.parse(text), beside)
+    return _below(promql_parser.parse(filled(text)), beside)
 
 
 def _below(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
@@ -124,11 +140,13 @@ def _selected(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
 
 def _variable(text: str, beside: frozenset[str]) -> Iterator[Selection]:
     """A query, or what a variable of Grafana's takes its values from."""
-    if text == "prometheus":  # a kind of datasources
+    if text in ("prometheus", "tempo", "jaeger"):  # kinds of datasources
         return
     match = _VALUES.fullmatch(text)
     yield from _promql(match["of"], beside | {match["label"]}) if match else _promql(text, beside)
 
 
-_OF_ONE_QUERY = ("timeSeriesQuery", "timeSeriesFilter", "timeSeriesFilterRatio", "numerator", "denominator")
+_OF_ONE_QUERY = (
+    "timeSeriesQuery", "timeSeriesFilter", "timeSeriesFilterRatio", "numerator", "denominator", "data", "model",
+)  # fmt: skip
 _READERS = {"filter": _filter, "prometheusQuery": _promql, "expr": _promql, "query": _variable}

@@ -93,6 +93,11 @@ def job_identity(run_id: str, attempt: int, process: int = 0) -> tuple[str, str]
     return f"{context.trace_id:032x}", f"{context.span_id:016x}"
 
 
+def root_identity(run_id: str, attempt: int) -> tuple[str, str]:
+    context = ids.attempt_span_context(run_id, attempt)
+    return f"{context.trace_id:032x}", f"{context.span_id:016x}"
+
+
 def check_tree(spans: list[Span]) -> dict[tuple[str, str], Span]:
     """Every parent is there, no id stands for two things; returns the spans by (trace, id)."""
     by_id: dict[tuple[str, str], Span] = {}
@@ -110,10 +115,12 @@ def check_run(spans: list[Span], run_id: str, lives: list[Life]) -> None:
     for attempt, life in enumerate(lives):
         trace, job = job_identity(run_id, attempt)
         assert (trace, job) in by_id, f"the job span of attempt {attempt} is missing"
-        span = by_id[trace, job]
-        assert span.parent == "" and span.name == "job"
-        if attempt:
-            assert job_identity(run_id, attempt - 1) in span.links
+        root, span = by_id[root_identity(run_id, attempt)], by_id[trace, job]
+        assert root.parent == "" and root.name == "attempt" and root.start == root.end == span.start
+        assert not root.interrupted and root.status != ERROR
+        assert span.parent == root.key and span.name == "job"
+        for each in (root, span) if attempt else ():
+            assert root_identity(run_id, attempt - 1) in each.links
         mine = {key: span for (of, key), span in by_id.items() if of == trace}
         assert all(span.resource["goodput.attempt"] == attempt for span in mine.values())
         _check_life(mine, life)

@@ -45,4 +45,5 @@ class CloudTrace:
         if refused is not None:
             raise refused
         book = self._records.traces
-        book.spans += admit_spans(self._records, book, [SpanCase(span, project, now, book.names) for span in spans])
+        cases = [SpanCase(span, project, now, book.names, book.in_trace) for span in spans]
+        book.spans += admit_spans(self._records, book, cases)

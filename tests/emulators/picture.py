@@ -78,12 +78,13 @@ def _node(span: Any) -> _Node:
             span.status.code == Status.STATUS_CODE_ERROR,
         )
     attributes = span.attributes.attribute_map
+    step = attributes[semconv.GOODPUT_STEP].int_value if semconv.GOODPUT_STEP in attributes else None
     return _Node(
         span.name.split("/")[3],
         span.span_id,
         span.parent_span_id,
-        span.display_name.value,
-        attributes[semconv.GOODPUT_STEP].int_value if semconv.GOODPUT_STEP in attributes else None,
+        span.display_name.value.removesuffix(f" {step}"),
+        step,
         nanoseconds(span.start_time),
         nanoseconds(span.end_time),
         span.status.code != 0,

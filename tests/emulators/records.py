@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -109,6 +110,7 @@ class SpanBook:
 
     spans: list[Any] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    in_trace: Counter[str] = field(default_factory=Counter)  # spans, by the name of their trace
 
 
 @dataclass

@@ -42,7 +42,7 @@ class Telemetry:
             for scope in resource.scope_spans:
                 for span in scope.spans:
                     named = cloud_span(span, project)
-                    cases.append(SpanCase(named, project, now, book.names))
+                    cases.append(SpanCase(named, project, now, book.names, book.in_trace))
                     sent[named.name] = span
         book.spans += [sent[span.name] for span in admit_spans(self._records, book, cases)]
         return ExportTraceServiceResponse()

@@ -89,6 +89,21 @@ def test_a_span_that_comes_twice_is_noted(google: GoogleEmulator) -> None:
     assert [note.rule for note in google.notes] == ["trace.duplicate"] * 2
 
 
+def test_a_trace_shows_so_many_spans(google: GoogleEmulator) -> None:
+    with trace_client(google.endpoint) as client:
+        whole = BatchWriteSpansRequest.pb()(name=PROJECT)
+        for number in range(1, 10_002):
+            one = whole.spans.add()
+            one.CopyFrom(Span.pb(span()))
+            one.span_id = f"{number:016x}"
+            one.name = one.name[:-16] + one.span_id
+        client.batch_write_spans(BatchWriteSpansRequest.wrap(whole))
+        another = f"{PROJECT}/traces/{TRACE[::-1]}/spans/{1:016x}"
+        client.batch_write_spans(name=PROJECT, spans=[span(name=another)])
+    assert [note.rule for note in google.notes] == ["trace.spans"]
+    assert len(google.spans) == 10_001, "one of them of another trace"
+
+
 def test_a_request_holds_so_many_spans(google: GoogleEmulator) -> None:
     one = Span.pb(span())
     with trace_client(google.endpoint) as client:
@@ -119,6 +134,7 @@ def test_every_rule_is_shown() -> None:
     assert {rule.name for rule in (*SPAN_RULES, *WRITE_RULES)} == {
         *SPANS,
         "trace.duplicate",
+        "trace.spans",
         "trace.batch",
         "trace.quota",
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -17,6 +17,7 @@ NAME = re.compile(r"projects/(?P<project>[^/]+)/traces/(?P<trace>[0-9a-f]{32})/s
 SPAN_ID = re.compile("[0-9a-f]{16}")
 DAY = 24 * 3600 * 10**9
 BATCH = 25_000
+TRACE = 10_000
 DISPLAY_NAME_BYTES = 1024
 ATTRIBUTES, KEY_BYTES, VALUE_BYTES = 1024, 512, 64 * 1024
 EVENTS, LINKS = 256, 128
@@ -24,12 +25,15 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class SpanCase(NamedTuple):
-    """A span (the raw protobuf message) in a request; `known` are the names of those that are stored."""
+    """A span (the raw protobuf message) in a request; `known` are the names of those that are stored, `in_trace` says
+    how many of them there are by trace.
+    """
 
     span: Any
     project: str
     now: int
     known: Collection[str]
+    in_trace: Mapping[str, int]
 
 
 def _name(case: SpanCase) -> str | None:
@@ -112,6 +116,16 @@ def _duplicate(case: SpanCase) -> str | None:
     return "A span of this name is stored already." if case.span.name in case.known else None
 
 
+def _trace(name: str) -> str:
+    """The trace's name in that of a span."""
+    return name.rpartition("/spans/")[0]
+
+
+def _in_trace(case: SpanCase) -> str | None:
+    full = case.span.name not in case.known and case.in_trace.get(_trace(case.span.name), 0) >= TRACE
+    return f"A trace shows at most {TRACE} spans; this one is dropped." if full else None
+
+
 SPAN_RULES: tuple[Rule[SpanCase], ...] = (
     Rule("trace.name", INVALID, _name),
     Rule("trace.span_id", INVALID, _span_id),
@@ -125,6 +139,7 @@ SPAN_RULES: tuple[Rule[SpanCase], ...] = (
     Rule("trace.events", INVALID, _events),
     Rule("trace.links", INVALID, _links),
     Rule("trace.duplicate", None, _duplicate),
+    Rule("trace.spans", None, _in_trace),
 )
 
 
@@ -163,7 +178,8 @@ def admit_spans(records: Records, book: SpanBook, cases: Sequence[SpanCase]) -> 
     new = []
     for case in cases:
         records.note(SPAN_RULES, case, case.span.name)
-        if case.span.name not in book.names:
+        if case.span.name not in book.names and _in_trace(case) is None:
             book.names.add(case.span.name)
+            book.in_trace[_trace(case.span.name)] += 1
             new.append(case.span)
     return new

@@ -46,7 +46,8 @@ def spans(trace: Path) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
         for resource in json.loads(line)["resourceSpans"]:
             for scope in resource["scopeSpans"]:
                 for span in scope["spans"]:
-                    attributes = {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
+                    told = span.get("attributes", ())
+                    attributes = {each["key"]: next(iter(each["value"].values())) for each in told}
                     yield span["name"], int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"]), attributes
 
 

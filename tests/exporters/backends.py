@@ -122,7 +122,7 @@ def grpc_backend(port: int = 0) -> Iterator[Received]:
 
 
 @contextmanager
-def http_backend() -> Iterator[Received]:
+def http_backend(port: int = 0) -> Iterator[Received]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
@@ -140,7 +140,7 @@ def http_backend() -> Iterator[Received]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as endpoint:
+    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as endpoint:
         received = Received(endpoint)
         yield received
 

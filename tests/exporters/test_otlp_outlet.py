@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from otel_goodput.deadline import close_all
-from otel_goodput.exporters import Surroundings, dropped_items, open_outlet
+from otel_goodput.exporters import OutletUnavailable, Surroundings, dropped_items, open_outlet
 from otel_goodput.exporters.otlp import protocol, timeout
 
 from .backends import Received, grpc_backend, http_backend, silent_backend
@@ -69,6 +69,34 @@ def test_all_spans_and_the_last_value_arrive(wire: str, monkeypatch: pytest.Monk
         kinds = {m.name: m.WhichOneof("data") for m in data.resource_metrics[0].scope_metrics[0].metrics}
         assert kinds == {"c": "sum", "h": "exponential_histogram"}
         assert dropped_items(outlet) == {"traces": 0, "metrics": 0}
+
+
+@pytest.mark.parametrize("wire", BACKENDS)
+def test_a_malformed_header_is_told_by_its_place(
+    wire: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenTelemetry leaves it out too, but logs all of it."""
+    with BACKENDS[wire]() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"x-key=1, authorization: Bearer s3cr3t-{wire}")
+        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+        assert outlet.span_exporter is not None and outlet.metric_exporter is not None
+        assert outlet.span_exporter.export(spans(1)) is SpanExportResult.SUCCESS
+        outlet.span_exporter.shutdown()
+        outlet.metric_exporter.shutdown()
+        assert received.headers[0]["x-key"] == "1" and "authorization" not in received.headers[0]
+    assert "s3cr3t" not in caplog.text
+    told = "item 2 of OTEL_EXPORTER_OTLP_HEADERS is no header: it is to be NAME=VALUE, not NAME: VALUE; it is left out"
+    assert caplog.messages == [told]
+
+
+def test_a_header_that_grpc_cannot_send_is_told_before_the_first_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=1,authorization=Bearer%20s3cr3t%0A2")
+    with pytest.raises(OutletUnavailable) as told:
+        open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+    assert "item 2 of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over grpc" in str(told.value)
+    assert "s3cr3t" not in str(told.value)
 
 
 @pytest.mark.parametrize("wire", BACKENDS)

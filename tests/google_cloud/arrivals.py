@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from crash.exported import Span, check_tree, job_identity
+from crash.exported import Span, check_tree
 from emulators.google import GoogleEmulator
 from emulators.records import Point, SeriesKey
 
 from otel_goodput import semconv, workload_series
+from otel_goodput.spans import ids
 
 from .training import OPTIONS, Account
 
 CUSTOM = "workload.googleapis.com/"
 WORKLOAD = "compute.googleapis.com/workload/"
+TRACES = 10  # of one attempt, at most
 Labels = frozenset[tuple[str, str]]
 Values = dict[tuple[str, Labels], float]
 
@@ -35,9 +37,15 @@ def _cloud_span(span: Any) -> Span:
     start, end = (moment.ToNanoseconds() for moment in (span.start_time, span.end_time))
     own = {key: value for key, value in attributes.items() if not key.startswith(("service.", "goodput.run.", "host."))}
     return Span(
-        span.name.split("/")[3], span.span_id, span.parent_span_id, span.display_name.value, start, end, own, links,
+        span.name.split("/")[3], span.span_id, span.parent_span_id, _name(span, own), start, end, own, links,
         span.status.code, {semconv.ATTEMPT: int(attributes[semconv.ATTEMPT])},
     )  # fmt: skip
+
+
+def _name(span: Any, attributes: dict[str, Any]) -> str:
+    """The span's own, without the number that Cloud Trace shows behind it."""
+    shown: str = span.display_name.value
+    return shown.removesuffix(f" {attributes.get(semconv.GOODPUT_STEP)}")
 
 
 def _plain(value: Any) -> Any:
@@ -47,7 +55,11 @@ def _plain(value: Any) -> Any:
 
 def otlp_spans(google: GoogleEmulator, run: str, attempts: int = 1) -> list[Span]:
     """The spans of the Telemetry API, where the emulator keeps no resource: the trace tells the attempt."""
-    traces = {job_identity(run, attempt)[0]: {semconv.ATTEMPT: attempt} for attempt in range(attempts)}
+    traces = {
+        f"{ids.volume_span_context(run, attempt, number).trace_id:032x}": {semconv.ATTEMPT: attempt}
+        for attempt in range(attempts)
+        for number in range(TRACES)
+    }
     return [otlp_span(span, traces[span.trace_id.hex()]) for span in google.otlp_spans]
 
 
@@ -71,7 +83,7 @@ def check_whole(spans: Iterable[Span], steps: int = 2 * OPTIONS["steps"], proces
     for found in by_attempt.values():
         names = Counter(span.name for span in found)
         once = {"job": 1, "accelerator_init": 1, "training_prep": 1, "eval": 2, "data_loading": steps, "step": steps}
-        assert names == {name: count * processes for name, count in once.items()}
+        assert names == {"attempt": 1, **{name: count * processes for name, count in once.items()}}
         numbers = sorted(span.attributes[semconv.GOODPUT_STEP] for span in found if span.name == "step")
         assert numbers == sorted([*range(steps)] * processes)
 

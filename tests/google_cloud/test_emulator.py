@@ -38,7 +38,7 @@ RULES = {
     *("mon.interval_cumulative", "mon.order", "mon.reset_start", "mon.sampling", "mon.kind", "mon.value_type"),
     *("mon.value", "mon.distribution", "mon.labels", "mon.label_unknown", "mon.resource_type", "mon.resource_labels"),
     *("mon.resource_label_unknown", "mon.location", "mon.resource_for_metric", "mon.domain", "mon.metric_type"),
-    *("mon.desc_exists", "mon.desc_labels", "mon.desc_kind", "mon.decrease", "project", "auth"),
+    *("mon.desc_exists", "mon.desc_labels", "mon.desc_kind", "mon.decrease", "project", "auth", "trace.spans"),
 }
 METRICS = "CreateTimeSeries"
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from crash.exported import check_tree, read_spans
 from emulators.google import GoogleEmulator
+from exporters.backends import stalled_grpc_backend
 
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GRACE_PERIOD, OTEL_GOODPUT_RUN_ID
+from otel_goodput.envvars import (
+    OTEL_GOODPUT_GCP_ENDPOINT,
+    OTEL_GOODPUT_GCP_PROJECT,
+    OTEL_GOODPUT_GRACE_PERIOD,
+    OTEL_GOODPUT_RUN_ID,
+)
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
-from .jobs import End, Job, until
+from .jobs import PATIENCE_S, End, Job, surroundings, until
 
 SERVICES = ("Cloud Trace", "Cloud Monitoring", "Telemetry API")
 TEARDOWN_S = 2.0  # that Python takes at most where the machine is busy; else it is a tenth
@@ -88,13 +100,59 @@ def test_the_end_is_not_held_up(google: GoogleEmulator, tmp_path: Path, grace: s
         check_told_once(end, word)
 
 
+BUSY = """
+import sys, time
+import otel_goodput as goodput
+
+goodput.configure("llama", run_id="run", directory=sys.argv[1], exporters=sys.argv[2].split(","), integrations="none")
+until = time.monotonic() + 3.0
+with goodput.job():
+    for step, _ in goodput.steps(range(10**9)):
+        if time.monotonic() > until:
+            break
+print(time.monotonic(), flush=True)
+"""
+GRACE_S = 10.0
+
+
+@pytest.mark.attack
+def test_the_end_on_a_busy_machine_with_every_outlet_hanging(google: GoogleEmulator, tmp_path: Path) -> None:
+    """More processes than cores, a loop that the account cannot follow, and no service that answers: what is there is
+    written, and the process ends. What Python takes to go, in seconds of a processor, a witness turns into time here.
+    """
+    google.hang()
+    burn = [sys.executable, "-c", "while True: pass"]
+    witness = "import time; sum(range(8_000_000)); print(time.monotonic() - began, time.process_time())"
+    witness = f"import time; began = time.monotonic() - time.process_time(); {witness}"
+    with ExitStack() as exits, stalled_grpc_backend() as collector:
+        for _ in range(2 * (os.cpu_count() or 1)):
+            exits.callback(exits.enter_context(subprocess.Popen(burn)).kill)
+        environ = {**surroundings(), OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
+        environ |= {OTEL_GOODPUT_GCP_PROJECT.name: "p", OTEL_GOODPUT_GRACE_PERIOD.name: str(GRACE_S)}
+        environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
+        outlets = "otlp,gcp,workload,gcp-otlp,file"
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore::FutureWarning", "-c", BUSY, str(tmp_path), outlets],
+            env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+        )  # fmt: skip
+        took = time.monotonic() - float(done.stdout)
+        seen = subprocess.run([sys.executable, "-c", witness], capture_output=True, text=True, check=True).stdout
+    wall, worked = map(float, seen.split())
+    assert took <= GRACE_S + TEARDOWN_S / 4 * wall / worked, f"{wall / worked:.1f} processes wait for a core"
+    assert "Traceback" not in done.stderr
+    assert "They are in the journal" in done.stderr
+    spans = read_spans(tmp_path / "run")
+    assert {"attempt", "job"} <= {span.name for span in spans}, "what can be written waits for nobody"
+    assert len(check_tree(spans)) == len(spans)
+
+
 def test_what_is_left_goes_with_the_next_attempt(google: GoogleEmulator, tmp_path: Path) -> None:
     """The run has finished, so the next start goes on with it only if it is called by its name."""
     named = {OTEL_GOODPUT_RUN_ID.name: "llama"}
     google.hang()
     with Job(tmp_path, {**named, OTEL_GOODPUT_GRACE_PERIOD.name: "1"}, warm=True) as job:
         end = job.end()
-    assert "What is left stays in the journal" in end.errors
+    assert "have not reached every outlet. They are in the journal" in end.errors
     google.heal()
     with Job(tmp_path, named) as job:
         end = job.end()

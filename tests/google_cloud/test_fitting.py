@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from exporters.telemetry import context, rich_spans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, Status, StatusCode
 
-from otel_goodput.exporters.fitting import fitting
+from otel_goodput.exporters.fitting import fitting, fitting_metrics
 from otel_goodput.exporters.gcp.fitting import Labels
 from otel_goodput.exporters.gcp.translation import RESOURCE, SpanTranslation
 
@@ -75,3 +78,24 @@ def test_no_two_keys_become_one(keys: list[str]) -> None:
 @pytest.mark.parametrize(("value", "text"), [(True, "true"), (False, "false"), (1, "1"), (0.5, "0.5")])
 def test_values_of_labels_are_text(value: Any, text: str) -> None:
     assert Labels()("m", {"goodput.blocking": value}) == {"goodput_blocking": text}
+
+
+@pytest.mark.parametrize("late", [0, 1, 30_000_000], ids=["at once", "a moment", "30 ms"])
+def test_a_point_that_starts_after_its_end_is_given_an_end(late: int) -> None:
+    """The SDK dates a collection at its begin; another thread may measure for the first time meanwhile."""
+    reader = InMemoryMetricReader()
+    MeterProvider([reader]).get_meter("test").create_counter("new").add(5)
+    data = reader.get_metrics_data()
+    assert data is not None
+    ((metric,),) = [scope.metrics for one in data.resource_metrics for scope in one.scope_metrics]
+    (point,) = metric.data.data_points
+    early = replace(point, time_unix_nano=point.start_time_unix_nano - late)
+    (resource,) = data.resource_metrics
+    (scope,) = resource.scope_metrics
+    changed: Any = replace(metric, data=replace(metric.data, data_points=[early]))
+    found = fitting_metrics(MetricsData([replace(resource, scope_metrics=[replace(scope, metrics=[changed])])]))
+    ((found_metric,),) = [one.metrics for one in found.resource_metrics[0].scope_metrics]
+    (sent,) = found_metric.data.data_points
+    assert sent.start_time_unix_nano == point.start_time_unix_nano, "else the next point is a counter begun anew"
+    assert sent.start_time_unix_nano < sent.time_unix_nano <= sent.start_time_unix_nano + 10**6
+    assert fitting_metrics(data) is data

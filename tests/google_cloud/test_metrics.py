@@ -390,7 +390,7 @@ def test_a_whole_job(google: GoogleEmulator, tmp_path: Path) -> None:
     known = {metric.name for metric in semconv.METRICS}
     assert {key.type.partition("/")[2] for key in google.series} <= known
     assert not google.refusals and not google.notes
-    assert len(google.spans) == len({one.span_id for one in google.otlp_spans}) == 62
+    assert len(google.spans) == len({one.span_id for one in google.otlp_spans}) == 63
 
 
 def test_a_hundred_thousand_names(google: GoogleEmulator, tmp_path: Path) -> None:

@@ -234,7 +234,9 @@ def test_none_is_lost_between_those_who_close_them(watched: Watched, monkeypatch
             thread.join(30)
     goodput.shutdown()
     found = {(span.attributes or {})["goodput.compile.function"] for span in watched.compiles()}
-    assert len(found) == 2000
+    sums = [dict(span.attributes or {}) for span in watched.exporter.get_finished_spans() if span.name == "phases"]
+    left_out = sum(summary["goodput.phases.count"] for summary in sums)  # so many are a flood
+    assert len(found) == len(watched.compiles()) and len(found) + left_out == 2000
 
 
 def test_a_compilation_is_seen_while_it_lasts(watched: Watched) -> None:
@@ -381,7 +383,7 @@ def test_the_persistent_cache_is_told_of(tmp_path: Path) -> None:
             for span in scope["spans"]
         ]
         said = [
-            {entry["key"]: next(iter(entry["value"].values())) for entry in span["attributes"]}
+            {entry["key"]: next(iter(entry["value"].values())) for entry in span.get("attributes", ())}
             for span in spans if span["name"] == "compile"
         ]
         *_, mine = [one for one in said if one["goodput.compile.function"] == "cached_step"]

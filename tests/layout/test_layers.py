@@ -19,11 +19,11 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     (
         "words",
         frozenset(
-            {"semconv", "workload_series", "errors", "envvars", "clock", "version", "printable", "times", "veil"}
+            {"semconv", "workload_series", "errors", "envvars", "clock", "version", "redaction", "times"}
         ),
     ),
     ("pure core", frozenset({"accounting"})),
-    ("edge of the process", frozenset({"guard", "config", "deadline"})),
+    ("edge of the process", frozenset({"guard", "config", "deadline", "files", "placement"})),
     ("memory", frozenset({"journal"})),
     ("spans", frozenset({"spans"})),
     ("the line", frozenset({"phases", "instruments", "timeline", "replay", "productivity"})),

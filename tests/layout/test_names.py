@@ -16,6 +16,7 @@ from .test_layers import FILES, tree
 
 # Words so common that they mean other things as well, such as keys of the timeline files and of the JSON answer.
 COMMON = {
+    "attempt",
     "job",
     "step",
     "steps",
@@ -32,7 +33,7 @@ COMMON = {
     "signal",
 }
 COMMON |= {"stepping", "available", "maintenance", "preemption", "rollback", "in_flight", "otel_goodput", "gcp"}
-COMMON |= {"device", "host", "unknown", "part"}
+COMMON |= {"device", "host", "unknown", "part", "running", "ended"}
 
 
 def _strings(value: object) -> Iterator[str]:

@@ -16,6 +16,7 @@ from otel_goodput.accounting import Event
 from otel_goodput.journal.recovery import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
+from otel_goodput.spans.finished import AttemptSpan
 
 NS = 1_000_000_000
 
@@ -27,9 +28,17 @@ class Recording:
     reader: InMemoryMetricReader
     folder: Path
 
+    def exported(self) -> list[ReadableSpan]:
+        """Finished spans in the order of their ends, the attempt's root among them."""
+        return list(self.exporter.get_finished_spans())
+
     def spans(self, name: str | None = None) -> list[ReadableSpan]:
-        """Finished spans, of that name, in the order of their ends."""
-        return [span for span in self.exporter.get_finished_spans() if name is None or span.name == name]
+        """Finished spans but the attempt's root, of that name, in the order of their ends."""
+        return [span for span in self.exported() if not is_root(span) and name in (None, span.name)]
+
+    def root(self) -> ReadableSpan:
+        (span,) = filter(is_root, self.exported())
+        return span
 
     def span(self, name: str) -> ReadableSpan:
         (span,) = self.spans(name)
@@ -81,6 +90,11 @@ def identity(span: ReadableSpan) -> int:
 def trace_of(span: ReadableSpan) -> int:
     assert span.context is not None
     return span.context.trace_id
+
+
+def is_root(span: ReadableSpan) -> bool:
+    """Whether it is the root of an attempt's trace."""
+    return isinstance(span, AttemptSpan)
 
 
 def orphans(spans: Sequence[ReadableSpan]) -> list[ReadableSpan]:

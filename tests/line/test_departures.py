@@ -14,6 +14,7 @@ import pytest
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
+from otel_goodput.spans import sampling
 
 from .recording import Recording, attributes
 
@@ -453,3 +454,158 @@ def test_an_iterator_around_the_steps_that_takes_no_more_of_them(recording: Reco
         for _ in zip(range(4), goodput.steps(range(100)), strict=False):
             time.sleep(LONG)
     assert recording.report()["steps"] == {"executed": 16, "kept": 16, "lost": 0}
+
+
+def at_head_by_break() -> None:
+    for step, _ in steps():
+        if step == FATAL:
+            break
+        str(step)
+
+
+def at_head_by_return() -> int | None:
+    for step, _ in steps():
+        if step >= FATAL and step % 1 == 0:
+            return step
+        str(step)
+    return None
+
+
+def at_head_in_a_function_with_more() -> None:
+    str(1)
+    for _ in range(2):
+        str(2)
+    for step, _ in goodput.steps(range(10), start=0):
+        last = step >= FATAL
+        if not last:
+            str(step)
+            continue
+        break
+
+
+def after_a_call() -> None:
+    for step, _ in steps():
+        str(step)
+        if step == FATAL:
+            break
+
+
+def after_a_call_in_a_loop() -> None:
+    """The break stands before the call in the code, and is come to after it."""
+    for step, _ in steps():
+        tries = 0
+        while True:
+            if tries:
+                break
+            tries += 1
+            str(step)
+        if step == FATAL:
+            return
+
+
+def after_an_operation() -> None:
+    class Model:
+        def __matmul__(self, other: object) -> int:
+            return 1
+
+    model = Model()
+    for step, batch in steps():
+        model @ batch
+        if step == FATAL:
+            break
+
+
+def after_a_with() -> None:
+    lock = contextlib.nullcontext()
+    for step, _ in steps():
+        with lock:
+            pass
+        if step == FATAL:
+            break
+
+
+def after_a_failure() -> None:
+    for step, _ in steps():
+        try:
+            fail(step)
+        except KeyError:
+            break
+
+
+def after_an_inner_loop() -> None:
+    for step, _ in steps():
+        for _ in Bar([1]):
+            pass
+        if step == FATAL:
+            break
+
+
+def of_a_zip_at_its_head() -> None:
+    for _, (step, _) in zip(range(9), steps(), strict=False):
+        if step == FATAL:
+            break
+        str(step)
+
+
+def of_enumerate_at_its_head() -> None:
+    for number, _ in enumerate(steps()):
+        if number == FATAL:
+            break
+        str(number)
+
+
+def of_a_zip_after_a_call() -> None:
+    for _, (step, _) in zip(range(9), steps(), strict=False):
+        str(step)
+        if step == FATAL:
+            break
+
+
+def of_a_generator_at_its_head() -> None:
+    """Nobody knows what the generator did."""
+    for step, _ in Bar(steps()):
+        if step == FATAL:
+            break
+
+
+AT_HEAD: list[Loop] = [
+    at_head_by_break,
+    at_head_by_return,
+    at_head_in_a_function_with_more,
+    of_a_zip_at_its_head,
+    of_enumerate_at_its_head,
+]
+LATER: list[Loop] = [
+    after_a_call,
+    after_a_call_in_a_loop,
+    after_an_operation,
+    after_a_with,
+    after_a_failure,
+    after_an_inner_loop,
+    of_a_zip_after_a_call,
+    of_a_generator_at_its_head,
+]
+
+
+@pytest.mark.parametrize("loop", [*AT_HEAD, *LATER], ids=lambda loop: loop.__name__)
+def test_left_at_the_head(loop: Loop, monkeypatch: pytest.MonkeyPatch, recording: Recording) -> None:
+    """Where nothing was called no step was begun, however long a busy machine took to come there; else the time
+    tells."""
+    monkeypatch.setattr(sampling.StepSampler, "fleeting", lambda self, took: False)
+    with goodput.job():
+        loop()
+    *_, last = (event for event in recording.events() if event.kind == ev.END and event.phase == 4)
+    assert last.flags & ev.LEFT
+    assert bool(last.flags & ev.IDLE) == (loop in AT_HEAD)
+
+
+def test_a_first_step_left_at_the_head_is_no_lost_step(recording: Recording) -> None:
+    """A run that is started again though it has done all: there is no other step to hold it against."""
+    with goodput.job():
+        for step, _ in steps():
+            if step >= 0:
+                break
+        report = recording.report()
+    assert report["steps"]["lost"] == 0
+    *_, last = (event for event in recording.events() if event.kind == ev.END and event.phase == 4)
+    assert last.flags & ev.IDLE

@@ -105,7 +105,7 @@ def test_everything_at_once(recording: Recording) -> None:
     report = recording.report()
     assert report["steps"] == {"executed": 4, "kept": 2, "lost": 2} and report["disruption_reasons"] == {"rollback": 1}
     assert sum_ns(report) == round(report["elapsed_s"] * 1e9)
-    assert not orphans(recording.spans())
+    assert not orphans(recording.exported())
     assert recording.spans("other") and recording.spans("other")[0].status.status_code is StatusCode.OK
 
 
@@ -123,7 +123,7 @@ def test_shutdown_closes_what_is_open_and_marks_it(recording: Recording) -> None
         assert attributes(span)["goodput.interrupted"] is True
         assert span.status.status_code is StatusCode.ERROR
     assert attributes(spans["step"])["goodput.step.completed"] is False
-    assert not orphans(recording.spans())
+    assert not orphans(recording.exported())
     report = recording.report()
     assert report["ended"] and report["steps"] == {"executed": 0, "kept": 0, "lost": 1}
     assert recording.report_on_disk() == report

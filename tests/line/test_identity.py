@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import otel_goodput as goodput
-from otel_goodput import Recorder
-from otel_goodput.spans.ids import attempt_trace_id, job_span_id
+from otel_goodput import Recorder, config
+from otel_goodput.spans.ids import attempt_span_id, attempt_trace_id, job_span_id
 
 from .recording import Recording, attributes, identity, orphans, parent, trace_of
 
@@ -57,10 +59,12 @@ def test_the_processes_of_an_attempt_share_one_trace(tmp_path: Path) -> None:
     ]
     spans = [span for process in found for span in process]
     assert {span["trace"] for span in spans} == {attempt_trace_id("run", 0)}
-    assert len({span["key"] for span in spans}) == len(spans) == 9
+    assert len({span["key"] for span in spans}) == len(spans) == 10
     jobs = [next(span for span in process if span["name"] == "job") for process in found]
     assert [job["key"] for job in jobs] == [job_span_id("run", 0, index) for index in range(3)]
-    assert [job["parent"] for job in jobs] == [None, jobs[0]["key"], jobs[0]["key"]], "the leader's is the root"
+    (root,) = [span for span in spans if span["parent"] is None]
+    assert root in found[0] and (root["name"], root["key"]) == ("attempt", attempt_span_id("run", 0))
+    assert [job["parent"] for job in jobs] == [root["key"]] * 3
     assert [job["resource"]["goodput.process.index"] for job in jobs] == [0, 1, 2]
     assert {job["resource"]["goodput.process.count"] for job in jobs} == {3}
     assert len({job["resource"]["service.instance.id"] for job in jobs}) == 3
@@ -75,7 +79,7 @@ def test_processes_that_share_a_directory_share_their_attempts(record: Callable[
         for recording in together:
             with recording.recorder.job(), recording.recorder.step(attempt):
                 pass
-        spans = [span for recording in together for span in recording.spans()]
+        spans = [span for recording in together for span in recording.exported()]
         assert {trace_of(span) for span in spans} == {attempt_trace_id("run", attempt)}
         assert not orphans(spans)
         for recording in together:
@@ -88,24 +92,62 @@ def test_ids_differ_between_runs_attempts_and_processes() -> None:
     traces = {attempt_trace_id(run, attempt) for run in ("a", "b", "a1", "") for attempt in range(12)}
     assert len(traces) == 48 and all(0 < trace_id < 1 << 128 for trace_id in traces)
     jobs = {job_span_id(run, attempt, index) for run in ("a", "a1") for attempt in range(12) for index in range(12)}
-    assert len(jobs) == 288 and all(0 < job < 1 << 64 for job in jobs)
+    jobs |= {attempt_span_id(run, attempt) for run in ("a", "a1") for attempt in range(12)}
+    assert len(jobs) == 312 and all(0 < job < 1 << 64 for job in jobs)
 
 
 def test_attempts_are_linked(record: Callable[..., Recording]) -> None:
-    jobs = []
+    pairs = []
     for attempt in range(3):
         recording = record()
         assert recording.recorder.attempt == attempt
         with goodput.job():
             pass
-        jobs.append(recording.span("job"))
+        pairs.append((recording.root(), recording.span("job")))
         goodput.shutdown()
-    assert len({trace_of(job) for job in jobs}) == 3
-    for before, after in pairwise(jobs):
-        assert [(link.context.trace_id, link.context.span_id) for link in after.links] == [
-            (trace_of(before), identity(before))
-        ]
-    assert not jobs[0].links
+    assert len({trace_of(job) for _, job in pairs}) == 3
+    for (before, _), after in pairwise(pairs):
+        for span in after:
+            assert [(link.context.trace_id, link.context.span_id) for link in span.links] == [
+                (trace_of(before), identity(before))
+            ]
+    assert not any(span.links for span in pairs[0])
+
+
+def test_a_running_job_has_a_root_at_once(record: Callable[..., Recording]) -> None:
+    """Without length, written once and first, when the first job begins; every job of the process is its child."""
+    recording = record()
+    with goodput.accelerator_init(blocking=False):
+        pass
+    assert [span.name for span in recording.exported()] == ["accelerator_init"], "no job has been opened"
+    for number in range(2):
+        with goodput.job() as job:
+            root = recording.root()
+            assert (root.name, root.parent, identity(root)) == ("attempt", None, attempt_span_id("run", 0))
+            assert trace_of(root) == attempt_trace_id("run", 0) and "goodput.phase" not in attributes(root)
+            assert job.parent.span_id == identity(root) and job.parent.is_remote is False
+            with goodput.step(number):
+                pass
+    assert root.start_time == root.end_time == recording.spans("job")[0].start_time
+    goodput.shutdown()
+    assert [span.name for span in recording.exported()].count("attempt") == 1
+    assert not orphans(recording.exported())
+
+
+def test_a_root_where_the_job_begins_with_a_phase(recording: Recording) -> None:
+    with goodput.training_prep():
+        root = recording.root()
+    assert root.start_time == recording.span("training_prep").start_time
+
+
+def test_no_root_where_the_users_sampler_does_not_want_the_job(record: Callable[..., Recording]) -> None:
+    provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
+    recording = record(tracer_provider=provider)
+    with goodput.job():
+        pass
+    goodput.shutdown()
+    assert not recording.exported()
+    provider.shutdown()
 
 
 def test_seeding_the_global_random_does_not_matter(record: Callable[..., Recording]) -> None:
@@ -157,7 +199,9 @@ def test_where_the_run_id_is_from(
     assert record(run_id=None).recorder.run_id == expected
 
 
-@pytest.mark.parametrize("variable", ["JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK"])
+@pytest.mark.parametrize(
+    "variable", ["JAX_PROCESS_ID", "JOB_COMPLETION_INDEX", "SLURM_PROCID", "RANK", "TPU_WORKER_ID"]
+)
 def test_where_the_process_index_is_from(
     variable: str, record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,8 +212,59 @@ def test_where_the_process_index_is_from(
         pass
     job = recording.span("job")
     assert trace_of(job) == attempt_trace_id("run", 0)
-    assert parent(job) == job_span_id("run", 0, 0)
+    assert parent(job) == attempt_span_id("run", 0)
+    assert not [span for span in recording.exported() if span.name == "attempt"], "that of process 0 is enough"
     assert not [name for name in recording.metrics() if name.startswith("goodput.")], "only the leader accounts"
+
+
+SLICES = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "3", "JOB_COMPLETION_INDEX": "2"}
+TPU = {"TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b", "MEGASCALE_SLICE_ID": "2", "MEGASCALE_NUM_SLICES": "4"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "index", "count"),
+    [
+        ({**SLICES, "JOB_COMPLETIONS": "4"}, 6, 12),
+        ({**SLICES, "PROCESSES_IN_JOB": "4"}, 6, 12),
+        ({**SLICES, "TPU_WORKER_HOSTNAMES": "a,b,c,d", "TPU_WORKER_ID": "2"}, 6, 12),
+        ({"JOB_GLOBAL_INDEX": "1", "TPU_WORKER_ID": "2", "JOB_COMPLETIONS": "4", "JAX_NUM_PROCESSES": "8"}, 6, 8),
+        ({"JOB_COMPLETION_INDEX": "2", "JOB_COMPLETIONS": "4"}, 2, 4),
+        ({"JOB_INDEX": "0", "REPLICATED_JOB_REPLICAS": "1", "JOB_COMPLETION_INDEX": "0", "JOB_COMPLETIONS": "1"}, 0, 1),
+        (TPU, 5, 8),
+        ({"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}, 0, 1),
+        ({"JOB_COMPLETION_INDEX": "1", **TPU, "JOB_COMPLETIONS": "2"}, 5, 8),
+        # Several processes a pod, or a task of Slurm: torchrun numbers them.
+        ({**SLICES, "JOB_COMPLETIONS": "4", "RANK": "50", "WORLD_SIZE": "96"}, 50, 96),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "RANK": "9", "WORLD_SIZE": "16"}, 9, 16),
+        ({"RANK": "1", "WORLD_SIZE": "4", "JAX_PROCESS_ID": "3"}, 3, 4),
+        ({"JAX_PROCESS_ID": "3", "SLURM_NTASKS": "8"}, 3, 8),
+        ({"JOB_INDEX": "1"}, 0, 1),  # anybody's, where no pod is numbered
+    ],
+)
+def test_where_the_place_among_the_processes_is_from(
+    variables: dict[str, str], index: int, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = config.read("job", environ=variables)
+    assert (found.process_index, found.process_count) == (index, count)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("variables", "given", "told"),
+    [
+        (SLICES, {}, "JOB_INDEX=1, and nothing tells how many pods a Job has: set JOB_COMPLETIONS"),
+        ({**SLICES, "JOB_COMPLETIONS": "2"}, {}, "JOB_COMPLETION_INDEX=2 and JOB_COMPLETIONS=2 cannot be"),
+        ({**SLICES, "REPLICATED_JOB_REPLICAS": "1"}, {}, "JOB_INDEX=1 and REPLICATED_JOB_REPLICAS=1 cannot be"),
+        ({"REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDEX": "2"}, {}, "nothing tells which one this is: set JOB"),
+        ({"WORLD_SIZE": "4"}, {"process_index": 8}, "process 8 of 4 cannot be; 9 processes are assumed"),
+    ],
+)
+def test_a_place_that_cannot_be_is_said(
+    variables: dict[str, str], given: dict[str, int], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = config.read("job", environ=variables, **given)
+    assert found.process_index < found.process_count
+    assert [record.getMessage() for record in caplog.records if told in record.getMessage()]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +303,7 @@ def test_own_step_traces(record: Callable[..., Recording]) -> None:
         assert trace_of(load) == trace_of(evaluation) == trace_of(step)
         assert parent(load) == identity(step) and parent(evaluation) == identity(load)
     assert trace_of(recording.span("checkpoint_save")) == trace_of(job)
-    assert not orphans(recording.spans())
+    assert not orphans(recording.exported())
 
 
 def test_a_load_is_in_the_trace_of_its_step_whatever_is_around_it(record: Callable[..., Recording]) -> None:
@@ -228,7 +323,7 @@ def test_a_load_is_in_the_trace_of_its_step_whatever_is_around_it(record: Callab
         assert parent(inside) == identity(step)
     for load, tokens in zip(loads[::2], recording.spans("tokenize"), strict=True):
         assert parent(tokens) == identity(load) and trace_of(tokens) == trace_of(load)
-    assert not orphans(recording.spans())
+    assert not orphans(recording.exported())
 
 
 def test_own_step_traces_are_the_same_on_all_ranks(record: Callable[..., Recording]) -> None:

@@ -54,6 +54,8 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.slice.efficiency": ("gauge", "1", {"goodput.slice.state"}, float),
     "goodput.slice.window_efficiency": ("gauge", "1", {"goodput.window", "goodput.slice.state"}, float),
     "goodput.clock": ("gauge", "1", {"goodput.clock.state"}, int),
+    "goodput.job.state": ("gauge", "1", {"goodput.job.state"}, int),
+    "goodput.job.last_sign_of_life": ("gauge", "s", set(), float),
     "goodput.straggler.ratio": ("gauge", "1", set(), float),
     "goodput.telemetry.overhead": ("counter", "s", set(), float),
     "goodput.telemetry.dropped": ("counter", "{item}", {"goodput.signal"}, int),

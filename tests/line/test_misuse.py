@@ -221,6 +221,7 @@ def test_configure_again_after_a_wrong_argument(record: Callable[..., Recording]
         ("STEP_SAMPLING", "0"),
         ("STEP_SAMPLING", "ten"),
         ("STEP_TRACES", "mine"),
+        ("TRACE_SPANS", "7"),
         ("WINDOWS", "soon"),
         ("WINDOWS", "10ms"),
         ("WINDOWS", "0.5s"),

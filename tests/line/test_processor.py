@@ -24,7 +24,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
 
 from .backfill import CASES, read_case, rows_of
-from .recording import NS, Recording, attributes, identity, parent, sum_ns, without_zeros
+from .recording import NS, Recording, attributes, identity, orphans, parent, sum_ns, without_zeros
 
 
 class Theirs:
@@ -303,6 +303,7 @@ def test_configure_with_their_provider(record: Callable[..., Recording]) -> None
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     recording = record(tracer_provider=provider)
+    assert "goodput.trace.id" not in recording.recorder.resource.attributes, "its ids are not ours"
     tracer = provider.get_tracer("theirs")
     with (
         tracer.start_as_current_span("outer"),
@@ -316,12 +317,13 @@ def test_configure_with_their_provider(record: Callable[..., Recording]) -> None
     with tracer.start_as_current_span("afterwards"):
         pass
     names = [span.name for span in exporter.get_finished_spans()]
-    assert names == ["forward", "eval", "step", "job", "outer", "afterwards"]
+    assert names == ["attempt", "forward", "eval", "step", "job", "outer", "afterwards"]
     spans = {span.name: span for span in exporter.get_finished_spans()}
     assert parent(spans["forward"]) == identity(spans["eval"])
     assert parent(spans["eval"]) == identity(spans["step"]) and parent(spans["step"]) == identity(spans["job"])
     assert recording.report()["steps"]["kept"] == 1
-    assert [span.name for span in recording.spans()] == names[:-1], "what was given to us ends with us"
+    assert parent(spans["job"]) == identity(spans["attempt"]) and not orphans(recording.exported())
+    assert [span.name for span in recording.exported()] == names[:-1], "what was given to us ends with us"
     provider.shutdown()
 
 

@@ -59,7 +59,8 @@ class Collector:
 
     Ports are its own (`ports`: more addresses by their place in the configuration, ``exporters::prometheus::endpoint``,
     then in :attr:`addresses`). `directory` holds its log and its disk; one that comes later in the same directory finds
-    the disk as the one before left it. `settings` are further pieces of configuration, ``a::b: value``.
+    the disk as the one before left it. `settings` are further pieces of configuration, ``a::b: value``; `within` is
+    what its command begins with.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Collector:
         settings: Sequence[str] = (),
         ports: Sequence[str] = (),
         addresses: Mapping[str, str] | None = None,
+        within: Sequence[str] = (),
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
@@ -88,11 +90,12 @@ class Collector:
             "yaml:service::telemetry::metrics::level: none",
             *(f"yaml:{piece}" for piece in settings),
         ]
-        self._command = [binary(), *(f"--config={each}" for each in (*configs, *pieces))]
+        self._command = [*within, binary(), *(f"--config={each}" for each in (*configs, *pieces))]
         self._environ = {
             **surroundings(),
             "GOOGLE_CLOUD_PROJECT": PROJECT,
             "OTELCOL_GOODPUT_STATE": str(directory / "state"),
+            "OTELCOL_GOODPUT_LOOPBACK": free_address(),
             **(environ or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None

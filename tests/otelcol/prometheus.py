@@ -47,6 +47,13 @@ class Sample(NamedTuple):
         return tuple(sorted((key, text) for key, text in self.labels.items() if key not in others))
 
 
+class Course(NamedTuple):
+    """A series over a time; of native histograms no values."""
+
+    labels: dict[str, str]
+    values: list[float]
+
+
 class Prometheus:
     """Prometheus with our alert rules, scraping `target` (host:port) all the time; a context manager.
 
@@ -88,14 +95,26 @@ class Prometheus:
         self._process.kill()
         self._process.wait(PATIENCE_S)
 
-    def ask(self, query: str) -> list[Sample]:
-        """What it answers now to a query that gives a vector."""
-        found = self.get("query", query=query)
+    def ask(self, query: str, at: float | None = None) -> list[Sample]:
+        """What it answers to a query that gives a vector, now or at a time (unix seconds)."""
+        found = self.get("query", query=query, **({} if at is None else {"time": f"{at:.3f}"}))
         assert found["resultType"] == "vector", query
         return [
             Sample(each["metric"], float(each.get("value", [0, math.nan])[1]), each.get("histogram", [0, {}])[1])
             for each in found["result"]
         ]
+
+    def course(self, query: str, begin: float, end: float, step: float) -> list[Course]:
+        """What it answers over a time (unix seconds), every `step` seconds; no NaN."""
+        found = self.get("query_range", query=query, start=f"{begin:.3f}", end=f"{end:.3f}", step=f"{step:g}")
+        assert found["resultType"] == "matrix", query
+        courses = []
+        for each in found["result"]:
+            values = [float(value) for _, value in each.get("values", [])]
+            told = [value for value in values if not math.isnan(value)]
+            if told or each.get("histograms"):
+                courses.append(Course(each["metric"], told))
+        return courses
 
     def one(self, query: str) -> float:
         """The figure of the only series; NaN where there is none."""

@@ -22,20 +22,24 @@ from .collector import CONFIGS, OVERLAYS, Collector, free_address
 JOB = "llama"
 CLASSIC = "gcp-sidecar-classic"
 PATIENCE_S = 150.0  # the longest that anybody waits between two tries, and then some
-# The log of `googlecloud` tries again after 64 s at most here. It may miss that it was written to while it looked away:
-# what came last stays in it until something else comes, or the collector ends.
-LOG_S = 90.0
 
 
 class Sidecar:
     """The collector of a configuration for Google Cloud, with the emulator behind it; a context manager.
 
     `up` says whether the emulator is there from the beginning; else it is once :meth:`rise` is called. `over` are
-    configurations that are laid over this one.
+    configurations that are laid over this one, `more` further variables.
     """
 
     def __init__(
-        self, directory: Path, config: str, *, up: bool = True, over: Sequence[str] = (), **options: Any
+        self,
+        directory: Path,
+        config: str,
+        *,
+        up: bool = True,
+        over: Sequence[str] = (),
+        more: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> None:
         self._directory = directory
         self._classic_spans = config == CLASSIC
@@ -46,7 +50,7 @@ class Sidecar:
             directory / "collector",
             *(CONFIGS / name for name in (f"{config}.yaml", *over)),
             OVERLAYS / "emulator.yaml",
-            environ={"GOOGLE_EMULATOR": self.address},
+            environ={"GOOGLE_EMULATOR": self.address, **(more or {})},
             **options,
         )
         self._up = up
@@ -92,19 +96,12 @@ class Sidecar:
         return list(arrivals.missed(stored, arrivals.expected(account))) if stored else ["all of the metrics"]
 
     def complete(self, account: Account, *, again: bool = False) -> None:
-        """Wait until a job's spans and last values are all there, each span once (unless `again`), each point once.
-
-        Values that go to the classic API may stay in the collector until it ends.
-        """
+        """Wait until a job's spans and last values are all there, each span once (unless `again`), each point once."""
 
         def whole() -> bool:
             return not self.missing(account) and self._whole(again=True)
 
-        if self._classic_metrics:
-            until = time.monotonic() + LOG_S
-            poll(lambda: whole() or time.monotonic() > until, PATIENCE_S, lambda: self._lack(account), 0.1)
-        else:
-            poll(whole, PATIENCE_S, lambda: self._lack(account), 0.1)
+        poll(whole, PATIENCE_S, lambda: self._lack(account), 0.1)
         self.collector.stop(5.0)
         self.collector.start()  # what it would send once more comes now
         poll(whole, PATIENCE_S, lambda: self._lack(account), 0.1)

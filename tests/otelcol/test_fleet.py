@@ -167,6 +167,7 @@ def test_the_steps_of_any_client_are_kept_and_thinned_alike(
     one, other = (sidecar(tmp_path / name, google, behind.grpc) for name in ("one", "other"))
     start(exits, behind, one, other)
     routine, slow, failed, compiling, apart, marked, late, later, epoch, left, broken, stretch, stalled = range(1, 14)
+    flood, further = 14, 15
     of_step = {"goodput.phase": "step"}
     forward = {"parent": 11, "name": "forward", "length": 300, "attributes": {}}
     at_one = [
@@ -179,6 +180,8 @@ def test_the_steps_of_any_client_are_kept_and_thinned_alike(
         Sent(left, 11, attributes={**of_step, "goodput.step.completed": False}),
         Sent(broken, 11, attributes={**of_step, "goodput.interrupted": True}),
         Sent(stretch, 11, "steps", attributes={"goodput.steps.count": 100}),
+        Sent(flood, 11, "phases", attributes={"goodput.phases.count": 100}),
+        Sent(further, 11, attributes={**of_step, "goodput.trace.number": 1}),
         Sent(stalled, 11, "data_loading", length=5000, attributes={"goodput.phase": "data_loading"}), Sent(stalled, 12),
         Sent(late, 11),
         Sent(later, 11, failed=True), Sent(later, 12, **forward),

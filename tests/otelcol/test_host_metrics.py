@@ -80,7 +80,7 @@ def test_google_takes_it(google: GoogleEmulator, tmp_path: Path) -> None:
 
 
 def test_google_s_classic_api_takes_it(google: GoogleEmulator, tmp_path: Path) -> None:
-    with to_google(tmp_path, google, "gcp-sidecar-classic.yaml", documented("googlecloud/metrics")):
+    with to_google(tmp_path, google, "gcp-sidecar-classic.yaml", documented("otlp_grpc/behind")):
         expected = {f"workload.googleapis.com/system.{name}" for name in NAMES}
         until(lambda: expected <= {key.type for key in google.series})
     assert google.refusals == []

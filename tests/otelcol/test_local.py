@@ -8,6 +8,7 @@ import math
 import re
 import signal
 import statistics
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any, NamedTuple
 
 import pytest
 from cli.commands import goodput, succeeded
-from collector.written import load, selections
+from collector.written import filled, load, selections
 from google_cloud.jobs import End, Job
 from views import naming
 
 from otel_goodput import semconv
 from otel_goodput.instruments import ROWS
 from otel_goodput.semconv import Metric
+from otel_goodput.spans.ids import attempt_trace_id
 
 from .collector import CONFIGS, Collector
 from .prometheus import NATIVE, SCRAPED, Prometheus, Sample
@@ -33,6 +35,7 @@ STEPS = 60  # of an attempt, twice 30
 FIRST, SECOND = (f'job="llama", instance=~"{RUN}/{attempt}/0@.*"' for attempt in (0, 1))
 # What such a job has no figures of.
 SILENT = {semconv.SCHEDULING_RATIO, semconv.PROGRAM_RATIO, semconv.PRODUCTIVITY, semconv.STRAGGLER}
+NOT_TOLD = {"Slices", "Straggler", "Parts of steps, p50", "Batches that lie ready"}  # panels of nothing else
 SILENT |= {semconv.SLICE_EFFICIENCY, semconv.SLICE_WINDOW_EFFICIENCY, semconv.PART_DURATION, semconv.QUEUE_DEPTH}
 
 
@@ -102,6 +105,16 @@ def test_the_file_has_the_spans_that_the_library_s_own_file_has(seen: Seen) -> N
     assert {*arrived} == {*written}
     assert len([span for span, *_ in written.values() if span["name"] == semconv.Phase.STEP]) > STEPS
     assert [written[key] for key in written if written[key] != arrived[key]] == []
+
+
+def test_every_span_is_in_the_trace_that_its_resource_names(seen: Seen) -> None:
+    """Those of the killed attempt too, which the next one closed."""
+    told = set()
+    for span, resource, _ in spans(*seen.directory.rglob("traces-*.jsonl")).values():
+        (named,) = (one["value"]["stringValue"] for one in resource["attributes"] if one["key"] == semconv.TRACE_ID)
+        assert span["traceId"] == named
+        told.add(named)
+    assert len(told) == 2
 
 
 def test_metrics_are_in_the_same_file(seen: Seen) -> None:
@@ -181,13 +194,32 @@ def test_the_alert_rules_are_loaded_and_can_be_asked(seen: Seen) -> None:
     assert {name for name, answer in firing.items() if answer} == set()
 
 
+def test_a_run_that_died_is_told_of_and_one_that_ended_is_not(seen: Seen, tmp_path: Path) -> None:
+    """As it is with five minutes of silence, here with half a second."""
+    other = {**environ(seen.collector), "OTEL_GOODPUT_RUN_ID": "run-8"}
+    with Job(tmp_path, other, job="gemma", exporters=["otlp"], middle="die") as job:
+        assert job.die() == -signal.SIGKILL
+    (rule,) = [one for one in load("alerts/prometheus.yaml")["groups"][0]["rules"] if one["alert"] == "RunGone"]
+    asked, limit, _ = rule["expr"].rpartition("> 300")
+    assert limit
+
+    def gone() -> list[str]:
+        return [one.labels["goodput_run_id"] for one in seen.prometheus.ask(f"{asked} > 0.5")]
+
+    seen.prometheus.until(lambda: gone() == ["run-8"], gone)
+    state = f'{{instance=~"RUN/.*", {naming.label(semconv.GOODPUT_JOB_STATE)}="{semconv.JobState.ENDED}"}}'
+    for run, ended in ((f"{RUN}/1", 1), ("run-8/0", 0)):
+        told = naming.prometheus_metric(semconv.JOB_STATE) + state.replace("RUN", run)
+        assert seen.prometheus.one(told) == ended
+
+
 def test_every_query_of_the_dashboard_has_an_answer(seen: Seen) -> None:
     content = load("dashboards/goodput.grafana.json")
     targets = [target for panel in content["panels"] for target in panel.get("targets", [])]
     silent = {naming.prometheus_metric(metric) for metric in SILENT}
     asked = []
     for expression in (target["expr"] for target in targets):
-        query = expression.replace("$job", "llama").replace("${run:regex}", RUN)
+        query = filled(expression.replace("$job", "llama").replace("${run:regex}", RUN))
         seen.prometheus.ask(query)  # takes it, at least
         if not {selection.metric for selection in selections({"expr": expression})} & silent:
             asked.append(query)
@@ -198,6 +230,76 @@ def test_every_query_of_the_dashboard_has_an_answer(seen: Seen) -> None:
         return [query for query in asked if not any(map(is_figure, seen.prometheus.ask(query)))]
 
     seen.prometheus.until(lambda: not unanswered(), unanswered)
+
+
+def test_a_run_that_is_over_still_shows_its_figures(seen: Seen) -> None:
+    """Twenty minutes later, of the hour that is shown then: Prometheus has nothing to say of that moment itself."""
+    to, hour = time.time() + 1200, 3600
+    assert seen.prometheus.ask(f"goodput_ratio{{{SECOND}}}")
+    assert not seen.prometheus.ask(f"goodput_ratio{{{SECOND}}}", to)
+    silent = {naming.prometheus_metric(metric) for metric in SILENT}
+    blank, figures = [], {}
+    for panel in load("dashboards/goodput.grafana.json")["panels"]:
+        answers = []
+        for target in panel.get("targets", []):
+            query = filled(target["expr"].replace("$job", "llama").replace("${run:regex}", RUN), hour, to)
+            if {selection.metric for selection in selections({"expr": target["expr"]})} & silent:
+                answers.append([])  # of which such a job has none
+            elif target["instant"]:
+                answers.append(seen.prometheus.ask(query, to))
+            else:
+                answers.append(seen.prometheus.course(query, to - hour, to, 15))
+        if answers and not any(answers) and panel["title"] not in NOT_TOLD:
+            blank.append(panel["title"])
+        figures[panel["title"]] = answers[0] if answers else []
+    assert blank == []
+    whole = sum(value for value, _ in seen.end.account[semconv.TIME.name])
+    assert [one.value for one in figures["Elapsed"]] == [pytest.approx(whole, rel=1e-9)]
+    assert [one.value for one in figures["Has it ended?"]] == [1]
+    (ago,) = (one.value for one in figures["Last sign of life, ago"])
+    assert 1200 <= ago < 1200 + 120
+    categories = figures["Time by category, whole run"]
+    assert 2 < len(categories) < len(semconv.CATEGORIES) and all(one.value > 0 for one in categories)
+    attempts = {one.labels["goodput_attempt"]: one.labels["goodput_trace_id"] for one in figures["Attempts"]}
+    assert attempts == {str(each): f"{attempt_trace_id(RUN, each):032x}" for each in (0, 1)}
+
+
+def test_an_end_is_marked_where_it_was(seen: Seen) -> None:
+    (mark,) = load("dashboards/goodput.grafana.json")["annotations"]["list"]
+    to = time.time() + 1200
+    query = filled(mark["expr"].replace("$job", "llama").replace("${run:regex}", RUN), 3600, to)
+    (found,) = seen.prometheus.course(query, to - 3600, to, 60)
+    (ended,) = (value for value, _ in seen.end.account[semconv.LAST_SIGN.name])
+    assert found.values and [value / 1000 for value in found.values] == [pytest.approx(ended)] * len(found.values)
+    assert f"{RUN}/1/0@" in found.labels["instance"], "the attempt that was killed has not ended"
+
+
+def test_the_overview_has_a_line_for_every_run(seen: Seen, tmp_path: Path) -> None:
+    for run, die in (("run-1", False), ("run-2", True)):
+        other = {**environ(seen.collector), "OTEL_GOODPUT_RUN_ID": run}
+        with Job(tmp_path / run, other, job="phi", exporters=["otlp"], middle="die" if die else "nothing") as job:
+            assert job.die() == (-signal.SIGKILL if die else 0)
+    (panel,) = load("dashboards/runs.grafana.json")["panels"]
+    names = panel["transformations"][-1]["options"]["renameByName"]
+    to = time.time() + 1200
+
+    def lines() -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        for target in panel["targets"]:
+            for one in seen.prometheus.ask(filled(target["expr"], 3600, to), to):
+                line = found.setdefault(f"{one.labels['job']} {one.labels['goodput_run_id']}", {})
+                line[names[f"Value #{target['refId']}"]] = one.value
+        return found
+
+    whole = set(names.values()) - {"job", "run"}
+    wanted = {f"llama {RUN}", "phi run-1", "phi run-2"}
+    seen.prometheus.until(lambda: all(lines().get(each, {}).keys() >= whole for each in wanted), lines)
+    shown = lines()
+    assert {name: shown[name]["state"] for name in wanted} == {f"llama {RUN}": 1, "phi run-1": 1, "phi run-2": 2}
+    assert (shown[f"llama {RUN}"]["disruptions"], shown["phi run-1"]["disruptions"]) == (1, 0)
+    elapsed = sum(value for value, _ in seen.end.account[semconv.TIME.name])
+    assert shown[f"llama {RUN}"]["elapsed"] == pytest.approx(elapsed, rel=1e-9)
+    assert shown[f"llama {RUN}"]["highest step"] == STEPS - 1
 
 
 def is_figure(sample: Sample) -> bool:
@@ -212,4 +314,4 @@ def test_the_variables_of_the_dashboard_have_values(seen: Seen) -> None:
         selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", query).groups()  # type: ignore[union-attr]
         found = seen.prometheus.get(f"label/{label}/values", **{"match[]": selector.replace("$job", "llama")})
         values[name] = {each.split("/")[0] for each in found}
-    assert values == {"job": {"llama"}, "run": {RUN}}
+    assert values["job"] >= {"llama"} and values["run"] == {RUN}

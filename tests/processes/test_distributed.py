@@ -94,7 +94,8 @@ def test_the_leader_accounts_and_all_share_the_trace(tmp_path: Path, count: int)
     assert len(steps) == 40 * count
     assert {span.resource["goodput.process.index"] for span in steps} == set(range(count))
     (root,) = [span for span in spans if not span.parent]
-    assert root.name == "job" and root.resource["goodput.process.index"] == 0
+    assert root.name == "attempt" and root.resource["goodput.process.index"] == 0
+    assert [span.parent for span in spans if span.name == "job"] == [root.key] * count
     known_ids = {span.key for span in spans}
     assert all(not span.parent or span.parent in known_ids for span in spans)
 

@@ -146,7 +146,7 @@ def test_any_byte_changed(little: RunDirectory) -> None:
 def owed_spans_of(run: RunDirectory) -> list[Any]:
     from opentelemetry.sdk.resources import Resource
 
-    return list(owed_spans(run, restore(run).book, "run", 0, Resource({})))
+    return [owed.span for owed in owed_spans(run, restore(run).book, "run", 0, Resource({}), 1)]
 
 
 def test_noise_in_place_of_the_records(little: RunDirectory) -> None:
@@ -193,7 +193,7 @@ FOREIGN: dict[str, tuple[str, Callable[[Path], object]]] = {
     "another name": ("README", lambda path: path.write_text("do not delete")),
     "another version": (
         SEGMENT,
-        lambda path: path.write_bytes(records.HEADER.pack(records.MAGIC, 99, 0, 0, 0, 1, 0, 0).ljust(4096, b"\1")),
+        lambda path: path.write_bytes(records.HEADER.pack(records.MAGIC, 99, 0, 0, 0, 1, 0).ljust(4096, b"\1")),
     ),
     "another process": ("a0000-p0001-000000.segment", lambda path: path.write_bytes(records.encode_header(0, 1, 0, 1))),
 }
@@ -208,6 +208,8 @@ def test_foreign_files(
     journal.mkdir(parents=True)
     make(journal / name)
     recording = record()
+    if what == "another version":
+        recording.folder = recording.folder.with_name("run~v1")
     said = [line.getMessage() for line in caplog.records]
     if what in ("an empty file", "another name", "another process", "a dangling link"):
         assert len(said) <= 1
@@ -223,7 +225,8 @@ def test_foreign_files(
         goodput.shutdown()
         report = recording.report_on_disk()
         assert report["attempts"] == attempt + 1 and report["steps"]["kept"] == attempt + 1
-        recording = record()
+        folder, recording = recording.folder, record()
+        recording.folder = folder
     if what != "an empty file":  # that is what a spare segment of a dead attempt looks like
         assert (journal / name).exists() or (journal / name).is_symlink(), "it is the user's: nobody deletes it"
 
@@ -231,23 +234,30 @@ def test_foreign_files(
 def test_a_segment_of_another_version_between_ours(
     record: Callable[..., Recording], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An upgrade went wrong and back: what another version wrote is left out and left alone, the numbers go on."""
+    """An upgrade and back: nothing of what the newer version wrote is touched, the numbers go on beside it."""
     first = record()
     with goodput.job(), goodput.step(0):
         pass
     goodput.shutdown()
     other = first.folder / "journal" / "a0001-p0000-000000.segment"
-    other.write_bytes(records.HEADER.pack(records.MAGIC, 2, 0, 1, 0, 1, 0, 0).ljust(1 << 16, b"\1"))
-    content = other.read_bytes()
-    second = record()
-    assert "journal version 2" in caplog.text
-    assert second.recorder.attempt == 2
-    with goodput.job(), goodput.step(1):
-        pass
-    goodput.shutdown()
-    assert other.read_bytes() == content
+    other.write_bytes(records.HEADER.pack(records.MAGIC, 2, 0, 1, 0, 1, 0).ljust(1 << 16, b"\1"))
+    before = contents(first.folder)
+    for attempt in (2, 3):
+        second = record()
+        assert "journal version 2" in caplog.text and "run~v1" in caplog.text
+        assert second.recorder.attempt == attempt and second.recorder.run_id == "run"
+        with goodput.job(), goodput.step(attempt):
+            pass
+        goodput.shutdown()
+        assert contents(first.folder) == before
+    second.folder = first.folder.with_name("run~v1")
     report = second.report_on_disk()
     assert report["steps"]["kept"] == 2 and report["attempts"] == 2
+    assert {note["kind"] for note in report["warnings"]} >= {"newer version"}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # --- the snapshot -----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import otel_goodput
 from otel_goodput.resources import accelerators, kubernetes, tpu
 from otel_goodput.resources.detected import DetectedResource
 from otel_goodput.resources.process import describe
+from otel_goodput.spans.ids import attempt_trace_id
 
 from . import machines
 from .machines import SECRET, Slow, serve
@@ -29,6 +30,7 @@ IDENTITY = {
     "service.name": "llama",
     "goodput.run.id": "llama-7",
     "goodput.attempt": 2,
+    "goodput.trace.id": f"{attempt_trace_id('llama-7', 2):032x}",
     "goodput.process.index": 1,
     "goodput.process.count": 4,
     "process.pid": os.getpid(),

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from otel_goodput.deadline import Ending
 from otel_goodput.exporters.gcp.connection import Connection, NoProject, Service, load
 from otel_goodput.guard import logger, report_once
-from otel_goodput.printable import printable
+from otel_goodput.redaction import shown
 from otel_goodput.semconv import DROPPED
 
 T = TypeVar("T")
@@ -244,7 +244,7 @@ class Delivery:
     def _report(self, failure: Failure, what: str, then: str) -> None:
         service, said = self._service, short(failure.text).rstrip(".")
         help_ = cure(failure.cause, service, self._connection.target(service), self._project())
-        then = "What is left stays in the journal" if self._ending.begun else f"Training goes on, {then}"
+        then = "The process stops" if self._ending.begun else f"Training goes on, {then}"
         self._report_once(
             f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",
@@ -265,7 +265,7 @@ def cure(cause: str, service: Service, target: str, project: str) -> str:
 
 def short(text: str) -> str:
     """The server's words, fit for one line of a log."""
-    line = printable(" ".join(text.split()))
+    line = shown(" ".join(text.split()))
     return line if len(line) <= 300 else line[:299] + "…"
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
 
 from otel_goodput.exporters.fitting import LEAST, MOST
-from otel_goodput.printable import encodable
+from otel_goodput.redaction import encodable
 from otel_goodput.semconv import DISRUPTIONS, METRICS
 
 LABEL_LENGTH: Final = 100  # characters of a label's key

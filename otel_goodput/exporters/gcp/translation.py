@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.gcp.connection import load, quietly
+from otel_goodput.exporters.gcp.display import display_name, lengths
 
 _TRACE: Final = "opentelemetry.exporter.cloud_trace"
 _MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
@@ -59,9 +60,14 @@ class SpanTranslation:
         resources = {id(span.resource): span.resource for span in spans}
         prepared = {key: self._prepared(resource) for key, resource in resources.items()}
         for span, one in zip(spans, translated, strict=True):
+            shown = display_name(span)
+            if shown is not None:
+                one.display_name.value = shown
             more = prepared[id(span.resource)]
             if len(one.attributes.attribute_map) + len(more.attribute_map) <= MOST_ATTRIBUTES:
                 one.attributes.MergeFrom(more)
+                for key, text in lengths(span):
+                    one.attributes.attribute_map[key].string_value.value = text
         return self._request
 
     def _prepared(self, resource: Resource) -> Any:

@@ -1,0 +1,161 @@
+"""A dashboard of Grafana with all runs there were, a line each, whether they go on, have ended, or are gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from otel_goodput import semconv
+from otel_goodput.semconv import JobState, Metric
+from views.board import COLUMNS
+from views.grafana import DATASOURCE, LINKS, SCALE, SOURCE, TAG, UID, organized, override
+from views.naming import PROMETHEUS_JOB, label
+from views.promql import PROMETHEUS, grouped
+from views.thresholds import Thresholds
+
+RUN: Final = label(semconv.RUN_ID)
+GOES_ON, ENDED, GONE = "goes on", "ended", "gone"
+_MATCHING: Final = f"on ({', '.join(PROMETHEUS.run)})"
+
+
+class Column(NamedTuple):
+    """A figure of every run: its query, and how it is shown."""
+
+    title: str
+    expression: str
+    shown: Mapping[str, Any]
+
+
+def _latest(metric: Metric, only: Mapping[str, str]) -> str:
+    """The last figures within the time that is shown: a run that is over has none at the end of it."""
+    return PROMETHEUS.select(metric, only, "last_over_time({}[$__range])")
+
+
+def _newest() -> str:
+    """The newest attempt of each run: those before it have a shorter time, and their figures are still within range."""
+    time = _latest(semconv.TIME, {})
+    attempts = grouped("sum", [*PROMETHEUS.writer, RUN], time)
+    return f"{attempts} == {_MATCHING} group_left () max by ({', '.join(PROMETHEUS.run)}) ({attempts})"
+
+
+def _of_run(function: str, metric: Metric, only: Mapping[str, str] | None = None) -> str:
+    figures = f"{_latest(metric, only or {})} and on ({', '.join(PROMETHEUS.writer)}) ({_newest()})"
+    return grouped(function, PROMETHEUS.run, figures)
+
+
+def _elapsed() -> str:
+    """Every attempt goes on with the time of those before it."""
+    attempts = grouped("sum", [*PROMETHEUS.writer, RUN], _latest(semconv.TIME, {}))
+    return grouped("max", PROMETHEUS.run, attempts)
+
+
+def _disruptions() -> str:
+    """Likewise, but reason by reason."""
+    by_reason = [*PROMETHEUS.run, label(semconv.GOODPUT_DISRUPTION_REASON)]
+    reasons = grouped("max", by_reason, _latest(semconv.DISRUPTIONS, {}))
+    return grouped("sum", PROMETHEUS.run, reasons)
+
+
+def _state(limits: Thresholds) -> str:
+    """0: goes on, 1: has ended, 2: is gone without having ended."""
+    ended = _of_run("max", semconv.JOB_STATE, {semconv.GOODPUT_JOB_STATE: JobState.ENDED})
+    return f"{ended} + 2 * (1 - {ended}) * (({_silent()}) > bool {limits.gone:g})"
+
+
+def _silent() -> str:
+    return f"time() - {grouped('max', PROMETHEUS.run, _latest(semconv.LAST_SIGN, {}))}"
+
+
+def columns(limits: Thresholds) -> list[Column]:
+    ratio = {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}
+    target = [{"value": None, "color": "red"}, {"value": limits.goodput_target, "color": "green"}]
+    states = {GOES_ON: "blue", ENDED: "green", GONE: "red"}
+    words = {
+        str(value): {"text": text, "color": states[text], "index": value}
+        for value, text in enumerate((GOES_ON, ENDED, GONE))
+    }
+    seconds = {"unit": "s"}
+    return [
+        Column(
+            "state",
+            _state(limits),
+            {"mappings": [{"type": "value", "options": words}], "custom.cellOptions": {"type": "color-text"}},
+        ),
+        Column("last sign of life, ago", _silent(), seconds),
+        Column(
+            "goodput",
+            _of_run("min", semconv.RATIO, ratio),
+            {
+                "unit": "percentunit",
+                "thresholds": {"mode": "absolute", "steps": target},
+                "custom.cellOptions": {"type": "color-text"},
+            },
+        ),
+        Column("elapsed", _elapsed(), seconds),
+        Column("highest step", _of_run("max", semconv.STEP_MAX), {"unit": "short"}),
+        Column("disruptions", _disruptions(), {"unit": "short"}),
+        Column("at risk", _of_run("max", semconv.AT_RISK), seconds),
+    ]
+
+
+def dashboard(limits: Thresholds) -> str:
+    """The JSON to import or provision."""
+    shown = columns(limits)
+    letters = dict(zip("ABCDEFGH", shown, strict=False))
+    names = {PROMETHEUS_JOB: "job", RUN: "run", **{f"Value #{letter}": one.title for letter, one in letters.items()}}
+    link = (
+        f"/d/{UID}?var-datasource=${{datasource}}&var-job=${{__data.fields.job:percentencode}}"
+        "&var-run=${__data.fields.run:percentencode}&${__url_time_range}"
+    )
+    table = {
+        "id": 1,
+        "type": "table",
+        "title": "Runs",
+        "description": "All runs that told of themselves within the time that is shown: the figures of each are its "
+        f"last. One that is {GONE} has said nothing for {limits.gone:g} s and had not ended. A click on a run shows "
+        "it.",
+        "gridPos": {"x": 0, "y": 0, "w": SCALE * COLUMNS, "h": 20},
+        "datasource": SOURCE,
+        "targets": [
+            {
+                "refId": letter,
+                "datasource": SOURCE,
+                "expr": one.expression,
+                "format": "table",
+                "instant": True,
+                "range": False,
+            }
+            for letter, one in letters.items()
+        ],
+        "fieldConfig": {
+            "defaults": {"custom": {"filterable": True}, "noValue": "none"},
+            "overrides": [
+                override("run", {"links": [{"title": "Show this run", "url": link, "targetBlank": False}]}),
+                *(override(one.title, one.shown) for one in shown),
+            ],
+        },
+        "options": {
+            "showHeader": True,
+            "frameIndex": 0,
+            "sortBy": [{"displayName": "last sign of life, ago", "desc": False}],
+        },
+        "transformations": [{"id": "merge", "options": {}}, organized(names)],
+    }
+    return json.dumps(
+        {
+            "uid": f"{UID}-runs",
+            "title": "otel_goodput: all runs",
+            "description": "Which runs there were, how they stand, and how well each used its time.",
+            "tags": [TAG],
+            "schemaVersion": 38,
+            "editable": True,
+            "refresh": "1m",
+            "time": {"from": "now-7d", "to": "now"},
+            "timezone": "",
+            "links": LINKS,
+            "templating": {"list": [DATASOURCE]},
+            "panels": [table],
+        },
+        indent=2,
+    )

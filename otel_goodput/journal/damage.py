@@ -1,0 +1,318 @@
+"""What of a journal could not be read: where, what it was, and how much time is uncertain for it.
+
+A reader skips what it cannot vouch for (:mod:`~otel_goodput.journal.records`); here it is told apart from what a death
+leaves behind, and put into words. Nothing here is needed, nor done, where a journal is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.journal.notes import DAMAGED, Note
+from otel_goodput.journal.records import (
+    CAPACITY,
+    EMPTY,
+    HEADER_SIZE,
+    NAME,
+    RECORD,
+    SIZE,
+    UNKNOWN,
+    SegmentHeader,
+    Skip,
+    sound,
+    used,
+)
+from otel_goodput.redaction import printable, redacting_logger
+
+logger = redacting_logger(__name__)
+
+STATUS: Final = 3  # the exit status of a command that had to leave out something
+NS: Final = 1_000_000_000
+RUNS: Final = 8  # of damaged records in one segment that are told one by one
+HOLES: Final = 32  # so many threads in a row are not interrupted between taking a place and writing to it
+SHOWN: Final = 4
+BOUND: Final = 1000  # of what is remembered; the rest is counted
+
+
+class Damage(NamedTuple):
+    """One thing that was left out.
+
+    Attributes:
+        where: the file, and the place in it.
+        what: what is the matter.
+        begin, end: what happened between is uncertain, ns; None: since or until when is not known.
+        newer: it is whole, but a newer version's.
+        harmless: the account does not need it.
+    """
+
+    where: str
+    what: str
+    begin: int | None = None
+    end: int | None = None
+    newer: bool = False
+    harmless: bool = False
+
+    @property
+    def uncertain(self) -> int | None:
+        """How much time rests on it, ns; None where that is not known."""
+        if self.harmless:
+            return 0
+        return None if self.begin is None or self.end is None else max(0, self.end - self.begin)
+
+    def __str__(self) -> str:
+        uncertain = self.uncertain
+        if self.harmless:
+            effect = "the figures do not need it"
+        elif uncertain is None:
+            effect = "how much time is uncertain is not known"
+        else:
+            effect = f"up to {uncertain / NS:.3g} s are uncertain"
+        return f"{printable(self.where)}: {printable(self.what)} ({effect})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Times in seconds since the epoch."""
+        return {
+            "where": printable(self.where),
+            "what": printable(self.what),
+            "from": None if self.begin is None else self.begin / NS,
+            "to": None if self.end is None else self.end / NS,
+            "uncertain_s": None if self.uncertain is None else self.uncertain / NS,
+            "newer_version": self.newer,
+        }
+
+
+class Damages:
+    """Collects what a reader of one journal had to leave out; the segments are shown to it in their order.
+
+    Attributes:
+        found: what is told, the first of it.
+        more: how many beyond that.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[Damage] = []
+        self.more = 0
+        self._open: list[int] = []  # places in `found` of those whose end the next segment tells
+        self._last: int | None = None  # latest time so far
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    @property
+    def serious(self) -> bool:
+        """Whether the figures may rest on it."""
+        return any(not one.harmless for one in self.found)
+
+    @property
+    def newer(self) -> list[Damage]:
+        """What a newer version wrote."""
+        return [one for one in self.found if one.newer]
+
+    def add(self, damage: Damage) -> None:
+        if damage in self.found:
+            return
+        if len(self.found) >= BOUND:
+            self.more += 1
+            return
+        if not damage.harmless and damage.end is None and damage.begin is not None:
+            self._open.append(len(self.found))
+        self.found.append(damage)
+
+    def file(self, path_name: str, error: BaseException, *, newer: bool = False, harmless: bool = False) -> None:
+        """A whole file is left out."""
+        what = str(error) or type(error).__name__
+        self.add(Damage(path_name, what, None if harmless else self._last, newer=newer, harmless=harmless))
+
+    def small(self, path_name: str, error: BaseException) -> None:
+        """One of the small files beside the journal is left out: no time rests on it."""
+        self.add(Damage(path_name, str(error) or type(error).__name__, 0, 0))
+
+    def missing(self, attempt: int, first: int, last: int) -> None:
+        """Segments of an attempt are not there: `first` to `last`, of those that its journal numbers."""
+        which = f"segment {first} is" if first == last else f"segments {first} to {last} are"
+        self.add(Damage(f"attempt {attempt}", f"{which} missing", self._last))
+
+    def segment(
+        self,
+        name: str,
+        data: bytes,
+        header: SegmentHeader,
+        skipped: Sequence[Skip],
+        times: tuple[int, int] | None,
+        *,
+        skip: int = 0,
+        sealed: bool = False,
+        last: bool = True,
+        opened: Mapping[int, int] | None = None,
+    ) -> None:
+        """A segment has been read.
+
+        Args:
+            name, data, header: of its file.
+            skipped: what its reader has left out.
+            times: the earliest and the latest time that it told, ns; None where it told none.
+            skip: so many of its records were not asked for.
+            sealed: nobody was writing to it when it was put away.
+            last: it is the attempt's last one.
+            opened: the phases that were open when it began, by their keys.
+        """
+        if times is not None:
+            self.close(times[0])
+        for damage in _damages(name, data, header, skipped, skip, sealed, last, opened or {}, self._last):
+            self.add(damage)
+        if times is not None:
+            self._last = max(times[1], self._last or 0)
+
+    def close(self, moment: int) -> None:
+        """From `moment` (ns) on it is known again what happened."""
+        for place in self._open:
+            one = self.found[place]
+            if one.begin is None or one.begin <= moment:
+                self.found[place] = one._replace(end=moment)
+        self._open.clear()
+
+    def note(self) -> Note | None:
+        """What to say beside the figures; None where they do not rest on what was left out."""
+        serious = [one for one in self.found if not one.harmless]
+        return told(serious, self.more) if serious else None
+
+    def log(self) -> None:
+        """Say it on the log, at most a few lines."""
+        serious = [one for one in self.found if not one.harmless]
+        for one in serious[:SHOWN]:
+            logger.warning("journal: left out: %s", one)
+        if more := self.more + len(serious[SHOWN:]):
+            logger.warning("journal: left out: %d more", more)
+
+
+def told(found: Sequence[Damage], more: int = 0) -> Note:
+    """The note of what was left out."""
+    lines = [str(one) for one in found[:SHOWN]]
+    more += len(found) - len(lines)
+    if more:
+        lines.append(f"and {more} more")
+    newer = all(one.newer for one in found)
+    say = (
+        "A newer version of otel_goodput wrote a part of this journal that this version does not know; it is left out: "
+        if newer
+        else "The journal is damaged, and what could not be read is left out of the account: "
+    )
+    text = say + "; ".join(lines) + "."
+    # The same thing told at every restart is one note, and another one does not take its place.
+    return Note(f"{DAMAGED} {crc32(text.encode('utf-8', 'replace')):08x}", text)
+
+
+def _damages(
+    name: str,
+    data: bytes,
+    header: SegmentHeader,
+    skipped: Sequence[Skip],
+    skip: int,
+    sealed: bool,
+    last: bool,
+    opened: Mapping[int, int],
+    before: int | None,
+) -> Iterator[Damage]:
+    if header.torn:
+        yield Damage(f"{name}, its head", "the last sign of life is not what was written", _latest(data) or before)
+    whole = max(0, (len(data) - HEADER_SIZE) // SIZE)
+    there = min(used(data), whole)
+    runs = [run for run in _runs(skipped) if run[2] != EMPTY or run[1] - run[0] >= HOLES]
+    if not sealed and last and there < CAPACITY:
+        # What was being written when the process died, or its machine: nothing sound stands behind it.
+        lost = {place for place, cause in skipped if cause != UNKNOWN}
+        tail = there
+        while tail > header.reached and tail - 1 in lost:
+            tail -= 1
+        runs = [run for run in runs if run[0] < tail]
+    if len(runs) > RUNS:
+        merged = [(runs[0][0], runs[-1][1], runs[0][2])]
+        counts = f"{len(skipped)} records in {len(runs)} places cannot be read"
+    else:
+        merged, counts = runs, ""
+    trail = _Trail(data, opened) if merged else None
+    for first, end, cause in merged:
+        assert trail is not None
+        where = f"{name}, record {first}" if end - first == 1 else f"{name}, records {first} to {end - 1}"
+        newer = all(one[2] == UNKNOWN for one in runs) if counts else cause == UNKNOWN
+        begin, until = trail.doubt(first, end)
+        what = counts or _WORDS[cause]
+        since = before if begin is None else begin
+        yield Damage(where, what, until if since is None else since, until, newer)
+    cut = not last and max(whole, skip) < CAPACITY
+    if cut or max(there, skip) < header.reached:
+        yield Damage(name, "its end is missing", _latest(data) or before)
+
+
+_WORDS: Final = {
+    "damaged": "what stands there is not what was written",
+    UNKNOWN: "it is of a kind that only a newer version knows",
+    EMPTY: "nothing stands there any more",
+}
+
+
+def _runs(skipped: Iterable[Skip]) -> list[tuple[int, int, str]]:
+    """Places in a row, skipped for one cause, as (first, behind the last, cause)."""
+    runs: list[tuple[int, int, str]] = []
+    for place, cause in skipped:
+        if runs and runs[-1][1] == place and runs[-1][2] == cause:
+            runs[-1] = (runs[-1][0], place + 1, cause)
+        else:
+            runs.append((place, place + 1, cause))
+    return runs
+
+
+def _sound(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """(place, kind, phase, key, time) of the sound events of a segment."""
+    for place in range(min(used(data), (len(data) - HEADER_SIZE) // SIZE)):
+        raw = data[HEADER_SIZE + place * SIZE : HEADER_SIZE + (place + 1) * SIZE]
+        if sound(raw) and raw[0] < NAME:
+            kind, phase, _, _, key, _, time, _ = RECORD.unpack(raw)
+            yield place, kind, phase, key, time
+
+
+def _latest(data: bytes) -> int | None:
+    return max((time for *_, time in _sound(data)), default=None)
+
+
+class _Trail:
+    """The sound events of a damaged segment, and what follows from them for the damaged ones."""
+
+    def __init__(self, data: bytes, opened: Mapping[int, int]) -> None:
+        self._events = list(_sound(data))
+        self._opened = opened
+
+    def doubt(self, first: int, end: int) -> tuple[int | None, int | None]:
+        """Between which moments (ns) it is uncertain what happened, if the records `first` to `end` are lost.
+
+        That of the next record at least. A phase that ends behind them without having begun may have begun there, so
+        its time is uncertain too; one that was open before them and never ends may have ended there.
+        """
+        begin = next((time for place, *_, time in reversed(self._events) if place < first), None)
+        opened = dict(self._opened)
+        until: int | None = None
+        latest: int | None = None
+        for place, kind, phase, key, time in self._events:
+            if place < first:
+                if kind == ev.START:
+                    opened[key] = phase
+                elif kind == ev.END:
+                    opened.pop(key, None)
+                continue
+            latest = time if latest is None else max(latest, time)
+            if place < end:
+                continue
+            if until is None:
+                until = time
+            if kind == ev.START:
+                opened.pop(key, None)
+                opened[key] = rules.JOB  # begun behind them: of no interest
+            elif kind == ev.END and opened.pop(key, None) is None:
+                until = max(until, time)
+        if until is not None and latest is not None and any(phase != rules.JOB for phase in opened.values()):
+            until = max(until, latest)
+        return begin, until

@@ -1,0 +1,125 @@
+"""Which process of a job this is, and of how many, as launchers, Kubernetes and TPUs tell it in the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+LARGEST: Final = 1 << 40  # of any number that a variable may hold
+
+
+class Told(NamedTuple):
+    """A number, and which variables it is from."""
+
+    number: int
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.by}={self.number}"
+
+
+class Place(NamedTuple):
+    """One teller's word about this process.
+
+    Attributes:
+        rank: of this process, from 0; None where it is not told.
+        size: how many processes there are; None where it is not told.
+        doubt: why the rank may be another process's, too; empty where nothing is wrong.
+        advice: what to do against that.
+    """
+
+    rank: Told | None
+    size: Told | None
+    doubt: str = ""
+    advice: str = ""
+
+
+class Launcher(NamedTuple):
+    """The names under which a launcher tells a process its rank and the number of all."""
+
+    rank: Sequence[str]
+    size: Sequence[str]
+
+
+# From the innermost to the outermost: who starts several processes on a host knows better than who started the host.
+LAUNCHERS: Final = (
+    Launcher(("JAX_PROCESS_ID",), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
+    Launcher(("RANK",), ("WORLD_SIZE",)),
+    Launcher(("SLURM_PROCID",), ("SLURM_NTASKS",)),
+)
+
+# A pod has an index within its Job (a slice of TPUs, or what shares a rack), and the Job has one among its like. JobSet
+# sets annotations; these are the names that manifests give them. JOB_GLOBAL_INDEX counts the Jobs of all kinds of a
+# JobSet, which is the same where there is one kind. TPU_* and MEGASCALE_* are GKE's own.
+POD: Final = ("JOB_COMPLETION_INDEX", "TPU_WORKER_ID", "CLOUD_TPU_TASK_ID")
+PODS: Final = ("JOB_COMPLETIONS", "PROCESSES_IN_JOB")
+JOB: Final = ("JOB_INDEX", "JOB_GLOBAL_INDEX", "MEGASCALE_SLICE_ID")
+JOBS: Final = ("REPLICATED_JOB_REPLICAS", "MEGASCALE_NUM_SLICES")
+# Names of a slice's hosts, with commas between.
+HOSTS: Final = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
+_COMPLETIONS: Final = f"set {PODS[0]} in the manifest to the Job's completions"
+_INDEX: Final = f"set {JOB[0]} in the manifest to the annotation jobset.sigs.k8s.io/job-index"
+
+NUMBERS: Final = (
+    *(name for launcher in LAUNCHERS for names in launcher for name in names),
+    *(*POD, *PODS, *JOB, *JOBS),
+)
+"""Every variable that has to be a number."""
+
+
+def number(environ: Mapping[str, str], name: str) -> int | None:
+    """What the variable holds, from 0; None for anything else."""
+    text = environ.get(name, "").strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        return None
+    return int(text) if int(text) <= LARGEST else None
+
+
+def places(environ: Mapping[str, str]) -> list[Place]:
+    """What is told of this process, the innermost teller first."""
+    found = [Place(_first(environ, each.rank), _first(environ, each.size)) for each in LAUNCHERS]
+    return [place for place in (*found, across_jobs(environ)) if place.rank or place.size]
+
+
+def place(environ: Mapping[str, str]) -> Place:
+    """The place that counts: the first that tells a rank. If it does not tell the size, another one may."""
+    found = places(environ)
+    own = next((each for each in found if each.rank is not None), Place(None, None))
+    return own if own.size else own._replace(size=next((each.size for each in found if each.size), None))
+
+
+def across_jobs(environ: Mapping[str, str]) -> Place:
+    """The place of a pod among those of all Jobs of its JobSet, or of all slices; empty outside of an indexed Job."""
+    pod = _first(environ, POD)
+    if pod is None:
+        return Place(None, None)
+    pods, job, jobs = _first(environ, PODS) or _hosts(environ), _first(environ, JOB), _first(environ, JOBS)
+    if pods is not None and pod.number >= pods.number:
+        return Place(pod, None, f"{pod} and {pods} cannot be", _COMPLETIONS)
+    if job is not None and jobs is not None and job.number >= jobs.number:
+        return Place(pod, None, f"{job} and {jobs} cannot be", "see where the manifest has these variables from")
+    if job is None:
+        if jobs is not None and jobs.number > 1:
+            return Place(pod, None, f"{jobs}, and nothing tells which one this is", _INDEX)
+        return Place(pod, pods)
+    if pods is None:
+        if job.number > 0 or (jobs is not None and jobs.number > 1):
+            return Place(pod, None, f"{job}, and nothing tells how many pods a Job has", _COMPLETIONS)
+        return Place(pod, None)
+    rank = Told(job.number * pods.number + pod.number, f"{job.by} × {pods.by} + {pod.by}")
+    return Place(rank, None if jobs is None else Told(jobs.number * pods.number, f"{jobs.by} × {pods.by}"))
+
+
+def several_hosts(environ: Mapping[str, str]) -> bool:
+    """Whether the platform speaks of other hosts than this one."""
+    return any("," in environ.get(name, "") for name in HOSTS) or any((number(environ, name) or 0) > 1 for name in JOBS)
+
+
+def _first(environ: Mapping[str, str], names: Sequence[str]) -> Told | None:
+    found = ((number(environ, name), name) for name in names)
+    return next((Told(value, name) for value, name in found if value is not None), None)
+
+
+def _hosts(environ: Mapping[str, str]) -> Told | None:
+    counts = ((sum(bool(host.strip()) for host in environ.get(name, "").split(",")), name) for name in HOSTS)
+    return next((Told(count, name) for count, name in counts if count), None)

@@ -1,0 +1,68 @@
+"""One place opens files: nothing else in the package does, for what lies where a file should be may be anybody's."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from .test_layers import FILES, imports, tree
+
+# Names that open, make, move or remove, by what they are called on.
+CALLS = {
+    "": {"open"},
+    "os": {
+        "open", "fdopen", "mkdir", "makedirs", "unlink", "remove", "rmdir", "rename", "renames", "replace", "link",
+        "symlink", "mkfifo", "mknod", "truncate", "chmod", "chown", "listdir", "scandir",
+    },
+    "io": {"open", "FileIO", "open_code"},
+    "gzip": {"open", "GzipFile", "decompress"},
+    "zlib": {"decompress"},
+    "bz2": {"open", "decompress"},
+    "lzma": {"open", "decompress"},
+    "shutil": {"rmtree", "move", "copy", "copy2", "copyfile", "copyfileobj", "copytree", "chown"},
+    "json": {"load"},
+}  # fmt: skip
+METHODS = {
+    "read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "unlink", "rmdir", "touch", "rename",
+    "symlink_to", "hardlink_to", "link_to", "lchmod",
+}  # fmt: skip
+# Spans are opened too, and a library's opener is no file's.
+NO_FILES = {
+    ("spans.step_loop", "open"),
+    ("spans.fast", "open"),
+    ("spans.loading", "open"),
+    ("send.destination", "open"),
+}
+MODULES = {"tempfile", "zipfile", "tarfile"}
+
+
+def _calls(module: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name) and called.id in CALLS[""]:
+                yield node.lineno, called.id
+            elif isinstance(called, ast.Attribute):
+                owner = called.value.id if isinstance(called.value, ast.Name) else "?"
+                if called.attr in CALLS.get(owner, set()) or called.attr in METHODS:
+                    yield node.lineno, f"{owner}.{called.attr}"
+                elif called.attr == "open" and (module, "open") not in NO_FILES:
+                    yield node.lineno, f"{owner}.open"
+        elif isinstance(node, ast.ImportFrom) and node.module in CALLS:
+            for alias in node.names:
+                if alias.name in CALLS[node.module]:
+                    yield node.lineno, f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if module != "files"])
+def test_nothing_else_opens_files(module: str) -> None:
+    found = [f"{FILES[module].name}:{line}: {call}" for line, call in _calls(module)]
+    found += [name for name in imports(module) if name.partition(".")[0] in MODULES]
+    assert not found, "it is otel_goodput.files that opens: " + ", ".join(found)
+
+
+def test_what_opens_is_seen() -> None:
+    """The search finds what it looks for."""
+    assert {"os.open", "os.mkdir", "os.unlink", "os.replace", "path.open"} <= {call for _, call in _calls("files")}

@@ -1,0 +1,91 @@
+"""What becomes of what a backend refuses, by its code; and that all of it is in the spool, to be sent later."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cli.commands import goodput, succeeded
+from exporters.backends import poll
+from google_cloud.jobs import until
+
+from . import flood
+from .collector import COLLECTOR
+from .sidecars import Sidecar
+
+RETRIED = ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS")
+REFUSED = (
+    "UNKNOWN", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "UNAUTHENTICATED",
+    "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "UNIMPLEMENTED", "INTERNAL",
+)  # fmt: skip
+THROTTLED = "RESOURCE_EXHAUSTED with `RetryInfo`"
+METHODS = {"gcp-sidecar": "OtlpTraces", "gcp-sidecar-classic": "BatchWriteSpans"}
+PERMANENT = "not retryable error"
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+
+
+def opened(directory: Path, config: str) -> Sidecar:
+    settings = ["processors::resource_detection::detectors: [env]"]
+    name = "behind" if config.endswith("classic") else "google"
+    settings.append(f"exporters::otlp_grpc/{name}::retry_on_failure: {{initial_interval: 100ms, max_interval: 500ms}}")
+    environ = {"OTELCOL_GOODPUT_SPOOL": str(directory / "spool")}
+    return Sidecar(directory, config, over=["overlays/spool.yaml"], settings=settings, more=environ)
+
+
+def send_again(beside: Sidecar, directory: Path) -> None:
+    succeeded(goodput("send", directory / "spool", "--endpoint", f"http://{beside.collector.grpc}"))
+
+
+@pytest.mark.parametrize("config", METHODS)
+def test_each_code_does_what_the_readme_says_and_what_is_refused_is_sent_later(config: str, tmp_path: Path) -> None:
+    method, everything = METHODS[config], set[str]()
+    with opened(tmp_path, config) as beside:
+        google = beside.google
+
+        def outcome(code: str, retry_after_s: float | None = None) -> bool:
+            """Whether what met this code once or twice arrived by itself."""
+            dropped = beside.collector.log.count(PERMANENT)
+            google.fail(method, code, 2, retry_after_s=retry_after_s)
+            names = flood.send_spans(beside.collector.grpc, requests=1).accepted
+            assert names
+            everything.update(names)
+            arrived = lambda: not flood.missing(google, names)  # noqa: E731
+            poll(lambda: arrived() or beside.collector.log.count(PERMANENT) > dropped, 30.0, lambda: code)
+            google.heal()
+            return arrived()
+
+        found = {code: outcome(code) for code in (*RETRIED, *REFUSED)}
+        found[THROTTLED] = outcome("RESOURCE_EXHAUSTED", 0.1)
+        assert {code for code, arrived in found.items() if arrived} == {*RETRIED, THROTTLED}
+        before = len(flood.missing(google, everything))
+        assert before == len(REFUSED) * flood.SPANS
+        send_again(beside, tmp_path)
+        poll(lambda: not flood.missing(google, everything), 60.0, lambda: beside.collector.log[-3000:])
+        lines = sum(len(path.read_bytes().splitlines()) for path in (tmp_path / "spool").glob("*.json"))
+        send_again(beside, tmp_path)  # and what was sent from there has not come there again
+        assert lines == len(found)
+
+
+@pytest.mark.parametrize("code", ["INTERNAL", "PERMISSION_DENIED", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED"])
+def test_a_job_whose_spans_are_all_refused_is_at_google_after_send(code: str, tmp_path: Path) -> None:
+    """Its last values, too."""
+    with opened(tmp_path, "gcp-sidecar") as beside, beside.job() as job:
+        beside.google.fail("*", code, None)
+        account = job.end().account
+        until(lambda: beside.collector.log.count(PERMANENT) >= 2)  # spans and metrics
+        assert not beside.google.otlp_spans and not beside.google.otlp_series
+        beside.google.heal()
+        send_again(beside, tmp_path)
+        beside.complete(account)
+        assert max(Counter(span.span_id for span in beside.google.otlp_spans).values()) == 1
+
+
+def test_the_readme_tells_of_every_code() -> None:
+    text = (COLLECTOR / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]*`[A-Z_]+`[^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
+    told = {code: "tried again" in then for codes, then in rows for code in re.findall(r"`([A-Z_]+)`", codes)}
+    assert {code for code, again in told.items() if again} == {*RETRIED}
+    assert {code for code, again in told.items() if not again} == {*REFUSED}

@@ -1,0 +1,42 @@
+"""Hostile files and variables by the thousand: nothing raises, nothing hangs, nothing grows (see ``fuzz``)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import fuzz
+
+PROGRAM = Path(__file__).with_name("fuzz.py")
+
+
+def run(first: int, cases: int) -> None:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "--first", str(first), "--cases", str(cases)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    answer = json.loads(done.stdout)
+    assert not answer["failures"], json.dumps(answer["failures"][:5], indent=1)
+    assert answer["cases"] == cases
+    assert answer["peak_bytes"] < fuzz.MEMORY
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_some_cases(part: int) -> None:
+    run(part * 400, 400)
+
+
+@pytest.mark.attack
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(4))
+def test_many_cases(part: int) -> None:
+    """10,000 together, others than those of every run."""
+    run(1000 + part * 2500, 2500)

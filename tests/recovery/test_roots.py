@@ -1,0 +1,74 @@
+"""The root of an attempt's trace over restarts: written once, and never for an attempt of before there were roots."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from crash.exported import Span, check_tree, job_identity, read_spans, root_identity
+
+from otel_goodput import Recorder
+
+from .test_golden import unpack
+
+KILLED = """
+import os, signal, sys
+import otel_goodput as goodput
+recorder = goodput.configure("job", run_id="run", directory=sys.argv[1], exporters="file", integrations="none")
+with goodput.job():
+    if sys.argv[2] == "flushed":
+        recorder.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def goes_on(directory: Path) -> list[Span]:
+    """All that is exported after a further attempt of the run in `directory`."""
+    recorder = Recorder("job", run_id="run", directory=directory, exporters="file", integrations="none")
+    with recorder.job(), recorder.step(1000):
+        pass
+    recorder.shutdown()
+    return read_spans(directory / "run")
+
+
+@pytest.mark.parametrize("left", ["flushed", "held back"])
+def test_the_root_of_a_killed_attempt_is_written_once(left: str, tmp_path: Path) -> None:
+    """By itself where it had left before anything else did, else by the attempt after it."""
+    for attempt in range(2):
+        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), left], check=False, timeout=60)
+        assert done.returncode == -signal.SIGKILL
+        before = read_spans(tmp_path / "run")
+        alone = [(span.trace, span.key) for span in before if span.name == "attempt"]
+        assert alone[-1:] == ([root_identity("run", attempt)] if left == "flushed" else []), "the job is still open"
+    spans = goes_on(tmp_path)
+    assert len(check_tree(spans)) == len(spans), "no span is there twice"
+    for attempt in range(3):
+        trace, root = root_identity("run", attempt)
+        assert [span.key for span in spans if span.trace == trace and not span.parent] == [root]
+        (job,) = (span for span in spans if (span.trace, span.key) == job_identity("run", attempt))
+        assert job.parent == root and job.interrupted == (attempt < 2)
+        # Whoever ends the job of one that died knows the one after it.
+        beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * (attempt < 2)
+        assert job.links == tuple(root_identity("run", each) for each in beside)
+
+
+@pytest.mark.parametrize("name", ["dead", "sealed", "observed-dead"])
+def test_an_attempt_of_before_there_were_roots_keeps_its_shape(name: str, tmp_path: Path) -> None:
+    """Its job is the root, under the id to which the attempt after it is linked."""
+    unpack(name, tmp_path)
+    spans = goes_on(tmp_path)
+    by_id = check_tree(spans)
+    assert len(by_id) == len(spans)
+    attempts = {span.resource["goodput.attempt"] for span in spans}
+    assert len(attempts) > 1
+    for attempt in attempts - {max(attempts)}:
+        job = by_id[root_identity("run", attempt)]
+        assert job.name == "job" and not job.parent
+        theirs = Counter(span.name for span in spans if span.trace == job.trace)
+        assert theirs["attempt"] == 0 and theirs["job"] == 1
+    last = by_id[root_identity("run", max(attempts))]
+    assert last.name == "attempt" and last.links == (root_identity("run", max(attempts) - 1),)

@@ -1,0 +1,50 @@
+"""What an outlet has had, a restart does not give it once more: whatever others have not had, and however the process
+went.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from crash.exported import check_tree, read_spans
+
+from otel_goodput.exporters import NUMBERS, OUTLETS
+
+JOB = """
+import os, sys
+import otel_goodput as goodput
+recorder = goodput.configure("job", run_id="run", directory=sys.argv[1], exporters=sys.argv[2].split(","),
+                             integrations="none")
+with goodput.job():
+    for step, _ in goodput.steps(range(2500), start=0):
+        if step == 2300 and sys.argv[3] == "exit":
+            goodput.flush()
+            os._exit(3)
+goodput.shutdown()
+"""
+DEAD = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_GOODPUT_GRACE_PERIOD": "1"}
+
+
+@pytest.mark.parametrize("outlets", ["file", "file,otlp"])
+@pytest.mark.parametrize("end", ["exit", "return"])
+def test_no_span_is_written_twice(outlets: str, end: str, tmp_path: Path) -> None:
+    """After ``os._exit``, and where of two outlets one cannot be reached: the other had everything, summaries too."""
+    for ending in (end, "return"):
+        subprocess.run([sys.executable, "-c", JOB, str(tmp_path), outlets, ending], env={**os.environ, **DEAD})
+    spans = read_spans(tmp_path / "run")
+    assert len(check_tree(spans)) == len(spans)
+    names = Counter(span.name for span in spans)
+    assert (names["attempt"], names["job"]) == (2, 2)
+    numbers = Counter(span.attributes["goodput.step"] for span in spans if span.name == "step")
+    summed = sum(span.attributes["goodput.steps.count"] for span in spans if span.name == "steps")
+    assert numbers.total() + summed == 2500 + (2301 if end == "exit" else 2500), "nor is one missing"
+
+
+def test_every_outlet_has_a_number_of_its_own() -> None:
+    assert NUMBERS.keys() == OUTLETS.keys() and len(set(NUMBERS.values())) == len(OUTLETS)
+    assert all(32 <= number < 256 for number in NUMBERS.values()), "below are places in a list, of older versions"
