@@ -87,14 +87,14 @@ class Passage:
             TooLate: it must not.
             NotBegun: it cannot be remembered that it goes.
         """
-        with self._lock:
+        with self._lock:  # also while it begins: the answer may come first, and what it leads to is remembered next
             if self._over:
                 raise TooLate
             self._entered, self._connection = True, connection
-        try:
-            self._begins()
-        except OSError as error:
-            raise NotBegun(error) from error
+            try:
+                self._begins()
+            except OSError as error:
+                raise NotBegun(error) from error
 
     def give_up(self) -> None:
         """Whoever sends it is not waited for: what it reads from ends, and what it has not begun to send stays."""
@@ -124,7 +124,7 @@ def exchange(
 
     Args:
         ask: sends it, in a thread of its own, and says how far it has come.
-        begins: called in that thread before anything is handed to the receiver.
+        begins: called while the request is handed to the receiver, never after this returns.
         waiting: called now and then while there is no answer.
 
     Raises:

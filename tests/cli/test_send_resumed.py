@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
 import grpc
 import pytest
 from exporters.backends import grpc_backend, http_backend, poll
+
+from otel_goodput.send import progress
 
 from .commands import PATIENCE_S, environment, failed, succeeded
 from .receivers import TAKE, Say, grpc_receiver
@@ -90,6 +93,30 @@ def test_sending_again_is_resumed_too(run: Path, traces: Path) -> None:
         succeeded(send(*both, to=received.endpoint))
         expected = lines(run, "traces")  # of both files
         assert arrived(received.traces) == 2 * expected
+
+
+@pytest.mark.parametrize("wire", RECEIVERS)
+def test_an_answer_is_there_before_it_is_noted_that_the_request_went(
+    wire: str, traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk: what is noted of the request must not come after what is noted of the answer."""
+    here, write, noted = threading.current_thread(), progress.write_privately, threading.Event()
+
+    def slowly(path: Path, content: bytes) -> None:
+        elsewhere = threading.current_thread() is not here
+        if elsewhere:
+            time.sleep(0.3)
+        write(path, content)
+        if elsewhere:
+            noted.set()
+
+    monkeypatch.setattr(progress, "write_privately", slowly)
+    traces.write_bytes(traces.read_bytes().splitlines(keepends=True)[0])
+    with RECEIVERS[wire](lambda number: TAKE) as received:
+        for _ in range(2):
+            succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
+            assert noted.wait(PATIENCE_S)
+        assert len(received.traces) == 1
 
 
 def test_another_endpoint_has_an_offset_of_its_own(traces: Path) -> None:
