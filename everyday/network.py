@@ -1,11 +1,12 @@
-"""A small network on jax, and the witness beside it: each call is read on the host, each loss on the device."""
+"""A small network on jax, and the witness beside it: each call and each compilation is read on the host, each loss on
+the device."""
 
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import jax
@@ -14,6 +15,9 @@ import jax.numpy as jnp
 from everyday.witness import COMPILE, witness
 
 WIDTH, LAYERS = 256, 24
+STAGES = {
+    f"/jax/core/compile/{stage}_duration" for stage in ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile")
+}
 
 
 def latest(outputs: Any) -> Any:
@@ -21,10 +25,30 @@ def latest(outputs: Any) -> Any:
     return jax.tree.leaves(outputs)[-1]
 
 
+class Compilations:
+    """What jax says of its compilations on the main thread; what other threads compile is not the program's.
+
+    Attributes:
+        until: when the latest was over, unix ns.
+    """
+
+    def __init__(self) -> None:
+        self.until = 0
+        jax.monitoring.register_event_duration_secs_listener(self._compiled)
+
+    def _compiled(self, event: str, duration_secs: float, **_: str | int) -> None:
+        if event in STAGES and threading.current_thread() is threading.main_thread():
+            self.until = time.time_ns()
+            witness.end(witness.begin(COMPILE, self.until - round(duration_secs * 1e9)), self.until)
+
+
+compilations = Compilations()
+
+
 def read(
     kind: str, *, numbers: bool = False, output: Callable[[Any], Any] = latest
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a jitted function: the witness reads when it compiles and when its output is ready.
+    """Decorates a jitted function: the witness reads when its output is ready.
 
     Args:
         kind: of chore.
@@ -33,25 +57,16 @@ def read(
     """
 
     def decorate(function: Any) -> Callable[..., Any]:
-        # Of what others make of jit, the first call is taken for the one that compiles.
-        calls = count()
-        known = getattr(function, "_cache_size", lambda: min(next(calls), 1))
-
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
             if numbers:
                 witness.number += 1
-            before = known()
             key = witness.begin(kind) if numbers else -1
             begun = time.time_ns()
             outputs = function(*arguments)
-            now = time.time_ns()
-            if known() > before:
-                witness.end(witness.begin(COMPILE, begun), now)
-                begun = now
             if numbers:
                 witness.end(key)
-            witness.watch(kind, begun, output(outputs))
+            witness.watch(kind, max(begun, compilations.until), output(outputs))
             return outputs
 
         return call
@@ -61,10 +76,9 @@ def read(
 
 def initial() -> tuple[jax.Array, jax.Array]:
     """Weights, and what the optimizer remembers of them; jax compiles each of these operations."""
-    with witness.of(COMPILE):
-        weights = jax.random.normal(jax.random.key(0), (WIDTH, WIDTH)) / WIDTH**0.5
-        batch_of(0)
-        return weights, jnp.zeros_like(weights)
+    weights = jax.random.normal(jax.random.key(0), (WIDTH, WIDTH)) / WIDTH**0.5
+    batch_of(0)
+    return weights, jnp.zeros_like(weights)
 
 
 def batch_of(number: int) -> jax.Array:

@@ -7,7 +7,7 @@ import jax
 import otel_goodput as goodput
 from everyday.chores import Batches
 from everyday.network import batch_of, initial, loss_of, read, update
-from everyday.witness import COMPILE, EVALUATION, STEP, witness
+from everyday.witness import EVALUATION, STEP, witness
 
 goodput.configure("dispatched_evaluation")
 # The state is donated, so that the next step waits for the evaluation: a CPU would do both at the same time.
@@ -16,8 +16,7 @@ validate = read(EVALUATION)(jax.jit(lambda weights, batch, total: total + loss_o
 
 with witness.life(), goodput.job():
     state = initial()
-    with witness.of(COMPILE):
-        total = jax.numpy.zeros(())
+    total = jax.numpy.zeros(())
     for step, number in goodput.steps(Batches(60, ms=1)):
         state, loss = train_step(state, batch_of(number))
         if step % 10 == 9:

@@ -5,7 +5,7 @@ import jax
 import otel_goodput as goodput
 from everyday.chores import Batches
 from everyday.network import batch_of, initial, read, update
-from everyday.witness import COMPILE, STEP, witness
+from everyday.witness import STEP, witness
 
 goodput.configure("mutated")
 
@@ -13,8 +13,7 @@ goodput.configure("mutated")
 class Model:
     def __init__(self):
         self.state = initial()
-        with witness.of(COMPILE):
-            self.total = jax.numpy.zeros(()) + jax.numpy.zeros(())
+        self.total = jax.numpy.zeros(()) + jax.numpy.zeros(())
         self.updated = read(STEP, numbers=True)(jax.jit(update))
 
 

@@ -11,7 +11,7 @@ import optax
 import otel_goodput as goodput
 from everyday.chores import Batches
 from everyday.network import read
-from everyday.witness import COMPILE, STEP, witness
+from everyday.witness import STEP, witness
 
 goodput.configure("equinox")
 STEPS, PRINT_EVERY = int(sys.argv[1]), 30
@@ -38,9 +38,8 @@ def loader():
 
 
 with witness.life(), goodput.job():
-    with witness.of(COMPILE):
-        model = eqx.nn.MLP(784, 10, 512, 3, key=jax.random.key(0))
-        opt_state = optim.init(eqx.filter(model, eqx.is_array))
+    model = eqx.nn.MLP(784, 10, 512, 3, key=jax.random.key(0))
+    opt_state = optim.init(eqx.filter(model, eqx.is_array))
     train = read(STEP)(make_step)
     for step, (x, y) in goodput.steps(Batches(STEPS, source=loader())):
         if step == STEPS:

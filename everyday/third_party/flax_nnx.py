@@ -10,7 +10,7 @@ from flax import nnx
 import otel_goodput as goodput
 from everyday.chores import Batches
 from everyday.network import latest, read
-from everyday.witness import COMPILE, EVALUATION, STEP, witness
+from everyday.witness import EVALUATION, STEP, witness
 
 goodput.configure("flax-nnx")
 TRAIN_STEPS, EVAL_EVERY, BATCH = int(sys.argv[1]), 50, 32
@@ -55,10 +55,9 @@ def digits(count):
 
 
 with witness.life(), goodput.job():
-    with witness.of(COMPILE):
-        model = CNN(rngs=nnx.Rngs(0))
-        optimizer = nnx.Optimizer(model, optax.adamw(0.005, 0.9), wrt=nnx.Param)
-        metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Average("loss"))
+    model = CNN(rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adamw(0.005, 0.9), wrt=nnx.Param)
+    metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Average("loss"))
     train_step = read(STEP, output=lambda _: latest(nnx.state(model)))(update)
     eval_step = read(EVALUATION, output=lambda _: latest(nnx.state(metrics)))(measure)
     test_batch = next(digits(1))

@@ -10,7 +10,7 @@ import numpy as np
 
 import otel_goodput as goodput
 from everyday.network import latest, read
-from everyday.witness import COMPILE, STEP, witness
+from everyday.witness import STEP, witness
 
 goodput.configure("keras-fit")
 
@@ -32,16 +32,15 @@ class Goodput(keras.callbacks.Callback):
 
 
 with witness.life(), goodput.job():
-    with witness.of(COMPILE):
-        layers = [keras.layers.Dense(1024, activation="relu") for _ in range(4)]
-        model = keras.Sequential([keras.Input((512,)), *layers, keras.layers.Dense(10)])
-        model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        chance = np.random.default_rng(0)
-        count = 256 * int(sys.argv[1])
-        x, y = chance.random((count, 512), np.float32), chance.integers(0, 10, count)
-        model.make_train_function()
-        model.train_function = read(STEP, numbers=True, output=lambda outputs: latest(outputs[0]))(
-            model.train_function
-        )
+    layers = [keras.layers.Dense(1024, activation="relu") for _ in range(4)]
+    model = keras.Sequential([keras.Input((512,)), *layers, keras.layers.Dense(10)])
+    model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    chance = np.random.default_rng(0)
+    count = 256 * int(sys.argv[1])
+    x, y = chance.random((count, 512), np.float32), chance.integers(0, 10, count)
+    model.make_train_function()
+    model.train_function = read(STEP, numbers=True, output=lambda outputs: latest(outputs[0]))(
+        model.train_function
+    )
     model.fit(x, y, batch_size=256, epochs=3, verbose=2, callbacks=[Goodput()])
 print(goodput.report())
