@@ -67,6 +67,7 @@ SUMMED: Final = 1 << 12  # EXPORTED: summaries of `name` of the attempt `key` th
 OWN_TRACES: Final = 1 << 10  # ATTEMPT: each step has a trace of its own
 ERRED: Final = 1 << 11  # END: the span's status is ERROR; a step left by a break has failed without one
 FLOOD: Final = 1 << 12  # END: not exported, for there are too many of `name`, by default the phase's own; summed up
+OUTLIER: Final = 1 << 13  # END: the step is exported because it was slow
 INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by its owner
 
 BODY: Final = struct.Struct("<BBHHQqq")

@@ -28,6 +28,7 @@ from otel_goodput.semconv import (
     GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEP_COMPLETED,
+    GOODPUT_STEP_OUTLIER,
     GOODPUT_TRACE_NUMBER,
     PHASES,
     SCOPE_NAME,
@@ -69,7 +70,7 @@ def owed_spans(
     """The spans that the attempts before that of `book` still owe, the oldest attempt's first, parents after children.
 
     Those that were open are closed at the attempt's last sign of life, with status ERROR and ``goodput.interrupted``.
-    A job is linked to the attempt after its own, where there is one: `latest` is the last that there is.
+    A job that was open is linked to the attempt after its own, where there is one: `latest` is the last that there is.
     """
     spans = []
     for debt in book.debts:
@@ -129,6 +130,8 @@ class _Builder:
             attributes[GOODPUT_INTERRUPTED] = True
         if phase == Phase.STEP and (interrupted or entry.end_flags & ev.FAILED):
             attributes[GOODPUT_STEP_COMPLETED] = False
+        if entry.end_flags & records.OUTLIER:
+            attributes[GOODPUT_STEP_OUTLIER] = True
         failed = interrupted or bool(entry.end_flags & records.ERRED)
         status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
         own = self._own_trace(entry) if self._debt.own_traces else 0
@@ -177,7 +180,9 @@ class _Builder:
         run_id, attempt, process = self._identity
         if entry.phase != rules.JOB:
             return ()
-        beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * self._followed
+        # One that ended may have been exported, too late to be noted: the attempt after it was not known then.
+        followed = self._followed and entry.end is None
+        beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * followed
         return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in beside)
 
     def flood(self, name: str, summary: Summary) -> ReadableSpan:

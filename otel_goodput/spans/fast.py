@@ -23,7 +23,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import DATA_LOADING, STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import EndedPhase
-from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED
+from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED, OUTLIER
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -264,6 +264,8 @@ class FastSpan(trace_api.Span):
             flags |= ev.FAILED
         if self._status.status_code is StatusCode.ERROR:
             flags |= ERRED
+        if outlier:
+            flags |= OUTLIER
         observation = self.observation
         device = tracer.device
         if device is not None and device.awake and self._blocking is not False and self._start_at is None:

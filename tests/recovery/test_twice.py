@@ -45,6 +45,28 @@ def test_no_span_is_written_twice(outlets: str, end: str, tmp_path: Path) -> Non
     assert numbers.total() + summed == 2500 + (2301 if end == "exit" else 2500), "nor is one missing"
 
 
+CUT = """
+import os, signal, sys
+from otel_goodput.exporters.file import FileSpanExporter
+export = FileSpanExporter.export
+def export_and_die(self, spans):
+    done = export(self, spans)
+    if any(span.name == "job" for span in spans):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+FileSpanExporter.export = export_and_die
+"""
+
+
+def test_what_is_written_twice_all_the_same_is_the_same(tmp_path: Path) -> None:
+    """Killed when a batch is in the file and nobody has noted that yet: a link to the next attempt is not added."""
+    for before in (CUT, ""):
+        subprocess.run([sys.executable, "-c", before + JOB, str(tmp_path), "file", "return"])
+    spans = read_spans(tmp_path / "run")
+    assert len(check_tree(spans)) < len(spans)
+    assert Counter(span.name for span in spans)["job"] == 3
+
+
 def test_every_outlet_has_a_number_of_its_own() -> None:
     assert NUMBERS.keys() == OUTLETS.keys() and len(set(NUMBERS.values())) == len(OUTLETS)
     assert all(32 <= number < 256 for number in NUMBERS.values()), "below are places in a list, of older versions"
