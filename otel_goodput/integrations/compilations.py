@@ -288,7 +288,7 @@ class Compilations:
         self.tick()
 
     def _close_since(self, moment: int) -> None:
-        for thread, compilation in tuple(self._between.items()):
+        for thread, compilation in self._between.copy().items():
             # The thread may have begun another one meanwhile: that is ours then, and is not to be lost.
             if compilation.end <= moment and (taken := self._between.pop(thread, None)) is not None:
                 self._finish(taken)

@@ -49,7 +49,7 @@ def is_jaxs(function: str) -> bool:
     """
     if not function:
         return False
-    for name, module in tuple(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # other threads import meanwhile, and only a copy is made at once
         if name.partition(".")[0] != "jax":
             continue
         inside = getattr(module, "__dict__", {})

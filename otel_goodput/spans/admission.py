@@ -159,6 +159,6 @@ class Admission:
 
     def summaries(self, *, final: bool = False) -> Iterator[tuple[str, Summary]]:
         """Names, and stretches of what was left out of them; not on the training thread."""
-        for name, thinner in list(self._thinners.items()):
+        for name, thinner in self._thinners.copy().items():
             for summary in thinner.summaries(final=final):
                 yield name, summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -9,7 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -160,6 +163,33 @@ def test_recompilations_are_told_by_function_and_jaxs_own_are_left_out(watched: 
     again = [span for span in watched.compiles() if "goodput.compile.recompilation" in attributes(span)]
     assert {attributes(span)["goodput.compile.function"] for span in again} == set(report.totals.recompiled)
     assert len(watched.compiles()) > 2 * len(again), "they are seen, and are start-up, all the same"
+
+
+def test_a_compilation_while_other_threads_import(watched: Watched) -> None:
+    """They get their turn wherever garbage is collected, as in the middle of a list of all modules."""
+    goodput, numbers = watched.recorder, count()
+    names = (f"imported_meanwhile_{number}" for number in numbers)
+    imported: list[str] = []
+
+    def another_thread(*_: object) -> None:
+        imported.append(next(names))
+        sys.modules[imported[-1]] = ModuleType(imported[-1])
+
+    with goodput.job():
+        a = jax.numpy.ones((19, 19))
+        train = function("train_while_others_import", layers=1)
+        thresholds = gc.get_threshold()
+        gc.callbacks.append(another_thread)
+        gc.set_threshold(1)
+        try:
+            with goodput.step(0):
+                train(a).block_until_ready()
+        finally:
+            gc.set_threshold(*thresholds)
+            gc.callbacks.remove(another_thread)
+            for name in imported:
+                del sys.modules[name]
+    assert "train_while_others_import" in {attributes(span)["goodput.compile.function"] for span in watched.compiles()}
 
 
 def test_tracing_alone_is_startup_but_compiles_nothing(watched: Watched) -> None:
