@@ -12,10 +12,11 @@ from otel_goodput.integrations.markers import Mark
 
 
 class Work:
-    """Is done at `end`, ns by `clock`."""
+    """Is done at `end`, ns by `clock`; `came_late` is told how late who waited for it was woken, ns."""
 
-    def __init__(self, clock: Callable[[], int], end: int) -> None:
+    def __init__(self, clock: Callable[[], int], end: int, came_late: Callable[[int], None] = lambda _: None) -> None:
         self._clock = clock
+        self._came_late = came_late
         self.end = end
 
     def is_ready(self) -> bool:
@@ -27,24 +28,36 @@ class Work:
     query = is_ready
 
     def block_until_ready(self) -> None:
-        time.sleep(max(0, self.end - self._clock()) / 1e9)
+        if (left := self.end - self._clock()) > 0:
+            time.sleep(left / 1e9)
+            self._came_late(self._clock() - self.end)
 
 
 class Queue:
-    """A device that does one thing after the other."""
+    """A device that does one thing after the other.
+
+    Attributes:
+        free: when it will have nothing to do, ns.
+        busy: ns of work that it was given.
+        late: ns by which the machine woke those late who waited for a mark.
+    """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
         self.free = 0
         self.busy = 0
+        self.late = 0
 
     def dispatch(self, nanoseconds: int) -> Work:
         self.free = max(self.free, self.clock()) + nanoseconds
         self.busy += nanoseconds
         return Work(self.clock, self.free)
 
-    def mark(self) -> Work:
-        return Work(self.clock, self.free)
+    def mark(self, early: int = 0) -> Work:
+        return Work(self.clock, self.free - early, self._came_late)
+
+    def _came_late(self, nanoseconds: int) -> None:
+        self.late += nanoseconds
 
 
 class QueueMarker:
@@ -67,7 +80,7 @@ class QueueMarker:
         if self.error is not None:
             raise self.error
         self.marks += 1
-        return Work(self.queue.clock, self.queue.free - self.early)
+        return self.queue.mark(self.early)
 
     def results(self) -> Sequence[Mark]:
         return [Work(self.queue.clock, self.queue.free)] * 3
