@@ -155,24 +155,29 @@ def effective(place: Place, **environ: str) -> Any:
     return yaml.safe_load(done.stdout)
 
 
-def resource(name: str) -> dict[str, Any]:
-    values = {"service.name": "places", "service.instance.id": name}
+def resource(name: str, **more: str) -> dict[str, Any]:
+    values = {"service.name": "places", "service.instance.id": name, **more}
     return {"attributes": [{"key": key, "value": {"string_value": value}} for key, value in values.items()]}
 
 
-def tell(address: str, name: str, value: int, *, points: bool = True) -> None:
-    """A span and a point, as a job's client sends them. Of a phase, so that no gateway takes it for a routine step."""
+def tell(address: str, name: str, value: int, *, as_sidecar: bool = False) -> None:
+    """A span and a point, as a job's client sends them. Of a phase, so that no gateway takes it for a routine step.
+
+    `as_sidecar`: as a gateway is sent it, a span alone, which knows its place.
+    """
     now = time.time_ns()
     ids = {"trace_id": os.urandom(16), "span_id": os.urandom(8)}
     phase = {"key": "goodput.phase", "value": {"string_value": "checkpoint_save"}}
     span = {**ids, "name": name, "start_time_unix_nano": now - NS, "end_time_unix_nano": now, "attributes": [phase]}
     point = {"start_time_unix_nano": now - 60 * NS, "time_unix_nano": now, "as_int": value}
     metric = {"name": "told", "sum": {"aggregation_temporality": 2, "is_monotonic": True, "data_points": [point]}}
-    spans = {"resource": resource(name), "scope_spans": [{"spans": [span]}]}
+    placed = {"gcp.project_id": "PROJECT", "location": "global"} if as_sidecar else {}
+    about = resource(name, **placed)
+    spans = {"resource": about, "scope_spans": [{"spans": [span]}]}
     metrics = {"resource": resource(name), "scope_metrics": [{"metrics": [metric]}]}
     with grpc.insecure_channel(address) as channel:
         TraceServiceStub(channel).Export(ExportTraceServiceRequest(resource_spans=[spans]), timeout=10)
-        if points:  # a gateway takes none
+        if not as_sidecar:
             MetricsServiceStub(channel).Export(ExportMetricsServiceRequest(resource_metrics=[metrics]), timeout=10)
 
 
@@ -288,7 +293,7 @@ def test_a_broken_queue_keeps_a_pod_s_collector_for_a_moment_only(name: str, tmp
 
         def broken() -> set[Path]:
             """All that it has, by a hand that it does not move aside itself."""
-            tell(collector.grpc, "lost", 1, points=name != "gateway")
+            tell(collector.grpc, "lost", 1, as_sidecar=name == "gateway")
             collector.kill()
             files = {path for path in state.glob("exporter_*") if not re.search(r"\.(broken|backup)", path.name)}
             for path in files:
@@ -307,7 +312,7 @@ def test_a_broken_queue_keeps_a_pod_s_collector_for_a_moment_only(name: str, tmp
         aside = [len([*state.glob(f"{path.name}.broken.*")]) for path in (*first, *again)]
         assert min(aside) >= 1 and max(aside) == 2, "each time, and none of them lost"
         running.enter_context(google)
-        tell(collector.grpc, name, 2, points=name != "gateway")
+        tell(collector.grpc, name, 2, as_sidecar=name == "gateway")
         until(lambda: told(google, name)[0] == 1)
         left = {path: path.stat().st_ino for path in state.glob("exporter_*")}
         check.terminate()
