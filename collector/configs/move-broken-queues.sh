@@ -1,10 +1,12 @@
 #!/bin/sh
-# Moves what is no queue file (any more) aside, to *.broken.*, for it would keep the collector from starting: before each
-# start (systemd), or again every so many seconds (`move-broken-queues.sh 5`, in a pod) wherever no collector has it open.
+# Moves what is no queue file (any more) aside, to *.broken.*, for it would keep the collector from starting: before
+# each start (systemd), or again every so many seconds (`move-broken-queues.sh 5`, in a pod) wherever no collector has
+# it open.
 #
-# The collector's own `recreate` moves aside what breaks it in one of two ways only: most damage ends the process. So this
-# looks at what the collector looks at when it opens a queue (a bbolt database): the heads, and the tree of pages behind
-# them. It takes sh, od, awk and flock, as busybox has them. Nothing that goes wrong here keeps the collector from starting.
+# The collector's own `recreate` moves aside what breaks it in one of two ways only: most damage ends the process. So
+# this looks at what the collector looks at when it opens a queue (a bbolt database): the heads, and the tree of pages
+# behind them. It takes sh, od, awk and flock, as busybox has them. Nothing that goes wrong here keeps the collector
+# from starting.
 state=${OTELCOL_GOODPUT_STATE:-/var/lib/otelcol-goodput}
 pages=4000 # of a long queue so many are looked at: some seconds
 mark=12566977261 # the first 8 bytes of a head: 0xED0CDAED, version 2
@@ -87,7 +89,7 @@ check() {
   for file in "$state"/exporter_*; do
     case $file in *.backup | *.broken*) continue ;; esac
     [ -f "$file" ] && [ -s "$file" ] || continue # the collector begins an empty one anew
-    version="$file $(stat -c '%i %s %Y' "$file" 2>/dev/null)"
+    version="$file $(stat -c '%i %s %Y' "$file" 2>/dev/null || date +%s)"
     case $good in *"<$version>"*) continue ;; esac
     unused "$file" true || continue
     found=$(head_of "$file")
