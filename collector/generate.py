@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
-from views import cloud, goodput, grafana, rulefiles, runs, workload
+from views import cloud, cloud_runs, goodput, grafana, rulefiles, runs, workload
 from views.alerts import GONE, rules
 from views.thresholds import Thresholds, windows
 
@@ -23,11 +23,12 @@ WRITTEN = ("dashboards/*.json", "alerts/**/*")
 
 def written(kept: Sequence[str], limits: Thresholds, datasource: str) -> dict[str, str]:
     """What every file is to hold, by its path from here; `kept` are the rolling windows."""
-    ours, alerts = goodput.board(kept, limits), rules(kept[0], limits)
-    with_all = replace(ours, sections=[*ours.sections, goodput.runs()])
+    ours, googles = goodput.board(kept, limits), workload.board(kept, limits)
+    alerts = rules(kept[0], limits)
     return {
-        "dashboards/goodput.cloud-monitoring.json": cloud.dashboard(with_all, cloud.OURS),
-        "dashboards/workload.cloud-monitoring.json": cloud.dashboard(workload.board(kept, limits), cloud.GOOGLES),
+        "dashboards/goodput.cloud-monitoring.json": cloud.dashboard(ours, cloud.OURS, limits),
+        "dashboards/runs.cloud-monitoring.json": cloud_runs.dashboard(limits),
+        "dashboards/workload.cloud-monitoring.json": cloud.dashboard(googles, cloud.GOOGLES, limits),
         "dashboards/goodput.grafana.json": grafana.dashboard(ours),
         "dashboards/runs.grafana.json": runs.dashboard(limits),
         "alerts/prometheus.yaml": rulefiles.prometheus_rules(alerts),

@@ -32,7 +32,7 @@ class Stand(NamedTuple):
 
 
 OVERLAYS = {
-    "example": Stand(("job",)),
+    "example": Stand(("job",), ("spool",)),
     "fleet": Stand(("jobset",), ("gateway",)),
 }
 # What is generated has a suffix made of its content; an overlay that changes the content has to know it by its name.

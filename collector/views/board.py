@@ -63,7 +63,6 @@ class Query:
         text: says in the legend what the labels of `by` do not.
         only, but: attributes with the value that is wanted, or unwanted.
         by: attributes that stay apart.
-        by_run: whether runs stay apart, in Cloud Monitoring, where all of them may be shown.
         share_of: what the figures are divided by.
     """
 
@@ -75,7 +74,6 @@ class Query:
     read: Read = Read.LATEST
     across: Across = Across.SUM
     share_of: Query | None = None
-    by_run: bool = False
 
 
 class Bound(NamedTuple):
@@ -91,7 +89,6 @@ class Panel:
 
     Attributes:
         brief: for whoever does not know the figure.
-        several: what the figure is where more than one run is shown, as in Cloud Monitoring; Grafana shows one.
         width: in columns of :data:`COLUMNS`.
         zeros: whether a series that is 0 all the time says anything.
         words: what values mean.
@@ -104,7 +101,6 @@ class Panel:
     queries: Sequence[Query]
     width: int = 4
     bound: Bound | None = None
-    several: str = ""
     zeros: bool = True
     words: Mapping[int, str] = field(default_factory=dict)
 

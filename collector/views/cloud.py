@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import workload_series
+from otel_goodput import semconv, workload_series
 from otel_goodput.semconv import Metric
-from otel_goodput.workload_series import WorkloadSeries
 from views.alerts import GONE_WINDOW
 from views.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View, places
 from views.naming import CLOUD_JOB, CLOUD_RESOURCE, CLOUD_RUN, cloud_metric, label
-from views.promql import RANGE, cloud_selector, grouped
+from views.promql import CLOUD, RANGE, cloud_selector, grouped
+from views.standing import GONE, STATES, Standing
+from views.thresholds import Thresholds
 
+RECALLED: Final = "7d"  # how far back from the end of what is shown the last word of a run is looked for
 PERIOD: Final = "60s"  # what is exported once a minute is not there more often
 _REDUCERS: Final = {
     Across.SUM: "REDUCE_SUM",
@@ -22,6 +24,7 @@ _REDUCERS: Final = {
     Across.MIN: "REDUCE_MIN",
 }
 _ALIGNERS: Final = {Read.LATEST: "ALIGN_NEXT_OLDER", Read.RATE: "ALIGN_RATE"}  # ALIGN_DELTA for what piles up
+_FUNCTIONS: Final = {Across.SUM: "sum", Across.MEAN: "avg", Across.MAX: "max", Across.MIN: "min"}
 _QUANTILES: Final = {Read.P50: "REDUCE_PERCENTILE_50", Read.P99: "REDUCE_PERCENTILE_99"}
 _PLOTS: Final = {View.LINES: "LINE", View.STACK: "STACKED_AREA", View.HEATMAP: "HEATMAP"}
 _UNITS: Final = {Unit.SHARE: "10^2.%", Unit.PERCENT: "%", Unit.SECONDS: "s", Unit.COUNT: "1", Unit.FACTOR: "1"}
@@ -41,48 +44,88 @@ class Scope(NamedTuple):
 
 OURS: Final = Scope(CLOUD_RESOURCE, (CLOUD_JOB, CLOUD_RUN))
 GOOGLES: Final = Scope(workload_series.RESOURCE, (workload_series.ID, workload_series.REPLICA_ID))
+RUNS: Final = Standing(CLOUD, RECALLED)
+LAST: Final = (
+    f"Figures and tables are what a run said last within the {RECALLED} before the end of the time that is shown, so "
+    "they are there when it is over. Charts are empty after its end: choose a time in which it ran."
+)
+EXPLORER: Final = "https://console.cloud.google.com/traces/explorer"
+TRACES: Final = (
+    f"[Trace explorer]({EXPLORER}): the attribute `{semconv.RUN_ID}`, with the run's id, shows what there is of a run. "
+    "Spans called `attempt` are its attempts, whose traces tell of all that was worth telling; the link of one is "
+    f"`{EXPLORER};traceId=TRACE`."
+)
 
 
-def dashboard(board: Board, scope: Scope) -> str:
+def dashboard(board: Board, scope: Scope, limits: Thresholds) -> str:
     """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes."""
-    tiles = list(_tiles(board, scope))
-    bottom = max(tile["yPos"] + tile["height"] for tile in tiles)
-    tiles.append(_tile(0, bottom, COLUMNS, 6, {"title": "What the panels say", "text": _explanation(board)}))
+    tiles = list(_tiles(board, scope, limits))
+    texts = {"What the panels say": (6, _explanation(board, scope))}
+    if scope is OURS:
+        texts = {"Traces of a run": (2, TRACES), **texts}
+    return laid_out(board.title, scope.pinned, tiles, texts)
+
+
+def laid_out(
+    title: str, pinned: Iterable[str], tiles: list[dict[str, Any]], texts: Mapping[str, tuple[int, str]]
+) -> str:
+    """The JSON of a dashboard, with texts of so many rows below what it shows; `pinned` are chosen above it."""
+    for name, (height, text) in texts.items():
+        bottom = max(tile["yPos"] + tile["height"] for tile in tiles)
+        widget = {"title": name, "text": {"format": "MARKDOWN", "content": text}}
+        tiles.append(tile(0, bottom, COLUMNS, height, widget))
     return json.dumps(
         {
-            "displayName": board.title,
-            "dashboardFilters": [{"filterType": "RESOURCE_LABEL", "labelKey": key} for key in scope.pinned],
+            "displayName": title,
+            "dashboardFilters": [{"filterType": "RESOURCE_LABEL", "labelKey": key} for key in pinned],
             "mosaicLayout": {"columns": COLUMNS, "tiles": tiles},
         },
         indent=2,
     )
 
 
-def _tiles(board: Board, scope: Scope) -> Iterator[dict[str, Any]]:
+def _tiles(board: Board, scope: Scope, limits: Thresholds) -> Iterator[dict[str, Any]]:
     for x, y, width, height, section, panel in places(board):
         if panel is None:
-            widget: dict[str, Any] = {"title": section.title, "sectionHeader": {"subtitle": "", "dividerBelow": True}}
+            yield tile(x, y, width, height, heading(section.title))
+        elif panel.words:
+            yield tile(x, y, width, height, _state(limits))
         else:
             widget = {"title": panel.title, **_CONTENTS.get(panel.view, _chart)(panel, scope)}
-        yield _tile(x, y, width, height, widget)
+            yield tile(x, y, width, height, widget)
 
 
-def _tile(x: int, y: int, width: int, height: int, widget: dict[str, Any]) -> dict[str, Any]:
+def tile(x: int, y: int, width: int, height: int, widget: dict[str, Any]) -> dict[str, Any]:
     return {"xPos": x, "yPos": y, "width": width, "height": height, "widget": widget}
 
 
-def _explanation(board: Board) -> dict[str, Any]:
-    lines = [
-        " ".join(filter(None, [f"- **{panel.title}**: {panel.brief}", panel.several]))
-        for section in board.sections
-        for panel in section.panels
-    ]
-    return {"format": "MARKDOWN", "content": "\n".join([board.brief, "", *lines])}
+def heading(title: str) -> dict[str, Any]:
+    return {"title": title, "sectionHeader": {"subtitle": "", "dividerBelow": True}}
+
+
+def _explanation(board: Board, scope: Scope) -> str:
+    """A figure's words are Grafana's: a scorecard has none."""
+    lines = [f"- **{panel.title}**: {panel.brief}" for section in board.sections for panel in section.panels]
+    chosen = "Choose a run above: of several a figure is that of any." if scope is OURS else ""
+    return "\n".join([" ".join(filter(None, [board.brief, LAST, chosen])), "", *lines])
+
+
+def _state(limits: Thresholds) -> dict[str, Any]:
+    """In numbers, for a scorecard has no words."""
+    asked = last({"prometheusQuery": RUNS.state(limits)}, Unit.COUNT)
+    gone = {"value": STATES.index(GONE) - 0.5, "color": "RED", "direction": "ABOVE"}
+    words = ", ".join(f"{value} {word}" for value, word in enumerate(STATES))
+    return {"title": f"Has it ended? {words}", "scorecard": {"timeSeriesQuery": asked, "thresholds": [gone]}}
+
+
+def last(asked: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
+    """One value for all of the time that is shown, its last."""
+    return {**asked, "unitOverride": _UNITS[unit], "outputFullDuration": True}
 
 
 def _figure(panel: Panel, scope: Scope) -> dict[str, Any]:
     (query,) = panel.queries
-    card: dict[str, Any] = {"timeSeriesQuery": _query(panel, query, scope)}
+    card: dict[str, Any] = {"timeSeriesQuery": last(_asked(panel, query, scope), panel.unit)}
     if panel.bound is not None:
         direction = "BELOW" if panel.bound.below else "ABOVE"
         card["thresholds"] = [{"value": panel.bound.value, "color": "RED", "direction": direction}]
@@ -90,9 +133,11 @@ def _figure(panel: Panel, scope: Scope) -> dict[str, Any]:
 
 
 def _table(panel: Panel, scope: Scope) -> dict[str, Any]:
-    sets = [
-        {"timeSeriesQuery": _query(panel, query, scope), "minAlignmentPeriod": PERIOD} for query in panel.queries
-    ]  # fmt: skip
+    return table(last(_asked(panel, query, scope), panel.unit) for query in panel.queries)
+
+
+def table(queries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    sets = [{"timeSeriesQuery": query, "minAlignmentPeriod": PERIOD} for query in queries]
     return {"timeSeriesTable": {"dataSets": sets, "metricVisualization": "BAR"}}
 
 
@@ -100,8 +145,8 @@ def _chart(panel: Panel, scope: Scope) -> dict[str, Any]:
     chart: dict[str, Any] = {
         "dataSets": [
             {
-                "timeSeriesQuery": _query(panel, query, scope),
-                "plotType": "STACKED_BAR" if query.read is Read.EVENTS else _PLOTS[panel.view],
+                "timeSeriesQuery": {**_asked(panel, query, scope), "unitOverride": _UNITS[panel.unit]},
+                "plotType": _PLOTS[panel.view],
                 "legendTemplate": _legend(query),
                 "minAlignmentPeriod": PERIOD,
                 "targetAxis": "Y1",
@@ -123,34 +168,37 @@ def _legend(query: Query) -> str:
     return " ".join(filter(None, [query.text, *(f"${{metric.labels.{label(key)}}}" for key in query.by)]))
 
 
-def _query(panel: Panel, query: Query, scope: Scope) -> dict[str, Any]:
+def _asked(panel: Panel, query: Query, scope: Scope) -> dict[str, Any]:
+    """A filter where one will do. It knows no newest attempt, no zeros, no counts of a distribution and no moments."""
+    single = panel.view in (View.FIGURE, View.TABLE)
+    if isinstance(query.source, Metric) and (single or not panel.zeros or query.read in (Read.PER_MINUTE, Read.AGE)):
+        found = _promql(query, query.source, single=single)
+        return {"prometheusQuery": found if panel.zeros else f"{found} > 0"}
     part = {"filter": monitoring_filter(query, scope), "aggregation": _aggregation(query)}
-    if query.share_of is not None:
-        below = {"filter": monitoring_filter(query.share_of, scope), "aggregation": _aggregation(query.share_of)}
-        asked: dict[str, Any] = {"timeSeriesFilterRatio": {"numerator": part, "denominator": below}}
-    elif query.read is Read.PER_MINUTE:
-        # Filters reach the values of a distribution, not how many there are.
-        asked = {"prometheusQuery": _per_minute(query)}
-    elif query.read is Read.AGE:
-        asked = {"prometheusQuery": _age(query)}
-    else:
-        asked = {"timeSeriesFilter": part}
-    return {**asked, "unitOverride": _UNITS[panel.unit]}
+    if query.share_of is None:
+        return {"timeSeriesFilter": part}
+    below = {"filter": monitoring_filter(query.share_of, scope), "aggregation": _aggregation(query.share_of)}
+    return {"timeSeriesFilterRatio": {"numerator": part, "denominator": below}}
 
 
-def _per_minute(query: Query) -> str:
-    if isinstance(query.source, WorkloadSeries):
-        raise TypeError(f"no distribution: {query}")
-    rate = f"rate({cloud_selector(query.source, query.only, '_count')}[{RANGE}])"
-    return f"60 * {grouped('sum', [CLOUD_JOB, CLOUD_RUN, *map(label, query.by)], rate)}"
-
-
-def _age(query: Query) -> str:
-    """Filters show what there is, and the question is for how long there has been nothing."""
-    if isinstance(query.source, WorkloadSeries):
-        raise TypeError(f"no moment: {query}")
-    heard = f"last_over_time({cloud_selector(query.source, query.only)}[{GONE_WINDOW}])"
-    return f"time() - {grouped('max', [CLOUD_JOB, CLOUD_RUN, *map(label, query.by)], heard)}"
+def _promql(query: Query, metric: Metric, *, single: bool) -> str:
+    """`single`: the last figures of a run, its newest attempt's. Runs stay apart, as they are chosen above."""
+    if query.but or query.share_of:
+        raise TypeError(f"not in PromQL: {query}")
+    run, function = [CLOUD_JOB, CLOUD_RUN, *map(label, query.by)], _FUNCTIONS[query.across]
+    selector = cloud_selector(metric, query.only)
+    if query.read is Read.AGE:
+        heard = f"last_over_time({selector}[{RECALLED if single else GONE_WINDOW}])"
+        return f"time() - {grouped('max', run, heard)}"
+    if query.read is Read.PER_MINUTE:
+        counted = f"rate({cloud_selector(metric, query.only, '_count')}[{RANGE}])"
+        return f"60 * {grouped('sum', run, counted)}"
+    if query.read is Read.RATE:
+        return grouped("sum", run, f"rate({selector}[{RANGE}])")
+    if single:
+        return RUNS.of_run(function, metric, query.only, query.by)
+    # Every attempt counts on from where the one before it was, and stays for some minutes.
+    return grouped("max" if query.read is Read.EVENTS else function, run, selector)
 
 
 def monitoring_filter(query: Query, scope: Scope) -> str:
@@ -176,7 +224,6 @@ def _aggregation(query: Query) -> dict[str, Any]:
         "crossSeriesReducer": _QUANTILES.get(query.read, _REDUCERS[query.across]),
     }
     groups = [f'metric.label."{label(key)}"' for key in query.by]
-    groups += [f'resource.label."{key}"' for key in (CLOUD_JOB, CLOUD_RUN) if query.by_run]
     if groups:
         aggregation["groupByFields"] = groups
     return aggregation

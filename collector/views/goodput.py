@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from otel_goodput import semconv
@@ -55,7 +54,6 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             [_ratio(window)],
             width=2,
             bound=target,
-            several="With several runs chosen, that of the worst.",
         )
         for window, name in names.items()
     ]
@@ -87,7 +85,6 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             Unit.SECONDS,
             [Query(semconv.TIME)],
             width=2,
-            several="With several runs chosen, of all together.",
         ),
         Panel(
             "Has it ended?",
@@ -95,7 +92,6 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             View.FIGURE,
             Unit.COUNT,
             [_has_ended()],
-            several="1 where all that are chosen have.",
             words={0: "not ended", 1: "ended"},
         ),
         Panel(
@@ -365,27 +361,3 @@ def _telemetry() -> list[Panel]:
         ),
     ]
 
-
-def runs() -> Section:
-    """All runs side by side, for a place where all of them may be shown; see ``views/runs.py`` for Grafana."""
-    return Section(
-        "All runs",
-        [
-            Panel(
-                "Goodput of each run",
-                "Of the whole run; with none chosen above, of all that there were within the time that is shown.",
-                View.TABLE,
-                Unit.SHARE,
-                [replace(_ratio(semconv.WINDOW_RUN), by_run=True)],
-                width=6,
-            ),
-            Panel(
-                "Which runs have ended",
-                "1: ended. 0: goes on, or is gone without having ended.",
-                View.TABLE,
-                Unit.COUNT,
-                [replace(_has_ended(), by_run=True)],
-                width=6,
-            ),
-        ],
-    )

@@ -275,7 +275,7 @@ def _newest(once: bool) -> str:
 
 
 def _ours(query: Query) -> Metric:
-    if not isinstance(query.source, Metric) or query.but or query.share_of or query.by_run:
+    if not isinstance(query.source, Metric) or query.but or query.share_of:
         raise TypeError(f"not in Prometheus: {query}")
     return query.source
 

@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
-from otel_goodput.semconv import JobState, Metric
 from views.board import COLUMNS
 from views.grafana import DATASOURCE, LINKS, SCALE, SOURCE, TAG, UID, organized, override
 from views.naming import PROMETHEUS_JOB, label
-from views.promql import PROMETHEUS, grouped
+from views.promql import PROMETHEUS
+from views.standing import ENDED, GOES_ON, GONE, STATES, Standing
 from views.thresholds import Thresholds
 
 RUN: Final = label(semconv.RUN_ID)
-GOES_ON, ENDED, GONE = "goes on", "ended", "gone"
-_MATCHING: Final = f"on ({', '.join(PROMETHEUS.run)})"
 
 
 class Column(NamedTuple):
@@ -27,75 +25,36 @@ class Column(NamedTuple):
     shown: Mapping[str, Any]
 
 
-def _latest(metric: Metric, only: Mapping[str, str]) -> str:
-    """The last figures within the time that is shown: a run that is over has none at the end of it."""
-    return PROMETHEUS.select(metric, only, "last_over_time({}[$__range])")
-
-
-def _newest() -> str:
-    """The newest attempt of each run: those before it have a shorter time, and their figures are still within range."""
-    time = _latest(semconv.TIME, {})
-    attempts = grouped("sum", [*PROMETHEUS.writer, RUN], time)
-    return f"{attempts} == {_MATCHING} group_left () max by ({', '.join(PROMETHEUS.run)}) ({attempts})"
-
-
-def _of_run(function: str, metric: Metric, only: Mapping[str, str] | None = None) -> str:
-    figures = f"{_latest(metric, only or {})} and on ({', '.join(PROMETHEUS.writer)}) ({_newest()})"
-    return grouped(function, PROMETHEUS.run, figures)
-
-
-def _elapsed() -> str:
-    """Every attempt goes on with the time of those before it."""
-    attempts = grouped("sum", [*PROMETHEUS.writer, RUN], _latest(semconv.TIME, {}))
-    return grouped("max", PROMETHEUS.run, attempts)
-
-
-def _disruptions() -> str:
-    """Likewise, but reason by reason."""
-    by_reason = [*PROMETHEUS.run, label(semconv.GOODPUT_DISRUPTION_REASON)]
-    reasons = grouped("max", by_reason, _latest(semconv.DISRUPTIONS, {}))
-    return grouped("sum", PROMETHEUS.run, reasons)
-
-
-def _state(limits: Thresholds) -> str:
-    """0: goes on, 1: has ended, 2: is gone without having ended."""
-    ended = _of_run("max", semconv.JOB_STATE, {semconv.GOODPUT_JOB_STATE: JobState.ENDED})
-    return f"{ended} + 2 * (1 - {ended}) * (({_silent()}) > bool {limits.gone:g})"
-
-
-def _silent() -> str:
-    return f"time() - {grouped('max', PROMETHEUS.run, _latest(semconv.LAST_SIGN, {}))}"
-
-
 def columns(limits: Thresholds) -> list[Column]:
+    runs = Standing(PROMETHEUS, "$__range")
     ratio = {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}
     target = [{"value": None, "color": "red"}, {"value": limits.goodput_target, "color": "green"}]
     states = {GOES_ON: "blue", ENDED: "green", GONE: "red"}
     words = {
         str(value): {"text": text, "color": states[text], "index": value}
-        for value, text in enumerate((GOES_ON, ENDED, GONE))
+        for value, text in enumerate(STATES)
     }
     seconds = {"unit": "s"}
     return [
         Column(
             "state",
-            _state(limits),
+            runs.state(limits),
             {"mappings": [{"type": "value", "options": words}], "custom.cellOptions": {"type": "color-text"}},
         ),
-        Column("last sign of life, ago", _silent(), seconds),
+        Column("last sign of life, ago", runs.silent(), seconds),
         Column(
             "goodput",
-            _of_run("min", semconv.RATIO, ratio),
+            runs.of_run("min", semconv.RATIO, ratio),
             {
                 "unit": "percentunit",
                 "thresholds": {"mode": "absolute", "steps": target},
                 "custom.cellOptions": {"type": "color-text"},
             },
         ),
-        Column("elapsed", _elapsed(), seconds),
-        Column("highest step", _of_run("max", semconv.STEP_MAX), {"unit": "short"}),
-        Column("disruptions", _disruptions(), {"unit": "short"}),
-        Column("at risk", _of_run("max", semconv.AT_RISK), seconds),
+        Column("elapsed", runs.elapsed(), seconds),
+        Column("highest step", runs.of_run("max", semconv.STEP_MAX), {"unit": "short"}),
+        Column("disruptions", runs.disruptions(), {"unit": "short"}),
+        Column("at risk", runs.of_run("max", semconv.AT_RISK), seconds),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from .written import COLLECTOR
 KUBERNETES, COMPOSE, SYSTEMD = (COLLECTOR / each for each in ("kubernetes", "compose", "systemd"))
 BUILT = ("job", "jobset", "overlays/example", "overlays/fleet", "jobset-restricted")
 UNIT = SYSTEMD / "otelcol-goodput.service"
+UNITS = {"Mi": 1 << 20, "Gi": 1 << 30, "MiB": 1 << 20}
 
 
 def kustomize(directory: Path) -> subprocess.CompletedProcess[str]:
@@ -72,6 +74,47 @@ def trainer(name: str) -> dict[str, Any]:
 def gateway() -> dict[str, Any]:
     (deployment,) = of_kind("overlays/fleet", "Deployment")
     return deployment["spec"]["template"]["spec"]
+
+
+def collectors() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Each pod with a collector, and the collector in it."""
+    beside = {name: (pod(name), collector(name)) for name in BUILT}
+    return {**beside, "gateway": (gateway(), gateway()["containers"][0])}
+
+
+def size(text: str) -> int:
+    digits, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()  # type: ignore[union-attr]
+    return int(digits) * UNITS[unit]
+
+
+def refused(manifest: dict[str, Any], version: str) -> str:
+    """Why Kubernetes' schema does not hold the manifest; empty where it does."""
+    validate = pytest.importorskip("kubernetes_validate", reason="Kubernetes' schemas are not here")
+    for each in [*jobs(manifest)] if manifest["kind"] == "JobSet" else [manifest]:
+        try:
+            validate.validate(each, version, strict=True)
+        except validate.ValidationError as error:
+            return str(error.message)
+    return ""
+
+
+def committed(name: str) -> str:
+    """A configuration, or what is laid over one."""
+    (path,) = (COLLECTOR / "configs").rglob(name)
+    return path.read_text(encoding="utf-8")
+
+
+def made(directory: Path, **files: str) -> list[dict[str, Any]]:
+    """What overlays make of a copy of the tree, each of which is called as its directory; the last one's."""
+    for folder in ("configs", "kubernetes"):
+        shutil.copytree(COLLECTOR / folder, directory / "collector" / folder)
+    for name, text in files.items():
+        overlay = directory / "collector" / "kubernetes" / "overlays" / name
+        overlay.mkdir()
+        (overlay / "kustomization.yaml").write_text(text)
+    done = kustomize(overlay)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:

@@ -73,7 +73,12 @@ def mapped(name: str) -> str:
     return f"{re.sub(r'[^a-zA-Z0-9_]', '_', domain)}:{re.sub(r'[^a-zA-Z0-9_]', '_', path)}"
 
 
-def _series(place: str, story: Story) -> list[dict[str, str]]:
+def in_prometheus(query: str) -> str:
+    """A query of Cloud Monitoring's with the names that metrics are mapped to, which every Prometheus can read."""
+    return _QUOTED.sub(lambda match: f"{mapped(match[1])}{{", query)
+
+
+def series(place: str, story: Story) -> list[dict[str, str]]:
     found = []
     apart = story.moves or place != "cloud"
     for told in story.told:
@@ -95,7 +100,7 @@ def _rules(place: str) -> dict[str, Any]:
     rules = []
     for name in POLICIES:
         condition = load(name)["conditions"][0]["conditionPrometheusQueryLanguage"]
-        query = _QUOTED.sub(lambda match: f"{mapped(match[1])}{{", condition["query"])
+        query = in_prometheus(condition["query"])
         rules.append({"alert": condition["alertRule"], "expr": query, "for": condition["duration"]})
     return {"groups": [{"name": "policies", "interval": "60s", "rules": rules}]}
 
@@ -130,7 +135,7 @@ def judge(place: str, story: Story, path: Path) -> None:
         {"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{minute}m", "exp_samples": list(map(sample, entries))}
         for minute, entries in story.firing.items()
     ]
-    ask(rules, {"input_series": _series(place, story), "promql_expr_test": questions}, path)
+    ask(rules, {"input_series": series(place, story), "promql_expr_test": questions}, path)
 
 
 def gone(story: Story) -> list[set[str]]:

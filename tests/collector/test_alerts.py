@@ -7,77 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput import semconv
-from otel_goodput.semconv import Category, ClockState, JobState, Reason
-
-from .stories import MINUTES, PLACES, Figure, Story, Told, ask, gone, judge, promtool
+from .lives import flat, growing, lives, run, sawtooth, stairs
+from .stories import MINUTES, PLACES, Figure, Story, ask, gone, judge, promtool
 from .written import COLLECTOR, load
-
-HOUR = {semconv.GOODPUT_WINDOW: "1h"}
-IN_FLIGHT = {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}
-LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
-TOLD_CLOCKS = (ClockState.DEVICE, ClockState.UNKNOWN)
-TOLD_STATES = (JobState.RUNNING, JobState.ENDED)
-
-
-def flat(value: float) -> Figure:
-    return lambda minute: value
-
-
-def growing(since: int) -> Figure:
-    """Seconds since a minute."""
-    return lambda minute: 60.0 * max(0, minute - since)
-
-
-def stairs(*steps: int) -> Figure:
-    """How many of `steps` have been taken."""
-    return lambda minute: float(sum(minute >= step for step in steps))
-
-
-def sawtooth(minutes: int) -> Figure:
-    return lambda minute: 60.0 * (minute % minutes)
-
-
-HEALTHY: dict[str, Figure] = {
-    "elapsed": growing(0), "ratio": flat(0.95), "in_flight": flat(7), "ideal": flat(20), "at_risk": sawtooth(20),
-    "loading": flat(0.01), "crashes": flat(0), "device": flat(1), "unknown": lambda minute: None,
-    "running": flat(1), "ended": flat(0), "heard": growing(0),
-}  # fmt: skip
-
-
-def run(name: str = "run-7", **figures: Figure) -> list[Told]:
-    """What a run tells; a healthy one, but for what is given."""
-    figure = {**HEALTHY, **figures}
-    productive = {semconv.GOODPUT_CATEGORY: Category.PRODUCTIVE}
-    crash, rollback = ({semconv.GOODPUT_DISRUPTION_REASON: reason} for reason in (Reason.CRASH, Reason.ROLLBACK))
-    return [
-        Told(name, semconv.TIME, figure["elapsed"], productive),
-        Told(name, semconv.TIME, figure["in_flight"], IN_FLIGHT),
-        Told(name, semconv.RATIO, figure["ratio"], HOUR),
-        Told(name, semconv.RATIO, flat(0.1), {semconv.GOODPUT_WINDOW: "24h"}),
-        Told(name, semconv.STEP_IDEAL, figure["ideal"]),
-        Told(name, semconv.AT_RISK, figure["at_risk"]),
-        Told(name, semconv.BADPUT_RATIO, figure["loading"], LOADING),
-        Told(name, semconv.BADPUT_RATIO, flat(0.5), {**LOADING, semconv.GOODPUT_CATEGORY: Category.OTHER}),
-        Told(name, semconv.DISRUPTIONS, figure["crashes"], crash),
-        Told(name, semconv.DISRUPTIONS, flat(1), rollback),
-        *(Told(name, semconv.CLOCK, figure[state], {semconv.GOODPUT_CLOCK_STATE: state}) for state in TOLD_CLOCKS),
-        *(Told(name, semconv.JOB_STATE, figure[state], {semconv.GOODPUT_JOB_STATE: state}) for state in TOLD_STATES),
-        Told(name, semconv.LAST_SIGN, figure["heard"]),
-    ]
-
-
-def lives(*times: range, ended: tuple[int, ...] = (), **figures: Figure) -> list[Told]:
-    """A run that tells of itself at these times only; in the minutes `ended` its last metrics say so."""
-    known: dict[str, Figure] = {
-        "running": lambda minute: float(minute not in ended),
-        "ended": lambda minute: float(minute in ended),
-    }
-    heard = {minute for time in times for minute in time}
-    return [
-        one._replace(figure=lambda minute, figure=one.figure: figure(minute) if minute in heard else None)
-        for one in run(**{**known, **figures})
-    ]
 
 
 def never(*minutes: int) -> dict[int, set[str]]:

@@ -196,7 +196,6 @@ def test_the_texts_are_of_one_run() -> None:
     content = load(NAME)
     assert not any(variable.get("multi") for variable in content["templating"]["list"])
     assert "several" not in json.dumps(content)
-    assert "several runs chosen" in json.dumps(load("dashboards/goodput.cloud-monitoring.json"))
 
 
 def test_a_run_of_the_overview_opens_its_dashboard() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,29 @@ import yaml
 from otel_goodput import envvars
 from otel_goodput.resources import kubernetes
 
-from .places import BUILT, built, collector, environment, gateway, jobs, kustomize, of_kind, pod, text_of, trainer
+from .places import (
+    BUILT,
+    built,
+    collector,
+    collectors,
+    committed,
+    environment,
+    gateway,
+    jobs,
+    made,
+    of_kind,
+    pod,
+    refused,
+    size,
+    text_of,
+    trainer,
+)
 from .written import COLLECTOR
 
 OLDEST = "1.30"  # the first with sidecars and `sleep` switched on
 INTERVAL_S = 10  # between two exports of metrics by the collector
 PACE_S = 5  # between two points of a series in Cloud Monitoring
-UNITS = {"Mi": 1 << 20, "Gi": 1 << 30, "MiB": 1 << 20}
+SPOOLED = ("overlays/example",)
 
 JOBSET = {  # of jobset.x-k8s.io/v1alpha2, as its API reference has it: what we use
     "": {"replicatedJobs", "network", "failurePolicy"},
@@ -32,28 +47,6 @@ ANNOTATIONS = {
     *("jobset-name", "replicatedjob-name", "replicatedjob-replicas"),
     *("job-index", "job-global-index", "restart-attempt"),
 }
-
-
-def collectors() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """Each pod with a collector, and the collector in it."""
-    beside = {name: (pod(name), collector(name)) for name in BUILT}
-    return {**beside, "gateway": (gateway(), gateway()["containers"][0])}
-
-
-def size(text: str) -> int:
-    digits, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()  # type: ignore[union-attr]
-    return int(digits) * UNITS[unit]
-
-
-def refused(manifest: dict[str, Any], version: str) -> str:
-    """Why Kubernetes' schema does not hold the manifest; empty where it does."""
-    validate = pytest.importorskip("kubernetes_validate", reason="Kubernetes' schemas are not here")
-    for each in [*jobs(manifest)] if manifest["kind"] == "JobSet" else [manifest]:
-        try:
-            validate.validate(each, version, strict=True)
-        except validate.ValidationError as error:
-            return str(error.message)
-    return ""
 
 
 def unknown(manifest: dict[str, Any]) -> set[str]:
@@ -130,9 +123,9 @@ def test_the_configurations_that_are_asked_for_are_there(name: str) -> None:
     )
     assert {str(file.parent) for file in files} == {mount["mountPath"]}
     texts = [found["data"][file.name] for file in files]
-    assert texts == [(COLLECTOR / "configs" / file.name).read_text(encoding="utf-8") for file in files]
+    assert texts == [committed(file.name) for file in files]
     over = ["google-auth.yaml", *([] if name == "gateway" else ["classic-metrics.yaml"])]
-    assert [file.name for file in files[1:]] == over
+    assert [file.name for file in files[1:]] == over + (["spool.yaml"] if name in SPOOLED else [])
     (settings,) = (each["data"] for each in of_kind("job", "ConfigMap") if "OTEL_GOODPUT_DIR" in each["data"])
     needed = {*re.findall(r"\$\{env:(\w+)\}", "".join(texts))}
     assert needed and needed <= {*environment(container), *settings}, "variables without a default"
@@ -241,39 +234,17 @@ def test_the_restricted_jobset_is_the_jobset_without_the_node_s_disk() -> None:
     """And without root; else they are the same."""
     one, other = copy.deepcopy(pod("jobset")), copy.deepcopy(pod("jobset-restricted"))
     (queue,) = (each for each in other["volumes"] if each["name"] == "queue")
-    assert size(queue["emptyDir"]["sizeLimit"]) > 2_000_000_000, "a full queue must not get the pod evicted"
+    assert {*queue} == {"name", "emptyDir"}
     assert other.pop("securityContext")["fsGroup"] == collector("jobset-restricted")["securityContext"]["runAsGroup"]
-    assert "queue" in {each["name"] for each in one["initContainers"]}
+    assert "owner" in {each["name"] for each in one["initContainers"]}
     for each in (one, other):
-        each["initContainers"] = [one for one in each["initContainers"] if one["name"] == "collector"]
+        each["initContainers"] = [one for one in each["initContainers"] if one["name"] != "owner"]
         each["volumes"] = [one for one in each["volumes"] if one["name"] != "queue"]
-        for mount in each["initContainers"][0]["volumeMounts"]:
+        for mount in (mount for one in each["initContainers"] for mount in one["volumeMounts"]):
             mount.pop("subPathExpr", None)
         for key in ("runAsUser", "runAsGroup", "runAsNonRoot"):
             each["containers"][0]["securityContext"].pop(key, None)
     assert one == other
-
-
-@pytest.mark.parametrize(("name", "disk"), [("job", "persistentVolumeClaim"), ("jobset", "hostPath")])
-def test_the_queue_outlives_the_pod(name: str, disk: str) -> None:
-    container = collector(name)
-    (volume,) = (each for each in pod(name)["volumes"] if each["name"] == "queue")
-    assert {*volume} == {"name", disk}
-    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "queue")
-    assert environment(container)["OTELCOL_GOODPUT_STATE"] == mount["mountPath"]
-    assert not mount.get("readOnly")
-
-
-def test_pods_on_one_node_do_not_share_a_queue() -> None:
-    before, beside = pod("jobset")["initContainers"]
-    (owned,) = before["volumeMounts"]
-    (used,) = (each for each in beside["volumeMounts"] if each["name"] == "queue")
-    assert owned == used
-    asked = {*re.findall(r"\$\((\w+)\)", used["subPathExpr"])}
-    assert asked == {"POD_NAMESPACE", "K8S_JOB_NAME", "JOB_COMPLETION_INDEX"}
-    assert all(asked <= {*environment(each)} for each in (before, beside))
-    user = f"{beside['securityContext']['runAsUser']}:{beside['securityContext']['runAsGroup']}"
-    assert before["command"] == ["chown", user, owned["mountPath"]]
 
 
 def test_job_and_jobset_have_the_same_collector() -> None:
@@ -305,14 +276,7 @@ def test_an_overlay_leaves_nothing_to_fill_in(name: str) -> None:
 
 @pytest.mark.parametrize("way", ["mtls", "token"])
 def test_a_gateway_can_ask_who_sends(way: str, tmp_path: Path) -> None:
-    for folder in ("configs", "kubernetes"):
-        shutil.copytree(COLLECTOR / folder, tmp_path / "collector" / folder)
-    overlay = tmp_path / "collector" / "kubernetes" / "overlays" / "asking"
-    overlay.mkdir()
-    (overlay / "kustomization.yaml").write_text(f"resources: [../fleet]\ncomponents: [../../gateway/{way}]\n")
-    done = kustomize(overlay)
-    assert (done.returncode, done.stderr) == (0, "")
-    there = [each for each in yaml.safe_load_all(done.stdout) if each]
+    there = made(tmp_path, asking=f"resources: [../fleet]\ncomponents: [../../gateway/{way}]\n")
     assert [each["kind"] for each in there if refused(each, OLDEST) and each["kind"] != "JobSet"] == []
     (behind,) = (each["spec"]["template"]["spec"] for each in there if each["kind"] == "Deployment")
     (job,) = (each for manifest in there for each in jobs(manifest))
@@ -333,18 +297,11 @@ def test_a_gateway_can_ask_who_sends(way: str, tmp_path: Path) -> None:
 
 
 def test_a_prefix_reaches_the_gateway_s_name_wherever_it_stands(tmp_path: Path) -> None:
-    overlay = tmp_path / "collector" / "kubernetes" / "overlays" / "second"
-    for folder in ("configs", "kubernetes"):
-        shutil.copytree(COLLECTOR / folder, tmp_path / "collector" / folder)
-    overlay.mkdir()
-    (overlay / "kustomization.yaml").write_text("namePrefix: second-\nresources: [../fleet]\n")
-    done = kustomize(overlay)
-    assert (done.returncode, done.stderr) == (0, "")
-    there = [each for each in yaml.safe_load_all(done.stdout) if each]
+    there = made(tmp_path, second="namePrefix: second-\nresources: [../fleet]\n")
     (service,) = (each for each in there if each["kind"] == "Service")
     (jobset,) = (each for each in there if each["kind"] == "JobSet")
     one = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    told = {each["name"]: each.get("value") for each in one["initContainers"][1]["env"]}
+    told = {each["name"]: each.get("value") for each in one["initContainers"][2]["env"]}
     assert told["OTELCOL_GOODPUT_GATEWAY"] == service["metadata"]["name"] == "second-otelcol-gateway"
     (policy,) = (each for each in there if each["kind"] == "NetworkPolicy")
     (gateway,) = (each for each in there if each["kind"] == "Deployment")

@@ -109,7 +109,7 @@ def problems(content: Any) -> Iterator[str]:
     """What in a file does not exist."""
     known = _known()
     words = {*known, *IN_PROMETHEUS, *(label for one in known.values() for label in one.labels)}
-    words |= {name.rpartition("/")[2] for name in known}
+    words |= {name.rpartition("/")[2] for name in known} | {semconv.RUN_ID}
     for one in selections(content):
         if one.metric not in known:
             yield f"metric {one.metric}"

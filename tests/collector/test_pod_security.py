@@ -56,8 +56,9 @@ def test_a_copied_fleet_keeps_the_level_with_a_component(tmp_path: Path) -> None
     (job,) = jobs(jobset)
     one = job["spec"]["template"]["spec"]
     assert violated(one, RESTRICTED) == set()
-    (beside,) = one["initContainers"]
-    assert beside["name"] == "collector" and "/etc/otelcol/fleet-sidecar.yaml" in beside["args"][0]
+    check, beside = one["initContainers"]
+    assert (check["name"], beside["name"]) == ("queues", "collector")
+    assert "/etc/otelcol/fleet-sidecar.yaml" in beside["args"][0]
 
 
 def put(where: dict[str, Any], path: str, value: Any) -> None:

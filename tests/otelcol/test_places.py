@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 import yaml
+from cli.commands import goodput, succeeded
 from emulators.google import GoogleEmulator
 from exporters.backends import grpc_backend
 from google_cloud.jobs import until
@@ -31,7 +32,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 from collector import places
 
-from .collector import COLLECTOR, OVERLAYS, Collector, binary, validated
+from .collector import COLLECTOR, OVERLAYS, Collector, binary, free_address, validated
 
 AUTH = "google-auth.yaml"
 GATEWAY = ("OTELCOL_GOODPUT_GATEWAY", "OTELCOL_GOODPUT_GATEWAY_PORT")
@@ -78,12 +79,9 @@ class Place(NamedTuple):
 
 def kubernetes(name: str) -> Place:
     """`gateway` is the one of the overlay `fleet`."""
-    beside = name != "gateway"
+    beside, pod = name != "gateway", _pod(name)
+    (container,) = (each for each in [*pod["initContainers"], *pod["containers"]] if each["name"] == "collector")
     name = name if beside else "overlays/fleet"
-    pod, container = places.pod(name), places.collector(name)
-    if not beside:
-        pod = places.gateway()
-        (container,) = pod["containers"]
     data = {each["metadata"]["name"]: each["data"] for each in places.of_kind(name, "ConfigMap")}
     environ = {key: value for each in container["envFrom"] for key, value in data[each["configMapRef"]["name"]].items()}
     for key, value in places.environment(container).items():  # of the downward API, any word
@@ -102,6 +100,17 @@ def kubernetes(name: str) -> Place:
     wait_s = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     grace_s = pod["terminationGracePeriodSeconds"] - wait_s
     return Place(container["args"], environ, folders, health, otlp, wait_s, grace_s)
+
+
+def queues(name: str) -> Place:
+    """What looks after the queues beside that collector."""
+    (container,) = (each for each in _pod(name)["initContainers"] if each["name"] == "queues")
+    beside = kubernetes(name)
+    return beside._replace(options=container["command"], environ=places.environment(container))
+
+
+def _pod(name: str) -> dict[str, Any]:
+    return places.gateway() if name == "gateway" else places.pod(name)
 
 
 def systemd() -> Place:
@@ -146,24 +155,30 @@ def effective(place: Place, **environ: str) -> Any:
     return yaml.safe_load(done.stdout)
 
 
-def resource(name: str) -> dict[str, Any]:
-    values = {"service.name": "places", "service.instance.id": name}
+def resource(name: str, **more: str) -> dict[str, Any]:
+    values = {"service.name": "places", "service.instance.id": name, **more}
     return {"attributes": [{"key": key, "value": {"string_value": value}} for key, value in values.items()]}
 
 
-def tell(address: str, name: str, value: int) -> None:
-    """A span and a point, as a job's client sends them. Of a phase, so that no gateway takes it for a routine step."""
+def tell(address: str, name: str, value: int, *, as_sidecar: bool = False) -> None:
+    """A span and a point, as a job's client sends them. Of a phase, so that no gateway takes it for a routine step.
+
+    `as_sidecar`: as a gateway is sent it, a span alone, which knows its place.
+    """
     now = time.time_ns()
     ids = {"trace_id": os.urandom(16), "span_id": os.urandom(8)}
     phase = {"key": "goodput.phase", "value": {"string_value": "checkpoint_save"}}
     span = {**ids, "name": name, "start_time_unix_nano": now - NS, "end_time_unix_nano": now, "attributes": [phase]}
     point = {"start_time_unix_nano": now - 60 * NS, "time_unix_nano": now, "as_int": value}
     metric = {"name": "told", "sum": {"aggregation_temporality": 2, "is_monotonic": True, "data_points": [point]}}
-    spans = {"resource": resource(name), "scope_spans": [{"spans": [span]}]}
-    points = {"resource": resource(name), "scope_metrics": [{"metrics": [metric]}]}
+    placed = {"gcp.project_id": "PROJECT", "location": "global"} if as_sidecar else {}
+    about = resource(name, **placed)
+    spans = {"resource": about, "scope_spans": [{"spans": [span]}]}
+    metrics = {"resource": resource(name), "scope_metrics": [{"metrics": [metric]}]}
     with grpc.insecure_channel(address) as channel:
         TraceServiceStub(channel).Export(ExportTraceServiceRequest(resource_spans=[spans]), timeout=10)
-        MetricsServiceStub(channel).Export(ExportMetricsServiceRequest(resource_metrics=[points]), timeout=10)
+        if not as_sidecar:
+            MetricsServiceStub(channel).Export(ExportMetricsServiceRequest(resource_metrics=[metrics]), timeout=10)
 
 
 def told(google: GoogleEmulator, name: str) -> tuple[int, list[float]]:
@@ -254,3 +269,69 @@ def test_on_a_laptop_spans_go_to_jaeger_and_metrics_to_prometheus(tmp_path: Path
             until(lambda: re.search(r'^told_total\{instance="compose",job="places".*\} 7$', metrics(), re.M))
             assert collector.stop() < place.grace_s
         assert (where / "goodput.otlp.json").stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", ["job", "jobset-restricted", "gateway"])
+def test_a_broken_queue_keeps_a_pod_s_collector_for_a_moment_only(name: str, tmp_path: Path) -> None:
+    """Also where it has broken while the pod runs: its containers are started anew until they run."""
+    place, beside = (each.under(tmp_path / "pod") for each in (kubernetes(name), queues(name)))
+    (state,) = (tmp_path / "pod" / folder[1:] for folder, files in place.folders.items() if not files)
+    address = free_address()
+    google = GoogleEmulator(port=int(address.rpartition(":")[2]), projects=["PROJECT", "example-project"])
+    environ = {**place.environ, "GOOGLE_EMULATOR": address}
+    collector = Collector(tmp_path / "collector", *place.without_auth(), environ=environ)
+    with ExitStack() as running:
+        running.callback(collector.kill)
+        collector.start()
+
+        def started() -> bool:
+            try:
+                collector.start()
+            except AssertionError:
+                return False
+            return True
+
+        def broken() -> set[Path]:
+            """All that it has, by a hand that it does not move aside itself."""
+            tell(collector.grpc, "lost", 1, as_sidecar=name == "gateway")
+            collector.kill()
+            files = {path for path in state.glob("exporter_*") if not re.search(r"\.(broken|backup)", path.name)}
+            for path in files:
+                path.write_bytes(path.read_bytes()[:8192] + bytes(24576))
+            assert files
+            return files
+
+        first = broken()
+        assert not started()
+        command, variables = beside.options, {**os.environ, **beside.environ}
+        check = running.enter_context(subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL))
+        running.callback(check.kill)
+        until(started)
+        again = broken()
+        until(started)
+        aside = [len([*state.glob(f"{path.name}.broken.*")]) for path in (*first, *again)]
+        assert min(aside) >= 1 and max(aside) == 2, "each time, and none of them lost"
+        running.enter_context(google)
+        tell(collector.grpc, name, 2, as_sidecar=name == "gateway")
+        until(lambda: told(google, name)[0] == 1)
+        left = {path: path.stat().st_ino for path in state.glob("exporter_*")}
+        check.terminate()
+        assert check.wait(5) == 0
+        assert {path: path.stat().st_ino for path in state.glob("exporter_*")} == left
+
+
+def test_what_is_kept_of_a_pod_is_sent_by_another(google: GoogleEmulator, tmp_path: Path) -> None:
+    """As the manifests say it, with what Google has refused for good."""
+    place = kubernetes("overlays/example").under(tmp_path / "pod")
+    environ = {**place.environ, "GOOGLE_EMULATOR": google.endpoint.removeprefix("http://")}
+    google.fail("*", "PERMISSION_DENIED", None)
+    with Collector(tmp_path / "collector", *place.without_auth(), environ=environ) as collector:
+        tell(collector.grpc, "refused", 1)
+        until(lambda: collector.log.count("not retryable error") >= 1)
+    google.heal()
+    send = yaml.safe_load((places.KUBERNETES / "send" / "kustomization.yaml").read_text(encoding="utf-8"))
+    (command,) = (each["value"] for each in yaml.safe_load(send["patches"][0]["patch"]) if "command" in each["path"])
+    with Collector(tmp_path / "collector", *place.without_auth(), environ=environ) as collector:
+        spool, endpoint = tmp_path / "pod" / command[2][1:], f"http://{collector.grpc}"
+        succeeded(goodput(*command[1:2], spool, command[3], endpoint))
+        until(lambda: told(google, "refused")[0] == 1)

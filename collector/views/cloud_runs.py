@@ -1,0 +1,51 @@
+"""A dashboard of Cloud Monitoring with all runs there were: which go on, have ended, or are gone, and their figures."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from otel_goodput import semconv
+from views.board import COLUMNS, Unit
+from views.cloud import LAST, RECALLED, RUNS, TRACES, heading, laid_out, last, table, tile
+from views.naming import CLOUD_JOB
+from views.promql import CLOUD
+from views.standing import STATES
+from views.thresholds import Thresholds
+
+IN_A_ROW: Final = 3
+HEIGHT: Final = 5
+
+
+def dashboard(limits: Thresholds) -> str:
+    """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes."""
+    state = RUNS.state(limits)
+    alike = f"on ({', '.join(CLOUD.run)})"
+    states = {
+        word: (f"{RUNS.elapsed()} and {alike} ({state} == {value})", Unit.SECONDS) for value, word in enumerate(STATES)
+    }
+    ratio = {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}
+    figures = {
+        "Goodput, whole run": (RUNS.of_run("min", semconv.RATIO, ratio), Unit.SHARE),
+        "Last sign of life, ago": (RUNS.silent(), Unit.SECONDS),
+        "Highest step": (RUNS.of_run("max", semconv.STEP_MAX), Unit.COUNT),
+        "Disruptions": (RUNS.disruptions(), Unit.COUNT),
+        "At risk": (RUNS.of_run("max", semconv.AT_RISK), Unit.SECONDS),
+    }
+    titled = {f"Runs: {word}, elapsed time": asked for word, asked in states.items()}
+    tiles = [*_rows("How each run stands", titled, 0), *_rows("Figures of each run", figures, 1 + HEIGHT)]
+    text = (
+        f"A run that is {STATES[2]} has said nothing for {limits.gone:g} s and had not ended: it died, or its metrics "
+        f"do not arrive. {LAST} Runs that were silent for {RECALLED} are not listed."
+    )
+    texts = {"What the tables say": (2, text), "Traces of a run": (2, TRACES)}
+    return laid_out("otel_goodput: all runs", [CLOUD_JOB], tiles, texts)
+
+
+def _rows(title: str, tables: dict[str, tuple[str, Unit]], y: int) -> list[dict[str, Any]]:
+    width = COLUMNS // IN_A_ROW
+    found = [tile(0, y, COLUMNS, 1, heading(title))]
+    for number, (name, (query, unit)) in enumerate(tables.items()):
+        row, column = divmod(number, IN_A_ROW)
+        widget = {"title": name, **table([last({"prometheusQuery": query}, unit)])}
+        found.append(tile(width * column, y + 1 + HEIGHT * row, width, HEIGHT, widget))
+    return found

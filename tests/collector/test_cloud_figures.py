@@ -1,0 +1,139 @@
+"""What the dashboards of Cloud Monitoring ask in PromQL is answered as they say, of runs that go on, ended or died."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from .lives import lives
+from .stories import Story, ask, in_prometheus, series
+from .written import FILES, load
+
+DASHBOARDS = [name for name in FILES if name.endswith(".cloud-monitoring.json")]
+GOODPUT, RUNS = "dashboards/goodput.cloud-monitoring.json", "dashboards/runs.cloud-monitoring.json"
+LAST = 59  # the last minute of which a run tells
+ENDED = Story(lives(range(60), ended=(LAST,)), {})
+DIED = Story(lives(range(60)), {})
+MOVED = Story(
+    lives(range(60), range(70, 180), whole=lambda minute: 0.9 if minute < 60 else 0.7), {}, (0, 70), moves=True
+)
+TABLES = ("Runs: goes on, elapsed time", "Runs: ended, elapsed time", "Runs: gone, elapsed time")
+
+
+class Shown(NamedTuple):
+    """A widget that shows one value of each of its series, or a chart."""
+
+    title: str
+    kind: str
+    asked: Mapping[str, Any]
+
+
+def shown(name: str) -> Iterator[Shown]:
+    for one in load(name)["mosaicLayout"]["tiles"]:
+        widget = one["widget"]
+        for kind in {*widget} & {"scorecard", "timeSeriesTable", "xyChart"}:
+            for each in widget[kind].get("dataSets", [widget[kind]]):
+                yield Shown(widget["title"], kind, each["timeSeriesQuery"])
+
+
+def queries(name: str) -> dict[str, str]:
+    """What is asked in PromQL, where one value is shown."""
+    single = [one for one in shown(name) if one.kind != "xyChart" and "prometheusQuery" in one.asked]
+    return {one.title: in_prometheus(one.asked["prometheusQuery"]) for one in single}
+
+
+def answered(name: str, story: Story, minute: int, expected: Mapping[str, Mapping[str, float]], path: Path) -> None:
+    """At that minute, by titles: the values by their labels beside `job` and `namespace`, which are those of run-7."""
+    asked = queries(name)
+    questions = [
+        {
+            "expr": asked[title],
+            "eval_time": f"{minute}m",
+            "exp_samples": [
+                {"labels": f'{{job="llama", namespace="run-7"{more}}}', "value": value} for more, value in found.items()
+            ],
+        }
+        for title, found in expected.items()
+    ]
+    ask({"groups": []}, {"input_series": series("cloud", story), "promql_expr_test": questions}, path)
+
+
+def one(value: float) -> dict[str, float]:
+    return {"": value}
+
+
+@pytest.mark.parametrize(
+    ("story", "minute", "table", "elapsed"),
+    [
+        (ENDED, LAST - 1, 0, 3487), (ENDED, LAST, 1, 3547), (ENDED, 179, 1, 3547),
+        (DIED, LAST, 0, 3547), (DIED, 63, 0, 3547), (DIED, 66, 2, 3547), (DIED, 179, 2, 3547),
+        (MOVED, 66, 2, 3547), (MOVED, 70, 0, 4207), (MOVED, 179, 0, 10747),
+    ],
+)  # fmt: skip
+def test_a_run_is_in_the_table_of_its_state(
+    story: Story, minute: int, table: int, elapsed: float, tmp_path: Path
+) -> None:
+    expected = {title: one(elapsed) if number == table else {} for number, title in enumerate(TABLES)}
+    answered(RUNS, story, minute, expected, tmp_path)
+
+
+def test_the_figures_of_a_run_that_is_over_are_its_last(tmp_path: Path) -> None:
+    minute = 179
+    common = {"Goodput, whole run": one(0.9), "Highest step": one(LAST), "Last sign of life, ago": one(60 * 120)}
+    of_runs = {"Disruptions": one(1), "At risk": one(60 * 19)}
+    answered(RUNS, ENDED, minute, {**common, **of_runs}, tmp_path)
+    of_one = {"Goodput, last 1h": one(0.95), "Step in flight": one(7), "Elapsed": one(3547), "At risk": one(60 * 19)}
+    (state,) = (title for title in queries(GOODPUT) if title.startswith("Has it ended?"))
+    assert state.endswith("0 goes on, 1 ended, 2 gone")
+    answered(GOODPUT, ENDED, minute, {**common, **of_one, state: one(1)}, tmp_path)
+    answered(GOODPUT, DIED, minute, {state: one(2)}, tmp_path)
+
+
+def test_they_are_those_of_the_newest_attempt_wherever_it_runs(tmp_path: Path) -> None:
+    expected = {"Goodput, whole run": one(0.7), "Elapsed": one(60 * 75 + 7)}
+    answered(GOODPUT, MOVED, 75, expected, tmp_path)  # what the attempt before it told is still there
+
+
+def test_what_is_zero_is_left_out_where_there_are_many(tmp_path: Path) -> None:
+    times = {', goodput_category="productive"': 3540.0, ', goodput_category="in_flight"': 7.0}
+    answered(GOODPUT, ENDED, 179, {"Time by category, whole run": times}, tmp_path)
+    hidden = {one.title for one in shown(GOODPUT) if one.asked.get("prometheusQuery", "").endswith(" > 0")}
+    assert hidden == {
+        "Shares of the last 1h", "Time by category, whole run", "Lost time, whole run", "Running, or ended",
+        "Disruptions by reason", "Dropped items per second", "Clock of the steps",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_one_value_is_the_last_of_all_the_time_that_is_shown(name: str) -> None:
+    """At its end a run that is over has none."""
+    looked_back = 0
+    for each in shown(name):
+        single = each.kind != "xyChart"
+        assert each.asked.get("outputFullDuration", False) == single, each.title
+        if single and "prometheusQuery" in each.asked:
+            query = each.asked["prometheusQuery"]
+            assert query.count("last_over_time(") == query.count("[7d]") == query.count("monitored_resource"), query
+            looked_back += 1
+    assert looked_back > 7 or name.startswith("dashboards/workload")
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_prometheus_takes_all_queries(name: str, tmp_path: Path) -> None:
+    asked = [one.asked["prometheusQuery"] for one in shown(name) if "prometheusQuery" in one.asked]
+    assert asked or name.startswith("dashboards/workload")
+    rules = [{"record": f"query_{number}", "expr": in_prometheus(query)} for number, query in enumerate(asked)]
+    there = {"expr": "vector(1)", "eval_time": "30m", "exp_samples": [{"labels": "{}", "value": 1}]}
+    test = {"input_series": series("cloud", MOVED), "promql_expr_test": [there]}
+    ask({"groups": [{"name": "dashboard", "rules": rules}]}, test, tmp_path)
+
+
+@pytest.mark.parametrize("name", [GOODPUT, RUNS])
+def test_the_traces_of_a_run_are_linked(name: str) -> None:
+    text = json.dumps(load(name))
+    assert "(https://console.cloud.google.com/traces/explorer)" in text
+    assert "`goodput.run.id`" in text
