@@ -12,15 +12,14 @@ from otel_goodput.integrations.markers import Mark
 
 
 class Work:
-    """Is done at `end`, ns by `clock`; `came_late` is told how late who waited for it was woken, ns."""
+    """Of `queue`, is done at `end`, ns by its clock."""
 
-    def __init__(self, clock: Callable[[], int], end: int, came_late: Callable[[int], None] = lambda _: None) -> None:
-        self._clock = clock
-        self._came_late = came_late
+    def __init__(self, queue: Queue, end: int) -> None:
+        self._queue = queue
         self.end = end
 
     def is_ready(self) -> bool:
-        return self._clock() >= self.end
+        return self._queue.clock() >= self.end
 
     def is_deleted(self) -> bool:
         return False
@@ -28,9 +27,7 @@ class Work:
     query = is_ready
 
     def block_until_ready(self) -> None:
-        if (left := self.end - self._clock()) > 0:
-            time.sleep(left / 1e9)
-            self._came_late(self._clock() - self.end)
+        self._queue.wait_until(self.end)
 
 
 class Queue:
@@ -39,7 +36,7 @@ class Queue:
     Attributes:
         free: when it will have nothing to do, ns.
         busy: ns of work that it was given.
-        late: ns by which the machine woke those late who waited for a mark.
+        late: ns by which the machine woke those late who waited for it, all of them together.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -51,13 +48,16 @@ class Queue:
     def dispatch(self, nanoseconds: int) -> Work:
         self.free = max(self.free, self.clock()) + nanoseconds
         self.busy += nanoseconds
-        return Work(self.clock, self.free)
+        return Work(self, self.free)
 
     def mark(self, early: int = 0) -> Work:
-        return Work(self.clock, self.free - early, self._came_late)
+        return Work(self, self.free - early)
 
-    def _came_late(self, nanoseconds: int) -> None:
-        self.late += nanoseconds
+    def wait_until(self, end: int) -> None:
+        """Until `end`, ns by its clock."""
+        if (left := end - self.clock()) > 0:
+            time.sleep(left / 1e9)
+            self.late += self.clock() - end
 
 
 class QueueMarker:
@@ -83,7 +83,7 @@ class QueueMarker:
         return self.queue.mark(self.early)
 
     def results(self) -> Sequence[Mark]:
-        return [Work(self.queue.clock, self.queue.free)] * 3
+        return [self.queue.mark()] * 3
 
     def widen(self) -> bool:
         return False

@@ -53,7 +53,7 @@ class Device:
             self.wait_until(self._behind.pop(0))
 
     def wait_until(self, end: int) -> None:
-        time.sleep(max(0, end - self.queue.clock()) / 1e9)
+        self.queue.wait_until(end)
 
     @property
     def totals(self) -> Totals:
