@@ -1,4 +1,4 @@
-"""The README's tables, made of the package's own: ``python docs/tables.py`` rewrites them, ``--check`` compares.
+"""The READMEs' tables, of the package and its tests: ``python docs/tables.py`` rewrites them, ``--check`` compares.
 
 A table stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``.
 """
@@ -6,10 +6,12 @@ A table stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from otel_goodput.accounting import rules
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
@@ -17,7 +19,7 @@ from otel_goodput.phases import Phases
 from otel_goodput.reports.advice import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 
 
 # How each phase is written, where that is more than its name.
@@ -98,25 +100,56 @@ def environment() -> str:
     return table(("variable", "type", "default", ""), map(row, (*ENVVARS, *STANDARD)))
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "phases": phases,
-    "badput": badput,
-    "metrics": metrics,
-    "attributes": attributes,
-    "environment": environment,
+def outcomes() -> ModuleType:
+    """What the tests of the collector show."""
+    spec = importlib.util.spec_from_file_location("outcomes", ROOT / "tests/otelcol/outcomes.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def beside() -> str:
+    rows = ((name + each.more, each.otlp, each.classic) for name, each in outcomes().BESIDE.items())
+    return table(("fault", "`gcp-sidecar`", "`gcp-sidecar-classic`"), rows)
+
+
+def elsewhere() -> str:
+    rows = ((each.fault + (" (by hand)" if not each.shown else ""), each.outcome) for each in outcomes().ELSEWHERE)
+    return table(("fault", "outcome"), rows)
+
+
+def codes() -> str:
+    found = outcomes()
+    retried, refused = (", ".join(f"`{code}`" for code in group) for group in (found.RETRIED, found.REFUSED))
+    rows = (f"{retried}; {found.THROTTLED}", found.THEN_RETRIED), (refused, found.THEN_REFUSED)
+    return table(("code", "then"), rows)
+
+
+Tables = dict[str, Callable[[], str]]
+FILES: dict[str, Tables] = {
+    "README.md": {
+        "phases": phases,
+        "badput": badput,
+        "metrics": metrics,
+        "attributes": attributes,
+        "environment": environment,
+    },
+    "collector/README.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
 }
 
 
-def renewed(text: str) -> str:
-    """`text` with its tables as they are to be.
+def renewed(name: str, text: str) -> str:
+    """`text`, of the file `name`, with its tables as they are to be.
 
     Raises:
         ValueError: the markers of a table are missing or there more than once.
     """
-    for name, make in TABLES.items():
-        begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->\n"
+    for marker, make in FILES[name].items():
+        begin, end = f"<!-- begin: {marker} -->\n", f"<!-- end: {marker} -->\n"
         if text.count(begin) != 1 or text.count(end) != 1:
-            raise ValueError(f"{README.name} needs the markers of {name!r} once each")
+            raise ValueError(f"{name} needs the markers of {marker!r} once each")
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{make()}{end}{rest.partition(end)[2]}"
     return text
@@ -125,15 +158,17 @@ def renewed(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a table is out of date")
-    check = parser.parse_args().check
-    old = README.read_text(encoding="utf-8")
-    new = renewed(old)
-    if old == new:
-        return 0
-    if check:
-        sys.stderr.write("README.md is not what the package says; run python docs/tables.py\n")
+    check, stale = parser.parse_args().check, []
+    for name in FILES:
+        old = (ROOT / name).read_text(encoding="utf-8")
+        new = renewed(name, old)
+        if old != new:
+            stale.append(name)
+            if not check:
+                (ROOT / name).write_text(new, encoding="utf-8")
+    if check and stale:
+        sys.stderr.write(f"out of date: {', '.join(stale)}; run python docs/tables.py\n")
         return 1
-    README.write_text(new, encoding="utf-8")
     return 0
 
 

@@ -38,29 +38,47 @@ def tables(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-def test_the_tables_are_up_to_date() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert load().renewed(text) == text, "run python docs/tables.py"
+@pytest.mark.parametrize("name", ["README.md", "collector/README.md"])
+def test_the_tables_are_up_to_date(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert load().renewed(name, text) == text, "run python docs/tables.py"
     assert tables("--check").returncode == 0
 
 
-def test_tables_that_are_out_of_date_are_found_and_renewed(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "tables.py", tmp_path / "docs")
-    good = (ROOT / "README.md").read_text(encoding="utf-8")
-    readme = tmp_path / "README.md"
-    readme.write_text(good.replace("`goodput.time` | ", "`goodput.tide` | ", 1), encoding="utf-8")
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("README.md", "`goodput.time` | ", "`goodput.tide` | "),
+        ("collector/README.md", "| answers that are lost |", "| answers that are late |"),
+    ],
+)
+def test_tables_that_are_out_of_date_are_found_and_renewed(name: str, right: str, wrong: str, tmp_path: Path) -> None:
+    for each in ("docs/tables.py", "tests/otelcol/outcomes.py", "README.md", "collector/README.md"):
+        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / each, tmp_path / each)
+    readme = tmp_path / name
+    good = readme.read_text(encoding="utf-8")
+    readme.write_text(good.replace(right, wrong, 1), encoding="utf-8")
     stale = tables("--check", root=tmp_path)
     assert stale.returncode == 1
-    assert "docs/tables.py" in stale.stderr
-    assert "goodput.tide" in readme.read_text(encoding="utf-8"), "--check changes nothing"
+    assert f"out of date: {name}; run python docs/tables.py" in stale.stderr
+    assert wrong in readme.read_text(encoding="utf-8"), "--check changes nothing"
     assert tables(root=tmp_path).returncode == 0
     assert readme.read_text(encoding="utf-8") == good
 
 
 def test_markers_are_needed() -> None:
     with pytest.raises(ValueError, match="'phases'"):
-        load().renewed("no tables here")
+        load().renewed("README.md", "no tables here")
+
+
+def test_what_the_collector_survives_is_shown_by_tests_that_there_are() -> None:
+    folder = ROOT / "tests/otelcol"
+    shown = [each for outcome in load().outcomes().ELSEWHERE for each in outcome.shown]
+    assert len(shown) > 10
+    for each in shown:
+        file, _, test = each.partition("::")
+        assert f"\ndef {test}(" in (folder / file).read_text(encoding="utf-8"), each
 
 
 def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> None:

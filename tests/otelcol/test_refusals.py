@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -12,14 +11,9 @@ from exporters.backends import poll
 from google_cloud.jobs import until
 
 from . import flood
-from .collector import COLLECTOR
+from .outcomes import REFUSED, RETRIED
 from .sidecars import Sidecar
 
-RETRIED = ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS")
-REFUSED = (
-    "UNKNOWN", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "UNAUTHENTICATED",
-    "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "UNIMPLEMENTED", "INTERNAL",
-)  # fmt: skip
 THROTTLED = "RESOURCE_EXHAUSTED with `RetryInfo`"
 METHODS = {"gcp-sidecar": "OtlpTraces", "gcp-sidecar-classic": "BatchWriteSpans"}
 PERMANENT = "not retryable error"
@@ -81,11 +75,3 @@ def test_a_job_whose_spans_are_all_refused_is_at_google_after_send(code: str, tm
         send_again(beside, tmp_path)
         beside.complete(account)
         assert max(Counter(span.span_id for span in beside.google.otlp_spans).values()) == 1
-
-
-def test_the_readme_tells_of_every_code() -> None:
-    text = (COLLECTOR / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ([^|]*`[A-Z_]+`[^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
-    told = {code: "tried again" in then for codes, then in rows for code in re.findall(r"`([A-Z_]+)`", codes)}
-    assert {code for code, again in told.items() if again} == {*RETRIED}
-    assert {code for code, again in told.items() if not again} == {*REFUSED}
