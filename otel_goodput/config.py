@@ -112,8 +112,8 @@ def _windows(text: str) -> tuple[int, ...]:
 
 def _sampling(text: str) -> int:
     every = int(text)
-    if every < 1:
-        raise ValueError(f"step sampling is 1 (every step) or more, not {every}")
+    if not 1 <= every < 1_000_000_000:
+        raise ValueError(f"step sampling is 1 (every step) or more, below 1,000,000,000, not {every}")
     return every
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
+from math import isfinite
 from typing import Any, Final
 
 from otel_goodput.accounting import rules
@@ -175,6 +176,13 @@ def pieces(head: dict[str, Any], blobs: list[Blob]) -> list[bytes | Blob]:
     return [check.digest(), *parts]
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is no time")
+    return number
+
+
 def from_bytes(data: bytes) -> tuple[dict[str, Any], bytes]:
     """Raises:
     ValueError: the data is cut, spoilt, or no snapshot.
@@ -185,7 +193,7 @@ def from_bytes(data: bytes) -> tuple[dict[str, Any], bytes]:
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 + size or not size:
         raise ValueError("the snapshot is cut short")
-    head = json.loads(data[8 : 8 + size])
+    head = json.loads(data[8 : 8 + size], parse_constant=_finite, parse_float=_finite)
     if not isinstance(head, dict):
         raise ValueError("not a snapshot")
     return head, data[8 + size :]

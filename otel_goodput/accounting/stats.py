@@ -38,7 +38,8 @@ def ideal_step_time(rising: Sequence[int]) -> float | None:
         return None
     middle = statistics.median(rising)
     spread = statistics.median([abs(net - middle) for net in rising])
-    usual = rising[: bisect_right(rising, middle + 3 * MAD_SCALE * spread)]
+    # The least is usual however long it is: a float may be less than the whole number that it stands for.
+    usual = rising[: bisect_right(rising, middle + 3 * MAD_SCALE * spread) or 1]
     return sum(usual) / len(usual)
 
 

@@ -34,6 +34,12 @@ def test_some_cases(part: int) -> None:
     run(part * 400, 400)
 
 
+@pytest.mark.parametrize("case", [2229, 4342, 4890, 9503])
+def test_cases_that_have_raised(case: int) -> None:
+    """Times that are infinite, steps as long as a number can be, a sampling that no record holds."""
+    run(case, 1)
+
+
 @pytest.mark.attack
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(4))
