@@ -193,12 +193,13 @@ class Recorder(Phases[Any]):
         outlets = open_outlets(names, config, surroundings)
         self._pipelines = pipelines = Pipelines(outlets, account, span_processors, metric_readers)
         thread = JobThread()
-        job = ids.job_span_context(self.run_id, self.attempt, config.process_index)
-        self._processor = PhaseSpanProcessor(account, thread, job.trace_id, job.span_id)
         limit, leads = config.trace_spans, config.leads
         budget = Budget(limit, config.process_count, config.process_index, leads=leads)
         steps = steps_in_a_trace(limit, config.step_sampling)
-        admission = Admission(budget, Volumes(self.run_id, self.attempt, steps))
+        volumes = Volumes(self.run_id, self.attempt, steps, budget.group)
+        admission = Admission(budget, volumes)
+        job = ids.job_span_id(self.run_id, self.attempt, config.process_index)
+        self._processor = PhaseSpanProcessor(account, thread, volumes.root(0).trace_id, job)
         generator: ids.PrivateIdGenerator | None = None
         sinks: Sequence[SpanProcessor] = pipelines.processors
         if tracer_provider is None:

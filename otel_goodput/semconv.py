@@ -197,6 +197,7 @@ GOODPUT_STEPS_MEDIAN: Final = "goodput.steps.duration.median"
 GOODPUT_STEPS_P90: Final = "goodput.steps.duration.p90"
 GOODPUT_STEPS_MAX: Final = "goodput.steps.duration.max"
 GOODPUT_TRACE_NUMBER: Final = "goodput.trace.number"
+GOODPUT_TRACE_GROUP: Final = "goodput.trace.group"
 GOODPUT_PHASES_NAME: Final = "goodput.phases.name"
 GOODPUT_PHASES_COUNT: Final = "goodput.phases.count"
 GOODPUT_PHASES_SUM: Final = "goodput.phases.duration.sum"
@@ -238,6 +239,9 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_STEPS_P90, "int (ns)", "steps", "90th percentile"),
     Attribute(GOODPUT_STEPS_MAX, "int (ns)", "steps", "longest"),
     Attribute(GOODPUT_TRACE_NUMBER, "int", "any in a further trace of an attempt", "which of its traces, from 1"),
+    Attribute(
+        GOODPUT_TRACE_GROUP, "int", "continuation, continued", "the group of processes whose trace it is, above 0"
+    ),
     Attribute(GOODPUT_PHASES_NAME, "string", "phases", "name of the summarised phases: the phase, or the user's name"),
     Attribute(GOODPUT_PHASES_COUNT, "int", "phases", "how many phases the stretch holds"),
     Attribute(GOODPUT_PHASES_SUM, "int (ns)", "phases", "sum of the phases' durations"),

@@ -20,10 +20,11 @@ from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 NAME: Final = 64  # `phase` is the part, `name` the id; the rest holds 24 bytes of UTF-8
 PARENT: Final = 65  # the span `key` has the parent `step` (as an unsigned 64-bit id)
 TRACE: Final = 66  # the span `key` is in a foreign trace: `step`, `time` are the high and low half of its id
-# `phase` 0: spans of `key` steps are in one trace, summaries are of up to `step` steps, and `flags` spans of it
-# fit (MOST_TOLD: or more; DETAILED: it shows single steps). 1: the trace number `step` % 2**32 begins with the root
-# `key`, behind number `step` >> 32.
+# `phase` 0: spans of `key` steps are in one trace, summaries are of up to `step` % HALF steps, `flags` spans of it
+# fit (MOST_TOLD: or more; DETAILED: it shows single steps), and `step` // HALF is its group of processes. 1: the trace
+# number `step` % HALF of the group `flags` begins with the root `key`, behind its number `step` // HALF.
 CONTINUED: Final = 68
+HALF: Final = 1 << 32
 MOST_TOLD: Final = 0x7FFF
 DETAILED: Final = 0x8000
 EXPORTED: Final = 67  # spans up to the end of `key` have left through the outlet `phase`; see SUMMED

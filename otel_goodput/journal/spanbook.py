@@ -15,6 +15,7 @@ from otel_goodput.journal.records import (
     EXPORT,
     EXPORTED,
     FLOOD,
+    HALF,
     MOST_TOLD,
     NAME,
     OWN_TRACES,
@@ -31,7 +32,8 @@ from otel_goodput.semconv import PHASES
 
 MOMENTS: Final = 1_000_000_000  # ns
 ATTEMPTS: Final = 16  # whose debts are remembered
-NO_PHASE: Final = -1  # of the entry that is the root of one of the attempt's traces: `step` is which, behind `parent`
+# Of the entry that is the root of one of the attempt's traces: `step` is which, behind `parent`, of the group `flags`.
+NO_PHASE: Final = -1
 ENDLESS: Final = 1 << 62
 OPEN: Final = 4  # of what was not to be exported when it began, and is for it is interrupted; of a small share 1
 REMEMBERED: Final = 4096  # ended spans, and summaries; the exporters' queues hold fewer
@@ -74,6 +76,7 @@ class Debt:
         floods: names, and stretches of other phases that were left out.
         steps: in one trace.
         share: spans of this process that fit into one.
+        group: of processes that share one.
         rooted: its trace has a root of its own; in journals of older versions the job of process 0 is it.
         reached: how many of the spans have left through which outlet.
         summed: up to when (ns) summaries have left through which outlet, by name; of steps that is empty.
@@ -94,7 +97,7 @@ class Debt:
         self.spans = spans
         self.summaries = summaries
         self.floods: list[tuple[str, Summary]] = []
-        self.steps, self.share = ENDLESS, ENDLESS
+        self.steps, self.share, self.group = ENDLESS, ENDLESS, 0
         self.rooted = rooted
         self.places = {entry.key: place for place, entry in enumerate(spans, 1)}
         self.reached: dict[int, int] = {}
@@ -111,7 +114,7 @@ class Debt:
     def to_state(self) -> list[Any]:
         reached = list(self.reached.items())
         summed = [(*whose, end) for whose, end in self.summed.items()]
-        later = [self.rooted, self.floods, summed, self.steps, self.share]
+        later = [self.rooted, self.floods, summed, self.steps, self.share, self.group]
         return [self.attempt, self.last_sign, self.own_traces, self.spans, self.summaries, reached, *later]
 
     @classmethod
@@ -128,7 +131,7 @@ class Debt:
         debt.reached = dict(reached)
         debt.floods = [(name, Summary(*summary)) for name, summary in (later[1] if len(later) > 1 else ())]
         debt.summed = {(outlet, name): end for outlet, name, end in (later[2] if len(later) > 2 else ())}
-        debt.steps, debt.share = later[3:5] if len(later) > 4 else (ENDLESS, ENDLESS)
+        debt.steps, debt.share, debt.group = later[3:6] if len(later) > 5 else (ENDLESS, ENDLESS, 0)
         return debt
 
 
@@ -148,7 +151,7 @@ class SpanBook:
         self.debts = list(debts)
         self.own_traces = False
         self.rooted = False
-        self.steps, self.share = ENDLESS, ENDLESS
+        self.steps, self.share, self.group = ENDLESS, ENDLESS, 0
         self._cuts = True  # a summary of steps ends where a checkpoint is saved
         self.last_sign = 0
         self.summaries: list[Summary] = []
@@ -204,9 +207,11 @@ class SpanBook:
             self._end(SpanEntry(key, NO_PHASE, "", step, flags, time, end=time))
         elif kind == CONTINUED and phase == 0:
             self.steps, self.share, self._cuts = max(1, key), flags & MOST_TOLD, bool(flags & DETAILED)
-            self._thinner = Thinner(max(1, step), self.steps)
+            self.group, most = divmod(step, HALF)
+            self._thinner = Thinner(max(1, most), self.steps)
         elif kind == CONTINUED:
-            self._end(SpanEntry(key, NO_PHASE, "", step & 0xFFFFFFFF, flags, time, parent=step >> 32, end=time))
+            before, number = divmod(step, HALF)
+            self._end(SpanEntry(key, NO_PHASE, "", number, flags, time, parent=before, end=time))
         elif kind == ev.ATTEMPT:
             self.own_traces = bool(flags & OWN_TRACES)
 
@@ -301,7 +306,7 @@ class SpanBook:
                 floods += [(name, summary) for summary in thinner.summaries(final=True)]
             debt = Debt(self.attempt, self.last_sign, self.own_traces, spans, summaries, self.rooted)
             debt.floods, debt.summed = self._unsummed_floods(floods), dict(self._summed)
-            debt.steps, debt.share = self.steps, self.share
+            debt.steps, debt.share, debt.group = self.steps, self.share, self.group
             before = self._first - 1
             debt.reached = {outlet: max(0, place - before) for outlet, place in self._reached.items()}
             debts = [*debts, debt]
@@ -347,7 +352,7 @@ class SpanBook:
         for number in (
             *(debt.attempt for debt in self.debts), *(debt.last_sign for debt in self.debts), self.attempt,
             self.last_sign, self._first, *self._reached, *self._reached.values(),
-            *sizes, self.share, *(debt.share for debt in self.debts),
+            *sizes, self.share, *(debt.share for debt in self.debts), self.group, *(debt.group for debt in self.debts),
             *(number for thinner in thinners for held in thinner.held() for number in held),
             *(number for summed in (self._summed, *(debt.summed for debt in self.debts))
               for (outlet, _), end in summed.items() for number in (outlet, end)),
@@ -375,7 +380,7 @@ class SpanBook:
             "debts": [debt.to_state() for debt in self.debts],
             "own_traces": self.own_traces,
             "rooted": self.rooted,
-            "bounds": [self.steps, self.share, self._thinner.most, self._cuts],
+            "bounds": [self.steps, self.share, self.group, self._thinner.most, self._cuts],
             "last_sign": self.last_sign,
             "open": [list(entry) for entry in self._open.values()],
             "ended": [list(entry) for entry in self._ended],
@@ -394,7 +399,7 @@ class SpanBook:
         book.own_traces = state["own_traces"]
         book.rooted = state.get("rooted", False)
         if "bounds" in state:
-            book.steps, book.share, most, book._cuts = state["bounds"]
+            book.steps, book.share, book.group, most, book._cuts = state["bounds"]
             book._thinner = Thinner(most, book.steps)
         book.last_sign = state["last_sign"]
         for fields in state["open"]:

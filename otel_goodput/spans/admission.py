@@ -141,7 +141,7 @@ class Admission:
 
     def afford(self, trace_id: int, worth: int) -> bool:
         """Whether there is room in a trace for one more span `worth` that much; then it is taken."""
-        return self.budget.take(trace_id, self.volumes.number_of(trace_id) or 0, worth)
+        return self.budget.take(trace_id, worth)
 
     def crowded(self, trace_id: int) -> bool:
         """A span that is none of ours begins; whether there are too many of them in one of the attempt's traces now."""

@@ -1,7 +1,8 @@
 """How many spans of ours a trace may hold, and which process may put how many there.
 
 Processes do not talk about it: what each may is a function of how many they are. Half of a trace is the leader's, and
-more where the others need less; the rest is shared by the others.
+more where the others need less; the rest is shared by the others. Where they are more than that has spans, so many of
+them have a trace of their own: each may say that something failed.
 """
 
 from __future__ import annotations
@@ -22,33 +23,31 @@ RESERVED: Final = 8  # of every trace, for what holds it together: its root, and
 TRACES: Final = 10_000  # counted at a time
 
 
-def followers_share(limit: int, processes: int) -> int:
-    """Spans that each of the processes but the leader may put into a trace of `limit` spans; 0: they take turns."""
-    followers = processes - 1
-    return max(0, limit - RESERVED) // 2 // followers if followers else 0
+def _followers(limit: int) -> int:
+    """Spans of a trace of `limit` that are not the leader's; so many followers have room in one."""
+    return max(1, (limit - RESERVED) // 2)
 
 
-def turns(limit: int, processes: int) -> int:
-    """Of how many traces a follower may use one, where there are more of them than spans."""
-    if processes < 2 or followers_share(limit, processes):
-        return 1
-    return -(-processes // max(1, (limit - RESERVED) // 2))
+def groups(limit: int, processes: int) -> int:
+    """How many groups of processes there are, each with traces of its own; the leader is in group 0."""
+    return -(-processes // _followers(limit)) if limit and processes - 1 > _followers(limit) else 1
 
 
-def share(limit: int, processes: int, process: int = 0, number: int = 0, *, leads: bool = True) -> int:
-    """Spans that a process may put into the trace `number` of an attempt, of `limit` that all of them may.
+def group(limit: int, processes: int, process: int, *, leads: bool = True) -> int:
+    """The group of a process."""
+    return 0 if leads or groups(limit, processes) == 1 else process // _followers(limit)
+
+
+def share(limit: int, processes: int, *, leads: bool = True) -> int:
+    """Spans that a process may put into a trace of its group, of `limit` that all of them may.
 
     Args:
-        processes, process: how many there are, and which of them it is.
+        processes: how many there are.
         leads: whether it is the leader.
     """
-    each = followers_share(limit, processes)
-    if leads:
-        taken = each * (processes - 1) if each or processes < 2 else (limit - RESERVED) // 2
-        return max(1, limit - RESERVED - taken)
-    if each:
-        return each
-    return int((process + number) % turns(limit, processes) == 0)
+    followers = min(processes - 1, _followers(limit))
+    each = max(1, _followers(limit) // followers) if followers else 0
+    return max(1, limit - RESERVED - each * followers) if leads else each
 
 
 class _Spent:
@@ -69,11 +68,12 @@ class Budget:
 
     Args:
         limit: spans of ours in a trace, of all processes together; 0: as many as there are.
-        processes, process, leads: as of :func:`share`.
+        processes, process, leads: as of :func:`group`.
 
     Attributes:
         limit: as given.
-        most: its spans that one trace has room for; 0: of some traces 1.
+        groups, group: how many there are, and which one is its own.
+        most: its spans that one trace has room for.
         small: its share is for failures alone; it has no job of its own there.
         detailed: it shows single steps as the leader does.
         phases: what a phase that is no step is worth.
@@ -82,12 +82,10 @@ class Budget:
 
     def __init__(self, limit: int = 0, processes: int = 1, process: int = 0, *, leads: bool = True) -> None:
         self.limit = limit
-        self._processes = processes
-        self._process = process
-        self._leads = leads
+        self.groups = groups(limit, processes)
+        self.group = group(limit, processes, process, leads=leads)
         self._spent: dict[int, _Spent] = {}
-        most = share(limit, processes, leads=leads) if leads else followers_share(limit, processes)
-        self.most = most if limit else ENDLESS
+        self.most = share(limit, processes, leads=leads) if limit else ENDLESS
         self.small = self.most < SMALL
         self.detailed = leads or self.most >= limit // DETAILED
         # Of a small share all is for failures; of others some is for what turns out to belong to what is exported.
@@ -101,18 +99,12 @@ class Budget:
         """How many summaries of steps one trace has room for."""
         return max(1, self.most // 8)
 
-    def take(self, trace_id: int, number: int, worth: int) -> bool:
-        """Whether one more span `worth` that much goes into the trace, number `number` of the attempt: then it is
-        counted.
-        """
+    def take(self, trace_id: int, worth: int) -> bool:
+        """Whether one more span `worth` that much goes into the trace: then it is counted."""
         if not self.limit:
             return True
         spent = self._spent.get(trace_id) or self._open(trace_id)
-        limit = self._limits[worth]
-        if not self.most:  # in turn
-            in_turn = share(self.limit, self._processes, self._process, number, leads=self._leads)
-            limit = in_turn if worth == VITAL else 0
-        if spent.spans >= limit:
+        if spent.spans >= self._limits[worth]:
             self.refused += 1
             return False
         spent.add()

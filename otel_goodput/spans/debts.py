@@ -102,16 +102,17 @@ class _Builder:
         # A journal from before there were roots has the job of process 0 in the root's place.
         self._job = ids.job_span_context(*self._identity) if debt.rooted or process else self._root
         self._scope = InstrumentationScope(SCOPE_NAME, __version__)
-        self._volumes = Volumes(run_id, debt.attempt, debt.steps)
+        self._volumes = Volumes(run_id, debt.attempt, debt.steps, debt.group)
         if debt.share < SMALL:
             self._job = self._volumes.root(0)
 
     def span(self, entry: SpanEntry) -> ReadableSpan:
         if entry.phase == NO_PHASE:
             run_id, attempt, _ = self._identity
-            if entry.step > 0:
-                place = (entry.step, entry.parent, self._resource, self._scope, entry.start)
-                return ContinuationSpan(self._volumes, *place)
+            group = entry.flags
+            if entry.step > 0 or group:
+                place = (max(0, entry.step), entry.parent, self._resource, self._scope, entry.start)
+                return ContinuationSpan(self._volumes.of(group), *place)
             return AttemptSpan(run_id, attempt, self._resource, self._scope, entry.start)
         phase = PHASES[entry.phase]
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}

@@ -78,22 +78,23 @@ def attempt_span_context(run_id: str, attempt: int, process: int = 0) -> SpanCon
     )
 
 
-def volume_span_context(run_id: str, attempt: int, number: int) -> SpanContext:
-    """The root of the trace `number` of an attempt, the same on all processes; of 0 the attempt's own."""
-    if not number:
+def volume_span_context(run_id: str, attempt: int, number: int, group: int = 0) -> SpanContext:
+    """The root of the trace `number` of a group of processes, the same on all; of 0 of group 0 the attempt's own."""
+    if not number and not group:
         root = attempt_span_context(run_id, attempt)
         return SpanContext(root.trace_id, root.span_id, False, SAMPLED)
+    which = (run_id, attempt, number, *([group] if group else ()))
     return SpanContext(
-        _digest(_TRACE_BITS, "attempt", run_id, attempt, number),
-        _digest(_SPAN_BITS, "volume", run_id, attempt, number),
+        _digest(_TRACE_BITS, "attempt", *which),
+        _digest(_SPAN_BITS, "volume", *which),
         is_remote=False,
         trace_flags=SAMPLED,
     )
 
 
-def continued_span_id(run_id: str, attempt: int, number: int) -> int:
-    """The span that says in the trace before that the attempt goes on in the trace `number`."""
-    return _digest(_SPAN_BITS, "follow", run_id, attempt, number)
+def continued_span_id(run_id: str, attempt: int, number: int, group: int = 0) -> int:
+    """The span that says in the trace before that the attempt goes on in the trace `number` of `group`."""
+    return _digest(_SPAN_BITS, "follow", run_id, attempt, number, *([group] if group else ()))
 
 
 def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0) -> SpanContext:

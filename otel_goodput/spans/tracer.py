@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
 from opentelemetry import trace as trace_api
@@ -22,7 +22,7 @@ from otel_goodput.accounting.events import NO_STEP, NONBLOCKING, START
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import Account
-from otel_goodput.journal.records import CONTINUED, DETAILED, INTERRUPTED, MOST_TOLD, PARENT, ROOT, signed
+from otel_goodput.journal.records import CONTINUED, DETAILED, HALF, INTERRUPTED, MOST_TOLD, PARENT, ROOT, signed
 from otel_goodput.journal.thinning import SUMMARY, Summary, Thinner
 from otel_goodput.semconv import (
     GOODPUT_PHASE,
@@ -152,7 +152,7 @@ class PhaseTracer:
         self._summing = threading.Lock()
         self._jobs = 0
         self._rooted = process > 0  # process 0 writes the attempt's root
-        self._roots: deque[AttemptSpan] = deque()
+        self._roots: deque[ReadableSpan] = deque()
         self._first_job = self.job_context.span_id
 
     # --- fast spans ---------------------------------------------------------------------------------------------------
@@ -337,17 +337,23 @@ class PhaseTracer:
         if self.process:
             return  # process 0 says it for all
         moment = self.clock()
-        place = (self.volumes, number, before, self.resource, self.scope, moment)
-        root = self.volumes.root(number)
-        self.append(CONTINUED, 1, 0, 0, root.span_id, before << 32 | number, moment)
-        self.emit(continued_span(*place))
-        self.emit(ContinuationSpan(*place))
+        for group in range(self.budget.groups):
+            for span in self._further(group, number, before, moment):
+                self.emit(span)
+
+    def _further(self, group: int, number: int, before: int, moment: int) -> tuple[ReadableSpan, ...]:
+        """What begins a trace of a group of processes, behind its trace `before`, at `moment` (ns)."""
+        volumes = self.volumes.of(group)
+        place = (volumes, number, before, self.resource, self.scope, moment)
+        self.append(CONTINUED, 1, group, 0, volumes.root(number).span_id, before * HALF + number, moment)
+        return continued_span(*place), ContinuationSpan(*place)
 
     def tell_bounds(self) -> None:
         """The journal knows which trace a step is in, for whoever has to export it in our place."""
         if self.budget.limit:
             flags = min(self.budget.most, MOST_TOLD) | (DETAILED if self.budget.detailed else 0)
-            self.account.append(CONTINUED, 0, flags, 0, self.volumes.steps, self.thinner.most, self.clock())
+            most = self.budget.group * HALF + self.thinner.most
+            self.account.append(CONTINUED, 0, flags, 0, self.volumes.steps, most, self.clock())
 
     def exports(self, span: FastSpan, duration: int, failed: bool) -> tuple[bool, bool]:
         """Whether a fast span that took `duration` ns is exported, and whether because it was slow."""
@@ -427,22 +433,23 @@ class PhaseTracer:
 
     def _root(self, moment: int) -> SpanContext:
         """The identity of the attempt's root, which is laid ready where the first job begins, at `moment` (ns)."""
-        root = ids.attempt_span_context(self.run_id, self.attempt)
+        root = self.volumes.root(0)
         if self.process:
-            return root
+            return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED)
         if not self._rooted:
             self._rooted = True
             self._roots.append(AttemptSpan(self.run_id, self.attempt, self.resource, self.scope, moment))
             # Before the job's: a restart is to know which of them the root is, however far we get.
             self.append(ROOT, 0, 0, 0, root.span_id, NO_STEP, moment)
-        return SpanContext(root.trace_id, root.span_id, False, ids.SAMPLED)
+            for group in range(1, self.budget.groups):
+                self._roots += self._further(group, 0, 0, moment)
+        return root
 
     def _write_root(self) -> None:
-        try:
-            root = self._roots.popleft()
-        except IndexError:
-            return
-        self.emit(root)
+        """And those of further groups of processes."""
+        with suppress(IndexError):
+            while True:
+                self.emit(self._roots.popleft())
 
     @property
     def jobless(self) -> bool:

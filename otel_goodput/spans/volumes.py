@@ -33,38 +33,47 @@ def steps_in_a_trace(limit: int, every: int) -> int:
 
 
 class Volumes:
-    """The traces of one attempt; number 0 is that of its root.
+    """The traces of one attempt that a group of its processes uses; number 0 of group 0 is that of its root.
 
     Args:
         run_id, attempt: whose.
         steps: that each stands for.
+        group: of processes (:mod:`~otel_goodput.spans.budget`).
     """
 
-    def __init__(self, run_id: str, attempt: int, steps: int = ENDLESS) -> None:
+    def __init__(self, run_id: str, attempt: int, steps: int = ENDLESS, group: int = 0) -> None:
         self.steps = steps
         self.run_id = run_id
         self.attempt = attempt
+        self.group = group
         self._roots: dict[int, SpanContext] = {}
-        self._numbers = {ids.attempt_trace_id(run_id, attempt): 0}
+        self._numbers: dict[int, int] = {}
+        self.root(0)
+
+    def of(self, group: int) -> Volumes:
+        """Those of another group."""
+        return self if group == self.group else Volumes(self.run_id, self.attempt, self.steps, group)
 
     def number(self, step: int) -> int:
         """Of the trace that `step` is in."""
         return min(step // self.steps, NUMBERS - 1) if step > 0 else 0
 
     def root(self, number: int) -> SpanContext:
-        """The root of the trace `number`; of 0 that of the attempt."""
+        """The root of the trace `number`; of 0 of group 0 that of the attempt."""
         root = self._roots.get(number)
         if root is None:
             if len(self._roots) >= KNOWN:
-                self._roots.clear()
-                self._numbers = {ids.attempt_trace_id(self.run_id, self.attempt): 0}
-            root = self._roots[number] = ids.volume_span_context(self.run_id, self.attempt, number)
+                first = self._roots[0]
+                self._roots, self._numbers = {0: first}, {first.trace_id: 0}
+            root = self._roots[number] = ids.volume_span_context(self.run_id, self.attempt, number, self.group)
             self._numbers[root.trace_id] = number
         return root
 
-    def trace(self, number: int) -> int:
-        """The id of the trace `number`."""
-        return self.root(number).trace_id
+    def behind(self, number: int, before: int) -> SpanContext:
+        """The root behind which that of the trace `number` comes: of its group's trace `before`, or, where it is the
+        first one of its group, of the first of the group before.
+        """
+        return self.of(self.group - 1).root(0) if self.group and not number else self.root(before)
 
     def number_of(self, trace_id: int) -> int | None:
         """Which of the attempt's traces it is, of those that have been met; None: none of them."""

@@ -22,7 +22,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_goodput import Recorder
 from otel_goodput.envvars import OTEL_GOODPUT_TRACE_SPANS
-from otel_goodput.spans.budget import RESERVED, share, turns
+from otel_goodput.spans.budget import RESERVED, group, groups, share
+from otel_goodput.spans.ids import volume_span_context
 from otel_goodput.spans.volumes import steps_in_a_trace
 
 from .recording import Recording, attributes, identity, orphans, parent, trace_of
@@ -31,23 +32,27 @@ MS = 1_000_000
 
 
 @pytest.mark.parametrize("limit", [100, 5_000, 1_000_000])
-@pytest.mark.parametrize("count", [1, 2, 64, 313, 314, 2497, 2498, 4_096])
-def test_the_shares_of_all_fit(count: int, limit: int) -> None:
-    several = turns(limit, count)
-    followers = [0] * (count - 1)
-    for number in range(2 * several):
-        others = [share(limit, count, process, number, leads=False) for process in range(1, count)]
-        leaders = share(limit, count, 0, number)
-        assert leaders + sum(others) <= limit - RESERVED
-        assert leaders >= (limit - RESERVED) // 2
-        followers = [before + now for before, now in zip(followers, others, strict=True)]
-    assert all(followers), "each may say something, if only in turn"
+@pytest.mark.parametrize("count", [1, 2, 64, 313, 314, 2497, 2498, 4_096, 10_000])
+@pytest.mark.parametrize("leader", [0, -1])
+def test_the_shares_of_all_fit(count: int, limit: int, leader: int) -> None:
+    """Each group of processes has traces of its own, and each process may say something there."""
+    leader %= count
+    shares = [share(limit, count, leads=process == leader) for process in range(count)]
+    placed = [group(limit, count, process, leads=process == leader) for process in range(count)]
+    assert min(shares) >= 1 and shares[leader] >= (limit - RESERVED) // 2 and placed[leader] == 0
+    together: Counter[int] = Counter()
+    for mine, its in zip(shares, placed, strict=True):
+        together[its] += mine
+    assert max(together.values()) <= limit - RESERVED
+    assert set(together) == set(range(groups(limit, count)))
 
 
 def test_shares_are_a_function_of_the_process_count() -> None:
     assert share(5_000, 1) == 4_992
-    assert [share(5_000, 64, process, leads=not process) for process in (0, 1, 63)] == [2_535, 39, 39]
-    assert share(5_000, 4_096) == 2_496 and turns(5_000, 4_096) == 2
+    assert [share(5_000, 64, leads=leads) for leads in (True, False)] == [2_535, 39]
+    assert [groups(5_000, count) for count in (1, 2_497, 2_498, 4_096, 10_000, 100_000)] == [1, 1, 2, 2, 5, 41]
+    assert share(5_000, 4_096) == share(5_000, 2_497) == 2_496
+    assert [group(5_000, 4_096, process, leads=False) for process in (1, 2_495, 2_496, 4_095)] == [0, 0, 1, 1]
 
 
 def test_steps_in_a_trace() -> None:
@@ -122,7 +127,7 @@ def check_linked(spans: list[ReadableSpan]) -> None:
     assert all((link.context.trace_id, link.context.span_id) in known for span in spans for link in span.links)
 
 
-@pytest.mark.parametrize("count", [1, 6, 40, 200])
+@pytest.mark.parametrize("count", [1, 6, 40, 140])
 @pytest.mark.parametrize("limit", [300, 1000])
 def test_no_trace_is_too_large(
     count: int, limit: int, tmp_path: Path, base: int, monkeypatch: pytest.MonkeyPatch
@@ -136,8 +141,7 @@ def test_no_trace_is_too_large(
             work = train(2 * steps + steps // 2, base, fails=7, slow=11)
             mine = run_rank(tmp_path, index, count, work)
             for number, found in Counter(attributes(span).get("goodput.trace.number", 0) for span in mine).items():
-                most = share(limit, count, index, number, leads=not index)
-                assert found <= most + (RESERVED if not index else 0)
+                assert found <= share(limit, count, leads=not index) + (RESERVED if not index else 0), number
             spans += mine
     check_whole(spans, limit)
     check_linked(spans)
@@ -185,9 +189,53 @@ def test_a_process_with_next_to_nothing_tells_its_failures(tmp_path: Path, base:
     (root,) = (span for span in leader if span.parent is None)
     assert sorted(span.name for span in other) == ["eval", "mine", "step"]
     assert {parent(span) for span in other} == {identity(root)}
-    silent = run_rank(tmp_path, 4095, 4096, work) + run_rank(tmp_path, 4094, 4096, work)
-    assert sorted(span.name for span in silent) == ["eval", "mine", "mine"], "in turn"
     check_whole([*leader, *other], 5000)
+
+
+def fail_always(first: int, last: int, spoilt: int) -> Callable[[Recorder], None]:
+    """All that it does fails, in so many traces; the job too."""
+
+    def work(recorder: Recorder) -> None:
+        with suppress(ArithmeticError), recorder.job():
+            for number in range(first, last, spoilt):
+                with suppress(ArithmeticError), recorder.step(number), recorder.custom("eval"):
+                    raise ArithmeticError("nan")
+            raise ArithmeticError("nan")
+
+    return work
+
+
+@pytest.mark.parametrize("count", [2_497, 2_498, 4_096, 10_000])
+def test_of_ever_so_many_each_tells_its_first_failure(count: int, tmp_path: Path, base: int) -> None:
+    """In a trace of its group, which the leader begins behind that of the group before."""
+    volume = steps_in_a_trace(5_000, 100)
+    leader = run_rank(tmp_path, 0, count, train(2 * volume + 1, base))
+    several = groups(5_000, count)
+    ranks = sorted({1, 2_495, 2_496, 2_497, count // 2, count - 2, count - 1} - {count})
+    followers = {rank: run_rank(tmp_path, rank, count, fail_always(0, 3 * volume, volume)) for rank in ranks}
+    for rank, spans in followers.items():
+        if rank >= count:
+            continue
+        places = Counter(trace_of(span) for span in spans)
+        assert len(spans) == 3 and set(places.values()) == {1}, "one in each trace of its group, which is its share"
+        assert all(not span.status.is_ok for span in spans)
+        roots = {trace_of(root): root for root in leader if root.name in ("attempt", "continuation")}
+        mine = [roots[trace_of(span)] for span in spans]
+        assert [parent(span) for span in spans] == [identity(root) for root in mine]
+        its = group(5_000, count, rank, leads=False)
+        assert {attributes(root).get("goodput.trace.group", 0) for root in mine} == {its}
+        assert [attributes(root).get("goodput.trace.number", 0) for root in mine] == [0, 1, 2]
+    check_whole([*leader, *(span for spans in followers.values() for span in spans)], 5_000)
+    links = {(trace_of(span), link.context.trace_id) for span in leader for link in span.links}
+    roots = [root for root in leader if root.name in ("attempt", "continuation")]
+    assert len(roots) == 3 * several
+    first = next(trace_of(root) for root in roots if root.name == "attempt")
+    assert all((trace_of(root), first) in links for root in roots if root.name == "continuation")
+    reached, edge = {first}, {first}
+    while edge:
+        edge = {there for here, there in links if here in edge and (there, here) in links} - reached
+        reached |= edge
+    assert reached == {trace_of(root) for root in roots}, "from the attempt's root to each, and back"
 
 
 def test_numbers_that_go_back(tmp_path: Path, base: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,17 +330,38 @@ def written(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+def killed_and_resumed(folder: Path, index: int, count: int, sent: str) -> list[dict[str, Any]]:
+    """What is exported of a process that is killed in step 255 and begins again; a trace holds 200 spans."""
+    delay = "60000" if sent == "nothing before" else "5"
+    environment = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": delay, OTEL_GOODPUT_TRACE_SPANS.name: "200"}
+    command = [sys.executable, "-c", KILLED, str(folder)]
+    killed = subprocess.run([*command, "kill", str(index), str(count)], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    subprocess.run([*command, "end", str(index), str(count)], env=environment, check=True)
+    return written(folder)
+
+
+@pytest.mark.parametrize("sent", ["nothing before", "all before"])
+def test_a_dead_attempt_s_groups_have_their_traces(sent: str, tmp_path: Path) -> None:
+    """What the last process of all owes is in a trace of its own group; the root there is the leader's to write."""
+    assert (groups(200, 200), group(200, 200, 199, leads=False)) == (3, 2)
+    context = lambda number, of: volume_span_context("run", 0, number, of)  # noqa: E731
+    mine = [span for span in killed_and_resumed(tmp_path / "last", 199, 200, sent) if span["name"] == "last"]
+    root = context(1, 2)
+    assert [(span["traceId"], span["parentSpanId"]) for span in mine] == [
+        (f"{root.trace_id:032x}", f"{root.span_id:016x}")
+    ]
+    leader = killed_and_resumed(tmp_path / "leader", 0, 200, sent)
+    roots = Counter((span["traceId"], span["spanId"]) for span in leader if not span.get("parentSpanId"))
+    theirs = [context(number, of) for number in range(2) for of in range(3)]
+    assert all(roots[f"{each.trace_id:032x}", f"{each.span_id:016x}"] == 1 for each in theirs)
+    assert max(roots.values()) == 1
+
+
 @pytest.mark.parametrize("sent", ["nothing before", "all before"])
 @pytest.mark.parametrize("count", [1, 200])
 def test_what_a_dead_attempt_owes_is_where_it_belongs(count: int, sent: str, tmp_path: Path) -> None:
-    delay = "60000" if sent == "nothing before" else "5"
-    environment = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": delay, OTEL_GOODPUT_TRACE_SPANS.name: "200"}
-    index = str(count - 1)
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    killed = subprocess.run([*command, "kill", index, str(count)], env=environment, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    subprocess.run([*command, "end", index, str(count)], env=environment, check=True)
-    spans = written(tmp_path)
+    spans = killed_and_resumed(tmp_path, count - 1, count, sent)
     places = [(span["traceId"], span["spanId"]) for span in spans]
     assert len(set(places)) == len(places), "nothing twice"
     traces = Counter(span["traceId"] for span in spans)
