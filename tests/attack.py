@@ -137,7 +137,7 @@ def table(counts: dict[str, Count]) -> list[tuple[str, Count]]:
     rest = Count()
     for count in left.values():
         rest = rest.plus(count)
-    return [*rows, (OTHERS, rest)]
+    return [*rows, (OTHERS, rest)] if rest != Count() else rows
 
 
 def written(rows: Sequence[tuple[str, Count]]) -> str:
