@@ -15,12 +15,26 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Final
 
+from otel_goodput import files
 from otel_goodput.guard import report_once
+
+_RUNNING: Final = Path("/proc/loadavg")  # its fourth word is how many threads run or could: proc(5)
 
 Closer = Callable[[int], object]
 """Given the milliseconds that remain, closes one thing."""
+
+
+def crowding() -> float:
+    """How many threads want each core just now, 1 at least; 1 too where the system does not say (only Linux does)."""
+    try:
+        running = int(files.read_named(_RUNNING).split()[3].partition(b"/")[0])
+    except (OSError, ValueError, IndexError):
+        return 1.0
+    return max(1.0, running / (os.cpu_count() or 1))
 
 
 class Ending:

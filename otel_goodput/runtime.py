@@ -57,7 +57,8 @@ C = TypeVar("C", bound=Callable[[], object])
 SETTLED_S: Final = 10.0  # for the ledger to catch up where nothing is recorded any more
 JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
 LOCK_S: Final = 0.1  # for its release, where there is no time left
-TEARDOWN_S: Final = 1.0  # left of the grace period to the interpreter, at exit; a tenth at most
+TEARDOWN_S: Final = 1.0  # left of the grace period to the interpreter, at exit; a tenth at most on an idle machine
+MOST_CROWDED: Final = 3.0  # so many times as much at most: outlets need theirs
 AFTER_CHILDREN: Final = -1  # of multiprocessing's priorities: when it has waited for the process's own children
 OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
 
@@ -408,7 +409,8 @@ class Recorder(Phases[Any]):
         atexit.unregister(self._exit)
         seconds = self.config.grace_period_s if timeout is None else timeout
         if self._exiting:
-            seconds -= min(TEARDOWN_S, seconds / 10)
+            # The interpreter's end is work, and takes longer where others want the same cores.
+            seconds -= min(TEARDOWN_S, seconds / 10) * min(deadline.crowding(), MOST_CROWDED)
         until = time.monotonic() + seconds
         for_journal = min(JOURNAL_S, seconds / 5)
         self._ending.begin(seconds - for_journal)

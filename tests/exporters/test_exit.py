@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,33 @@ def test_the_process_ends_within_its_grace_period(
         assert left.startswith("left")
         if backend in (good_grpc, good_http):
             assert left == "left []\n"
+
+
+CROWDED = """
+import atexit, sys, time
+import otel_goodput as goodput
+from otel_goodput import deadline
+assert deadline.crowding() >= 1.0
+deadline.crowding = lambda: float(sys.argv[2])
+atexit.register(lambda: print(time.monotonic() - began))  # runs behind ours
+goodput.configure("job", directory=sys.argv[1], exporters="otlp", integrations="none", grace_period=6.0)
+with goodput.job():
+    pass
+began = time.monotonic()
+"""
+
+
+def test_the_interpreter_has_more_time_to_end_where_it_shares_its_cores(tmp_path: Path) -> None:
+    """Its end is work: two more tenths of the time are left to it at most. A collector is waited for until then."""
+    with nobody() as endpoint:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+        environ |= {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", CROWDED, str(tmp_path / crowding), crowding],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ,
+            )
+            for crowding in ("1.0", "9.0")
+        ]  # fmt: skip
+        idle, crowded = (float(process.communicate(timeout=60)[0]) for process in processes)
+    assert 2.0 < crowded < idle
