@@ -127,7 +127,7 @@ def perform(program: Program, folder: Path, python: str = sys.executable) -> lis
             report["run_id"],
             report,
             truth(life, program.untold, left_is_done=program.left_is_done, compiles=program.compiles),
-            (late.of(sum(each.device for each in life)) + BOUNDARY * sum(each.writing for each in life)) / 1e9,
+            (late.of(len(life)) + BOUNDARY * sum(each.writing for each in life)) / 1e9,
             program.merged,
         )
         for report, life in zip(reports, lives, strict=True)

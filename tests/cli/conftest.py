@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from exporters.backends import reserved_port
 
 from .commands import PATIENCE_S
 from .sending import lines, recorder
@@ -43,3 +44,10 @@ def run(recorded: Path, tmp_path: Path) -> Path:
 def traces(run: Path) -> Path:
     (path,) = run.glob("traces-*.jsonl")
     return path
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where nobody listens."""
+    with reserved_port() as free:
+        yield free

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 import grpc
-from exporters.backends import Received, serving
+from exporters.backends import ALONE, Received, serving
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -71,8 +71,8 @@ def http_receiver(script: Script, port: int = 0, by_content: ByContent = lambda 
             pass
 
     lock = threading.Lock()
-    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as endpoint:
-        received = Received(endpoint)
+    received = Received("")  # somebody may have waited for it, and comes at once
+    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as received.endpoint:
         yield received
 
 
@@ -99,7 +99,7 @@ def grpc_receiver(script: Script, by_content: ByContent = lambda _: None) -> Ite
             return ExportTraceServiceResponse.FromString(say.body)
 
     with ThreadPoolExecutor(4) as pool:
-        server = grpc.server(pool)
+        server = grpc.server(pool, options=ALONE)
         received = Received(f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
         add_TraceServiceServicer_to_server(Traces(), server)
         server.start()

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
-from exporters.backends import grpc_backend, http_backend, silent_backend, stalled_grpc_backend
+from exporters.backends import ALONE, grpc_backend, http_backend, silent_backend, stalled_grpc_backend
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as trace_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
@@ -139,7 +139,7 @@ def traces_only() -> Iterator[str]:
             return ExportTraceServiceResponse()
 
     with ThreadPoolExecutor(2) as pool:
-        server = grpc.server(pool)
+        server = grpc.server(pool, options=ALONE)
         port = server.add_insecure_port("127.0.0.1:0")
         trace_grpc.add_TraceServiceServicer_to_server(Traces(), server)
         server.start()

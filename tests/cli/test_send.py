@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import stat
 import subprocess
 import sys
@@ -36,11 +35,6 @@ from .sending import (
     plain,
     send,
 )  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
@@ -77,8 +71,8 @@ def test_every_field_arrives(wire: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
-def test_a_receiver_that_is_down_and_then_up(wire: str, run: Path) -> None:
-    closed = f"http://127.0.0.1:{free_port()}"
+def test_a_receiver_that_is_down_and_then_up(wire: str, run: Path, port: int) -> None:
+    closed = f"http://127.0.0.1:{port}"
     down = send(run, "--timeout", "0.5", to=closed, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
     count = len(lines(run, "traces")) + len(lines(run, "metrics"))
     assert down.returncode == 1
@@ -92,8 +86,7 @@ def test_a_receiver_that_is_down_and_then_up(wire: str, run: Path) -> None:
         assert "twice" not in said
 
 
-def test_it_waits_for_a_receiver_that_comes(traces: Path) -> None:
-    port = free_port()
+def test_it_waits_for_a_receiver_that_comes(traces: Path, port: int) -> None:
     variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}", OTEL_EXPORTER_OTLP_PROTOCOL=HTTP)
     command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(traces), "--json"]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:

@@ -20,7 +20,6 @@ from exporters.backends import grpc_backend
 from .commands import PATIENCE_S, environment, succeeded
 from .receivers import TAKE, http_receiver
 from .sending import BACKENDS, GRPC, HTTP, arrived, lines, send
-from .test_send import free_port
 
 TIMEOUT_S = 1.0
 # A machine that is busy takes its time as well; a receiver that drips has no end at all.
@@ -168,8 +167,7 @@ def test_nobody_answers(wire: str, traces: Path) -> None:
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
-def test_nobody_listens(wire: str, traces: Path) -> None:
-    port = free_port()
+def test_nobody_listens(wire: str, traces: Path, port: int) -> None:
     late(traces, port, wire)
     assert "twice" not in next_time(traces, port, wire)
 
@@ -196,8 +194,7 @@ def test_the_time_is_that_of_all_files(traces: Path) -> None:
 
 
 @pytest.mark.parametrize(("wire", "end"), [(HTTP, signal.SIGINT), (GRPC, signal.SIGKILL)], ids=[HTTP, GRPC])
-def test_who_waits_is_told_for_what_and_may_go(wire: str, end: signal.Signals, traces: Path) -> None:
-    port = free_port()
+def test_who_waits_is_told_for_what_and_may_go(wire: str, end: signal.Signals, traces: Path, port: int) -> None:
     endpoint = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", "--json", str(traces)]
     variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)

@@ -29,6 +29,18 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     add_TraceServiceServicer_to_server,
 )
 
+# Else another server, which is given any port, may be given the one that this one has, and half of what comes there.
+ALONE = (("grpc.so_reuseport", 0),)
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port where nobody listens, and that nobody but who asks for it by number is given meanwhile."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
 
 class Received:
     """What a backend was sent."""
@@ -110,7 +122,7 @@ class _Metrics(MetricsServiceServicer):
 @contextmanager
 def grpc_backend(port: int = 0) -> Iterator[Received]:
     with ThreadPoolExecutor(4) as pool:
-        server = grpc.server(pool)
+        server = grpc.server(pool, options=ALONE)
         received = Received(f"http://127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}")
         add_TraceServiceServicer_to_server(_Traces(received), server)
         add_MetricsServiceServicer_to_server(_Metrics(received), server)
@@ -140,8 +152,8 @@ def http_backend(port: int = 0) -> Iterator[Received]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as endpoint:
-        received = Received(endpoint)
+    received = Received("")  # somebody may have waited for it, and comes at once
+    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as received.endpoint:
         yield received
 
 
@@ -193,7 +205,7 @@ def stalled_grpc_backend() -> Iterator[str]:
             return ExportMetricsServiceResponse()
 
     with ThreadPoolExecutor(16) as pool:
-        server = grpc.server(pool)
+        server = grpc.server(pool, options=ALONE)
         port = server.add_insecure_port("127.0.0.1:0")
         add_TraceServiceServicer_to_server(Traces(), server)
         add_MetricsServiceServicer_to_server(Metrics(), server)

@@ -20,7 +20,7 @@ from otel_goodput.envvars import OTEL_GOODPUT_DIR, OTEL_GOODPUT_EXPORTERS, OTEL_
 from otel_goodput.exporters import Surroundings, open_outlet
 from otel_goodput.exporters.listener import Listener
 
-from .backends import Received, grpc_backend, http_backend, silent_backend
+from .backends import Received, grpc_backend, http_backend, reserved_port, silent_backend
 from .telemetry import spans
 
 BACKENDS: dict[str, Callable[[int], AbstractContextManager[Received]]] = {
@@ -41,10 +41,10 @@ LATE_S = 4 * TIMEOUT_S
 
 
 @pytest.fixture
-def port() -> int:
+def port() -> Iterator[int]:
     """Where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    with reserved_port() as free:
+        yield free
 
 
 @contextmanager
