@@ -99,11 +99,11 @@ def account(
             raise ValueError(f"a window must not end before it starts: {start / NS} .. {end / NS}")
     edges = [
         edge
-        for lens, (start, end) in (*((0, one) for one in exclusions), *enumerate(windows, 1))
+        for window, (start, end) in (*((0, one) for one in exclusions), *enumerate(windows, 1))
         if start < end
-        for edge in ((start, lens, True), (end, lens, False))
+        for edge in ((start, window, True), (end, window, False))
     ]
-    cursor = Cursor(edges=sorted(edges), lenses=1 + len(windows))
+    cursor = Cursor(edges=sorted(edges), windows=1 + len(windows))
     for event in events:
         cursor.apply(event)
     asked = latest(cursor.shift > 0) if at is None else at

@@ -11,7 +11,7 @@ from collections import deque
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.device import NEVER, Segment, owner_of
+from otel_goodput.accounting.device import NEVER, DeviceSegment, owner_of
 from otel_goodput.accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overlay import shares_of
@@ -64,13 +64,13 @@ class Cursor(Timepiece):
             else:
                 self._start_phase(time, phase, key, step, flags, name)
         elif kind == END:
-            execution = self.course.running.get(key)
+            execution = self.steps.running.get(key)
             if execution is not None:
                 self._end_step(execution, flags)
-            elif self.blockers.pop(key, None) is None or key in self.course.saves:
+            elif self.blockers.pop(key, None) is None or key in self.steps.saves:
                 self._end_phase(key, flags)
             if name and phase == COMPILE:
-                self.recompilations += self.course.compile(name)
+                self.recompilations += self.steps.compile(name)
             if self._direct and self.alive and not self.device:
                 self._choose_directly()
                 return
@@ -85,7 +85,7 @@ class Cursor(Timepiece):
         elif kind == ev.NOTICE:
             self.notice = None if flags & ev.WITHDRAWN else _weightier(self.notice, REASONS[phase])
         elif kind == ev.DURABLE:
-            self.course.end_save(key, True)
+            self.steps.end_save(key, True)
         elif kind == ev.CLOCK:
             self.fallback = FALLBACK_CLOCKS[phase]
         else:
@@ -101,11 +101,11 @@ class Cursor(Timepiece):
         self.shift = 0
         self.fallback = ClockState.HOST
         self.overlay.blur(False)
-        self.course.begin_attempt(number)
+        self.steps.begin_attempt(number)
         self.job = None
         for opened in (self.blockers, self.elastic, self.loads, self.hosts, self.device):
             opened.clear()
-        self.shutter.forget()
+        self.open_windows.forget()
         self.choose()
 
     def _start_job(self, time: int, key: int) -> None:
@@ -115,15 +115,15 @@ class Cursor(Timepiece):
         if first:
             self.begin = self.now = time
             if self.spans:
-                self.course.rolling = Rolling(self.spans, time)
+                self.steps.rolling = Rolling(self.spans, time)
         reason = self.notice or (Reason.RESTART if self.clean else Reason.CRASH)
         if time < self.now:
             self._set_forward(self.now - time)
             time = self.now
-        self.course.begin_life(first=first, reason=reason, gap=time - self.now)
+        self.steps.begin_life(first=first, reason=reason, gap=time - self.now)
         if not first:
-            self.hosts = [execution for execution in self.hosts if execution.key in self.course.running]
-            running = self.course.running.values()
+            self.hosts = [execution for execution in self.hosts if execution.key in self.steps.running]
+            running = self.steps.running.values()
             self.device = deque(one for one in self.device if isinstance(one.owner, int) or one.owner in running)
             self._recover(time)
         self.notice = None
@@ -148,7 +148,7 @@ class Cursor(Timepiece):
             self.drain()
             self.alive = False
         if not self.alive:
-            self.course.bury(pending=dead)
+            self.steps.mark_lost(pending=dead)
 
     def _recover(self, time: int) -> None:
         """Give the time from the last sign of life to the job's start at `time` to recovery (rule R2)."""
@@ -172,12 +172,12 @@ class Cursor(Timepiece):
             self._start_job(time, key)
             return
         if phase == rules.EXCLUSION:
-            self.shutter.exclude(key)
+            self.open_windows.exclude(key)
             return
         if phase == rules.COMPILE:
-            self.course.life.compiles_seen = True
+            self.steps.life.compiles_seen = True
         elif phase == rules.SAVE:
-            self.course.begin_save(key, step)
+            self.steps.begin_save(key, step)
         elif phase == rules.CUSTOM_PHASE:
             category = self._custom(name)
         if flags & ev.NONBLOCKING:
@@ -200,16 +200,16 @@ class Cursor(Timepiece):
 
     def _end_phase(self, key: int, flags: int) -> None:
         """The end of anything but a step or a simple phase."""
-        if key in self.course.saves:
+        if key in self.steps.saves:
             if flags & ev.FAILED or not flags & ev.PENDING:
-                self.course.end_save(key, not flags & ev.FAILED)
+                self.steps.end_save(key, not flags & ev.FAILED)
         elif key in self.loads:
             self.loads.remove(key)
             self.choose()
         elif self.elastic.pop(key, None) is not None:
             self.choose()
-        elif key in self.shutter.exclusions:
-            self.shutter.include(key)
+        elif key in self.open_windows.exclusions:
+            self.open_windows.include(key)
             self.choose()
         elif key == self.job and self.alive:
             self.job = None
@@ -221,28 +221,28 @@ class Cursor(Timepiece):
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _start_step(self, time: int, key: int, step: int, flags: int, device_end: int) -> None:
-        course = self.course
-        if key in course.running or flags & ev.NONBLOCKING or step < 0:
+        steps = self.steps
+        if key in steps.running or flags & ev.NONBLOCKING or step < 0:
             return
         if time < self.now and self.alive:
             time = self.now
-        execution = course.start(step, key, time)
+        execution = steps.start(step, key, time)
         self.hosts.append(execution)
         if device_end:
             self._enqueue(execution, time, device_end)
 
     def _mark(self, owner: int, time: int, device_end: int) -> None:
         """What `owner` has dispatched from `time` on leaves the device at `device_end`; 0: nobody will know."""
-        execution = self.course.running.get(owner)
+        execution = self.steps.running.get(owner)
         if execution is not None and execution.on_host and device_end:
             self._enqueue(execution, time, device_end)
         elif owner in self.blockers and device_end:
-            self.device.append(Segment(self.blockers[owner], time, self._shifted(device_end)))
+            self.device.append(DeviceSegment(self.blockers[owner], time, self._shifted(device_end)))
 
     def _enqueue(self, execution: Execution, time: int, device_end: int) -> None:
         execution.segments += 1
-        execution.timed = self.course.observed = True
-        self.device.append(Segment(execution, time, self._shifted(device_end)))
+        execution.timed = self.steps.observed = True
+        self.device.append(DeviceSegment(execution, time, self._shifted(device_end)))
         self._direct = False
 
     def _shifted(self, end: int) -> int:

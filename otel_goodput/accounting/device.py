@@ -13,7 +13,7 @@ NEVER: Final = 1 << 62
 _KEY: Final = (1 << 64) - 1  # a key in a signed field
 
 
-class Segment(NamedTuple):
+class DeviceSegment(NamedTuple):
     """Work dispatched by one phase without another one in between.
 
     Attributes:

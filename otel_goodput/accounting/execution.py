@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from otel_goodput.accounting.lenses import EXCLUDED
-from otel_goodput.accounting.stretches import Stretch
+from otel_goodput.accounting.step_segments import StepSegment
+from otel_goodput.accounting.windows import EXCLUDED
 
+# As a snapshot has them.
 _PLAIN: Final = (
     "number",
     "key",
@@ -20,7 +21,6 @@ _PLAIN: Final = (
     "failed",
     "left",
     "idle",
-    "doomed",
     "marked",
     "fate",
 )
@@ -42,10 +42,10 @@ class Execution:
         failed: left early.
         left: by a break.
         idle: left before anything was done in it.
-        doomed: the run has gone back before it since (rule R4): it is lost even if it completes.
-        shares: own time by lens bit, ns; None while no lens has been open.
-        pieces: of what may be the first step of its stretch to complete: own time in order with the mask of open
-        lenses.
+        superseded: the run has gone back before it since (rule R4): it is lost even if it completes.
+        shares: own time by window bit, ns; None while no window has been open.
+        pieces: of what may be the first step of its segment to complete: own time in order with the mask of open
+        windows.
         marked, parts: how much of it rolling windows have in closed buckets, and where.
         fate: where its time has gone for now, while a checkpoint may yet save it; None for all others.
     """
@@ -53,19 +53,19 @@ class Execution:
     net = beyond = 0
     on_host = True
     segments = 0
-    timed = blurred = failed = left = idle = doomed = False
+    timed = blurred = failed = left = idle = superseded = False
     shares: dict[int, int] | None = None
     pieces: list[tuple[int, int]] | None = None
     marked = 0
     parts: tuple[tuple[int, int], ...] = ()
     fate: int | None = None
 
-    def __init__(self, number: int, key: int, start: int, stretch: Stretch) -> None:
+    def __init__(self, number: int, key: int, start: int, segment: StepSegment) -> None:
         self.number = number
         self.key = key
         self.start = start
-        self.stretch = stretch
-        if stretch.first_net is None:
+        self.step_segment = segment
+        if segment.first_net is None:
             self.pieces = []
 
     @property
@@ -74,32 +74,34 @@ class Execution:
         return self.net if self.shares is None else self.net - self.shares.get(EXCLUDED, 0)
 
     def share(self, bit: int, spent: int) -> None:
-        """`spent` ns of own time passed while the lens `bit` was open."""
+        """`spent` ns of own time passed while the window `bit` was open."""
         if self.shares is None:
             self.shares = {}
         self.shares[bit] = self.shares.get(bit, 0) + spent
 
     def shared(self, bit: int) -> int:
-        """Own time while the lens `bit` was open, ns."""
+        """Own time while the window `bit` was open, ns."""
         return 0 if self.shares is None else self.shares.get(bit, 0)
 
-    def clone(self, stretch: Stretch) -> Execution:
+    def clone(self, segment: StepSegment) -> Execution:
         twin = Execution.__new__(Execution)
         twin.__dict__.update(self.__dict__)
-        twin.stretch = stretch
+        twin.step_segment = segment
         twin.shares = None if self.shares is None else self.shares.copy()
         twin.pieces = None if self.pieces is None else self.pieces.copy()
         return twin
 
     def to_state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
+        plain["doomed"] = self.superseded
         return {**plain, "shares": list((self.shares or {}).items()), "pieces": self.pieces, "parts": self.parts}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], stretch: Stretch) -> Execution:
-        execution = cls(state["number"], state["key"], state["start"], stretch)
+    def from_state(cls, state: dict[str, Any], segment: StepSegment) -> Execution:
+        execution = cls(state["number"], state["key"], state["start"], segment)
         for name in _PLAIN:
             setattr(execution, name, state[name])
+        execution.superseded = state["doomed"]
         pieces = state["pieces"]
         execution.shares = dict(state["shares"]) or None
         execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]

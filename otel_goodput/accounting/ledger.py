@@ -185,27 +185,27 @@ class Ledger:
             self._newer = (start, base, 0)
         again = self._log[at:]
         del self._log[at:]
-        reported = Counter(self._reported(base, again)) if self._settled.course.finished is not None else None
-        finished = self._settled.course.finished
+        reported = Counter(self._reported(base, again)) if self._settled.steps.finished is not None else None
+        finished = self._settled.steps.finished
         merged = sorted(dict.fromkeys((*again, *self._pending)), key=_time)
         self._settled = base.clone()
         self._mark = start
         self._pending[:] = merged
         if reported is not None and finished is not None:
             found: list[int] = []
-            self._settled.course.finished = found
+            self._settled.steps.finished = found
             self._settle(self._watermark())
             finished += (Counter(found) - reported).elements()
-            self._settled.course.finished = finished
+            self._settled.steps.finished = finished
 
     @staticmethod
     def _reported(base: Cursor, events: Iterable[Event]) -> list[int]:
         """Net times of the steps that completed when `events` were settled the first time."""
         cursor = base.clone()
-        cursor.course.finished = []
+        cursor.steps.finished = []
         for event in events:
             cursor.apply(event)
-        return cursor.course.finished
+        return cursor.steps.finished
 
     def _next_attempt(self, event: Event) -> None:
         self._run_out(self._settled)
@@ -226,14 +226,14 @@ class Ledger:
 
     def collect_finished(self) -> None:
         """Collect net times of completed steps for :meth:`take_finished` from now on."""
-        self._settled.course.finished = []
+        self._settled.steps.finished = []
 
     def take_finished(self) -> list[int]:
         """Net times (ns) of the steps settled since the last call; empty where nobody collects them."""
-        taken = self._settled.course.finished
+        taken = self._settled.steps.finished
         if not taken:
             return []
-        self._settled.course.finished = []
+        self._settled.steps.finished = []
         return taken
 
     def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:

@@ -1,7 +1,7 @@
 """What lies over the time line whoever owns it: shares of slices, and whether the ends of steps are known.
 
-Each is a weight that time passes with. The sums of time so weighted are kept for the whole run, for every lens and for
-rolling windows alike.
+Each is a weight that time passes with. The sums of time so weighted are kept for the whole run, for every window and
+for rolling windows alike.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ Blob: TypeAlias = "array[int]"  # written as its bytes
 
 
 class Chunk:
-    """A sealed stretch of the stack: step numbers and net times (ns), or just their summary where `nets` is None."""
+    """A sealed part of the stack: step numbers and net times (ns), or just their summary where `nets` is None."""
 
     __slots__ = ("count", "nets", "numbers", "total")
 

@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.cursor import Cursor
-from otel_goodput.accounting.device import Segment
+from otel_goodput.accounting.device import DeviceSegment
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.lenses import Lens, Shutter
 from otel_goodput.accounting.overlay import Overlay
 from otel_goodput.accounting.progress import Blob, Progress
 from otel_goodput.accounting.rolling import Rolling
-from otel_goodput.accounting.stretches import Life, Stretch
+from otel_goodput.accounting.step_segments import Life, StepSegment
 from otel_goodput.accounting.upgrades import UPGRADES
+from otel_goodput.accounting.windows import Window, WindowSet
 
 FORMAT: Final = 4
 CHECK: Final = 32  # bytes at the beginning, a digest of all that follows
@@ -52,7 +52,7 @@ _CURSOR: Final = (
     "fallback",
     "clock",
 )
-_COURSE: Final = (
+_STEP_HISTORY: Final = (
     "executed",
     "lost",
     "interrupted",
@@ -69,38 +69,38 @@ _COURSE: Final = (
 
 def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
     """The cursor as (JSON-able head, blobs)."""
-    course = cursor.course
+    steps = cursor.steps
     lives: list[Life] = []
-    for life in (*(stretch.life for stretch in course.stretches), course.life):
+    for life in (*(segment.life for segment in steps.segments), steps.life):
         if not lives or life is not lives[-1]:
             lives.append(life)
     life_at = {id(life): at for at, life in enumerate(lives)}
-    stretch_at = {id(stretch): at for at, stretch in enumerate(course.stretches)}
-    progress, blobs = course.progress.dump()
+    segment_at = {id(segment): at for at, segment in enumerate(steps.segments)}
+    progress, blobs = steps.progress.dump()
 
     def place(execution: Execution) -> list[Any]:
-        return [stretch_at[id(execution.stretch)], execution.to_state()]
+        return [segment_at[id(execution.step_segment)], execution.to_state()]
 
     head: dict[str, Any] = {
         "format": FORMAT,
         "cursor": {name: getattr(cursor, name) for name in _CURSOR},
-        "course": {name: getattr(course, name) for name in _COURSE},
+        "course": {name: getattr(steps, name) for name in _STEP_HISTORY},
         "progress": progress,
         "lives": [life.to_state() for life in lives],
-        "stretches": [[life_at[id(stretch.life)], stretch.to_state()] for stretch in course.stretches],
-        "recompiled": dict(course.recompiled),
-        "history": [entry.to_state() for entry in course.history],
-        "lenses": [lens.to_state() for lens in cursor.lenses],
+        "stretches": [[life_at[id(segment.life)], segment.to_state()] for segment in steps.segments],
+        "recompiled": dict(steps.recompiled),
+        "history": [entry.to_state() for entry in steps.latest_disruptions],
+        "lenses": [window.to_state() for window in cursor.windows],
         "rolling": cursor.rolling.to_state() if cursor.rolling else None,
-        "saves": list(course.saves.items()),
-        "forfeited": list(course.forfeited.items()),
+        "saves": list(steps.saves.items()),
+        "forfeited": list(steps.forfeited.items()),
         "blockers": list(cursor.blockers.items()),
         "elastic": list(cursor.elastic.items()),
         "loads": list(cursor.loads),
-        "shutter": cursor.shutter.to_state(),
+        "shutter": cursor.open_windows.to_state(),
         "overlay": cursor.overlay.to_state(),
-        "running": [place(execution) for execution in course.running.values()],
-        "spared": [place(execution) for execution in course.spared.values()],
+        "running": [place(execution) for execution in steps.running.values()],
+        "spared": [place(execution) for execution in steps.spared.values()],
         "hosts": [execution.key for execution in cursor.hosts],
         "device": [
             [None, segment.owner, *segment[1:]]
@@ -131,35 +131,35 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     if head.get("format") != FORMAT:
         raise ValueError(f"snapshot format {head.get('format')}, expected {FORMAT}")
     cursor = Cursor()
-    course = cursor.course
+    steps = cursor.steps
     for name in _CURSOR:
         setattr(cursor, name, head["cursor"][name])
-    for name in _COURSE:
-        setattr(course, name, head["course"][name])
+    for name in _STEP_HISTORY:
+        setattr(steps, name, head["course"][name])
     cursor.finished = cursor.ended and cursor.clean and cursor.notice is None
     cursor.spans = tuple(cursor.spans)
     cursor.overlay = Overlay.from_state(head["overlay"])
-    cursor.shutter = Shutter.from_state(head["shutter"])
+    cursor.open_windows = WindowSet.from_state(head["shutter"])
     cursor.name_index = {name: at for at, name in enumerate(cursor.names, rules.FIXED)}
-    cursor.lenses = course.lenses = [Lens.from_state(state) for state in head["lenses"]]
-    course.rolling = Rolling.from_state(head["rolling"]) if head["rolling"] else None
-    course.progress = Progress.load(head["progress"], blobs)
+    cursor.windows = steps.windows = [Window.from_state(state) for state in head["lenses"]]
+    steps.rolling = Rolling.from_state(head["rolling"]) if head["rolling"] else None
+    steps.progress = Progress.load(head["progress"], blobs)
     lives = [Life.from_state(state) for state in head["lives"]]
-    course.life = lives[-1]
-    course.stretches = [Stretch.from_state(state, lives[at]) for at, state in head["stretches"]]
-    course.recompiled = head.get("recompiled", {})  # not counted by older versions
-    course.history = [Disruption(*state) for state in head["history"]]
-    course.saves, course.forfeited = dict(head["saves"]), dict(head["forfeited"])
+    steps.life = lives[-1]
+    steps.segments = [StepSegment.from_state(state, lives[at]) for at, state in head["stretches"]]
+    steps.recompiled = head.get("recompiled", {})  # not counted by older versions
+    steps.latest_disruptions = [Disruption(*state) for state in head["history"]]
+    steps.saves, steps.forfeited = dict(head["saves"]), dict(head["forfeited"])
     cursor.blockers = dict(head["blockers"])
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["elastic"]}
     cursor.loads = set(head["loads"])
-    for executions, kind in ((course.running, "running"), (course.spared, "spared")):
+    for executions, kind in ((steps.running, "running"), (steps.spared, "spared")):
         for at, state in head[kind]:
-            execution = Execution.from_state(state, course.stretches[at])
+            execution = Execution.from_state(state, steps.segments[at])
             executions[execution.key] = execution
-    cursor.hosts = [course.running[key] for key in head["hosts"]]
+    cursor.hosts = [steps.running[key] for key in head["hosts"]]
     for key, category, begin, end in head["device"]:
-        cursor.device.append(Segment(category if key is None else course.running[key], begin, end))
+        cursor.device.append(DeviceSegment(category if key is None else steps.running[key], begin, end))
     if spans is not None and spans != cursor.spans:
         cursor.change_spans(spans)
     cursor.choose()

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.course import Course
-from otel_goodput.accounting.device import NEVER, Segment
+from otel_goodput.accounting.device import NEVER, DeviceSegment
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.lenses import Edge, Lens, Shutter
 from otel_goodput.accounting.overlay import Overlay, Weighted
 from otel_goodput.accounting.rolling import Rolling
+from otel_goodput.accounting.step_history import StepHistory
+from otel_goodput.accounting.windows import Edge, Window, WindowSet
 from otel_goodput.semconv import ClockState
 
 NOBODY: Final = -1
@@ -26,8 +26,9 @@ class Timepiece:
 
     Args:
         spans: lengths of the rolling windows in ns.
-        edges: (time ns, lens index, opens?) of exact windows and exclusions known beforehand, rising; lens 0 excludes.
-        lenses: how many lenses `edges` speak of.
+        edges: (time ns, window index, opens?) of exact windows and exclusions known beforehand, rising;
+            window 0 excludes.
+        windows: how many windows `edges` speak of.
 
     Attributes:
         begin, now: first job start and the latest moment accounted for, ns.
@@ -37,12 +38,12 @@ class Timepiece:
         finished: that, and until then nothing had announced its end.
         totals: ns by category number, steps apart.
         names: custom names; the first has the category ``rules.FIXED``.
-        course: fates of the steps.
+        steps: fates of the steps.
         fallback: what a step is whose end on the device is not told, one of ``semconv.FALLBACK_CLOCKS``.
         clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
     """
 
-    def __init__(self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), lenses: int = 1) -> None:
+    def __init__(self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), windows: int = 1) -> None:
         self.begin: int | None = None
         self.now = 0
         self.shift = 0
@@ -52,9 +53,9 @@ class Timepiece:
         self.clean = False
         self.finished = False
         self.spans = tuple(spans)
-        self.lenses = [Lens(1 << index) for index in range(lenses)]
-        self.course = Course(self.lenses)
-        self.shutter = Shutter(edges)
+        self.windows = [Window(1 << index) for index in range(windows)]
+        self.steps = StepHistory(self.windows)
+        self.open_windows = WindowSet(edges)
         self.totals = [0] * rules.FIXED
         self.names: list[str] = []
         self.name_index: dict[str, int] = {}
@@ -71,7 +72,7 @@ class Timepiece:
         self.elastic: dict[int, tuple[int, int]] = {}  # -> rank, category
         self.loads: set[int] = set()  # non-blocking data loads
         self.hosts: list[Execution] = []  # executions whose phase is open, latest last
-        self.device: deque[Segment] = deque()  # what waits for, or occupies, the device
+        self.device: deque[DeviceSegment] = deque()  # what waits for, or occupies, the device
         self._owner: int | Execution = NOBODY
         self._timer = NEVER
         self._plain = True  # nothing but the owner's account moves with time
@@ -81,18 +82,18 @@ class Timepiece:
     @property
     def rolling(self) -> Rolling | None:
         """The rolling windows, from the first job start on."""
-        return self.course.rolling
+        return self.steps.rolling
 
     def clone(self: T) -> T:
         """An independent copy; costs some microseconds, whatever the run's length."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin.lenses = [lens.clone() for lens in self.lenses]
-        twin.course = self.course.clone(twin.lenses, self.rolling.clone() if self.rolling else None)
-        twin.shutter, twin.overlay = self.shutter.clone(), self.overlay.clone()
+        twin.windows = [window.clone() for window in self.windows]
+        twin.steps = self.steps.clone(twin.windows, self.rolling.clone() if self.rolling else None)
+        twin.open_windows, twin.overlay = self.open_windows.clone(), self.overlay.clone()
         for name in ("totals", "names", "name_index", "blockers", "elastic", "loads"):
             setattr(twin, name, getattr(self, name).copy())
-        running = twin.course.running
+        running = twin.steps.running
         twin.hosts = [running[execution.key] for execution in self.hosts]
         twin.device = deque(
             segment if isinstance(segment.owner, int) else segment._replace(owner=running[segment.owner.key])
@@ -126,26 +127,26 @@ class Timepiece:
             self._spend_beside(spent)
 
     def _spend_beside(self, spent: int) -> None:
-        """What moves with time beside the owner's account: lenses, the overlay, overlapped loading, pieces."""
+        """What moves with time beside the owner's account: windows, the overlay, overlapped loading, pieces."""
         owner = self._owner
         self.overlapped += len(self.loads) * spent
-        mask = self.shutter.mask
+        mask = self.open_windows.mask
         execution = owner if isinstance(owner, Execution) else None
         if execution is not None and execution.pieces is not None:
             execution.pieces.append((spent, mask))
         self.overlay.weigh(self.overlay.time, spent)
-        for lens in self.lenses if mask else ():
-            if not lens.bit & mask:
+        for window in self.windows if mask else ():
+            if not window.bit & mask:
                 continue
-            lens.elapsed += spent
+            window.elapsed += spent
             if execution is not None:
-                execution.share(lens.bit, spent)
+                execution.share(window.bit, spent)
             elif isinstance(owner, int):
-                lens.totals[owner] = lens.totals.get(owner, 0) + spent
-            self.overlay.weigh(lens.beside, spent)
+                window.totals[owner] = window.totals.get(owner, 0) + spent
+            self.overlay.weigh(window.beside, spent)
 
     def _fire(self, time: int) -> None:
-        """Stop at everything that is due up to `time` by itself: device ends, edges of lenses and of buckets."""
+        """Stop at everything that is due up to `time` by itself: device ends, edges of windows and of buckets."""
         while self._timer <= time and self._timer < NEVER:
             due = self._timer
             if self.alive and due > self.now:
@@ -153,29 +154,29 @@ class Timepiece:
             while self.device and self.device[0].end <= due:
                 self._leave_device()
             if self.alive:
-                self.shutter.move(due)
+                self.open_windows.move(due)
                 if self.rolling is not None and self.rolling.boundary <= due:
                     self._close_bucket(time)
             self.choose()
 
     def _close_bucket(self, time: int) -> None:
         """A bucket of the rolling windows ends; skip those in which nothing but the passing of time happens."""
-        rolling = self.course.rolling
+        rolling = self.steps.rolling
         if rolling is None:
             return
-        running = self.course.running.values()
-        rolling.close(self.visible_totals(), running, len(self.course.progress), self.visible_beside())
+        running = self.steps.running.values()
+        rolling.close(self.visible_totals(), running, len(self.steps.progress), self.visible_beside())
         boundary = min(rolling.last_boundary_before(time), self._next_due())
         if boundary > rolling.boundary:
             boundary -= (boundary - rolling.boundary) % rolling.resolution
             self.choose()
             self._spend(boundary)
-            rolling.jump(boundary, self.visible_totals(), running, len(self.course.progress), self.visible_beside())
+            rolling.jump(boundary, self.visible_totals(), running, len(self.steps.progress), self.visible_beside())
 
     def _next_due(self) -> int:
         """When something other than a bucket's edge is due."""
         due = self.device[0].end if self.device else NEVER
-        edge = self.shutter.due
+        edge = self.open_windows.due
         if edge is not None and self.alive:
             due = min(due, edge)
         return due
@@ -183,23 +184,23 @@ class Timepiece:
     def change_spans(self, spans: Sequence[int]) -> None:
         """Roll other windows from now on, empty ones; `spans` in ns."""
         self.spans = tuple(spans)
-        self.course.rolling = None
+        self.steps.rolling = None
         if spans and self.begin is not None:
-            rolling = self.course.rolling = Rolling(spans, self.begin)
+            rolling = self.steps.rolling = Rolling(spans, self.begin)
             boundary = rolling.last_boundary_before(self.now) or self.begin
-            running, length = self.course.running.values(), len(self.course.progress)
+            running, length = self.steps.running.values(), len(self.steps.progress)
             rolling.jump(boundary, self.visible_totals(), running, length, self.visible_beside())
 
     def visible_totals(self) -> list[int]:
         """Time by category outside of exclusions, steps apart, ns."""
-        excluded = self.lenses[0].totals
+        excluded = self.windows[0].totals
         if not excluded:
             return self.totals
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
 
     def visible_beside(self) -> Weighted:
         """What lies over the time line outside of exclusions, ns weighted."""
-        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.lenses[0].beside, strict=True)]
+        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.windows[0].beside, strict=True)]
 
     def choose(self) -> None:
         """Who owns time from now on (rule R3), when to stop next, and what else moves with time."""
@@ -217,13 +218,13 @@ class Timepiece:
             else:
                 self._owner = self.device[0].owner
         due = self._next_due()
-        rolling = self.course.rolling
+        rolling = self.steps.rolling
         if rolling is not None and self.alive and rolling.boundary < due:
             due = rolling.boundary
         self._timer = due
 
     def _nothing_beside(self) -> bool:
-        return not (self.loads or self.shutter.mask or self.overlay.weights is not None)
+        return not (self.loads or self.open_windows.mask or self.overlay.weights is not None)
 
     def _choose_directly(self) -> None:
         """The owner where nothing is above the ordinary phases and the open step."""
@@ -259,7 +260,7 @@ class Timepiece:
         """The execution is over, on the host and on the device."""
         clock = ClockState.DEVICE if execution.timed else self.fallback
         execution.blurred = clock == ClockState.UNKNOWN
-        if not self.course.settle(execution):
+        if not self.steps.settle(execution):
             return
         self.clock = clock
         unknown = self.alive and execution.blurred

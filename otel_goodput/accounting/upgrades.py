@@ -15,14 +15,14 @@ Head = dict[str, Any]
 
 def _from_3(head: Head) -> Head:
     """Format 3 knew of no clock but the host's, of one segment on the device a step, and of no second thoughts."""
-    course = {**head["course"], "latest": None, "previous": None}
-    forfeited = [[WASTED_PROGRESS, course.pop("lost_time")]]
+    steps = {**head["course"], "latest": None, "previous": None}
+    forfeited = [[WASTED_PROGRESS, steps.pop("lost_time")]]
     ends = {state[1]: state[3] for _, state in head["running"]}
     return {
         **head,
         "format": 4,
         "cursor": {**head["cursor"], "shift": 0, "freed": 0, "fallback": ClockState.HOST, "clock": None},
-        "course": course,
+        "course": steps,
         "forfeited": forfeited,
         "lenses": [[*state[:5], [[WASTED_PROGRESS, state[5]]], state[6]] for state in head["lenses"]],
         "rolling": head["rolling"] and _rolling_from_3(head["rolling"]),
@@ -40,7 +40,7 @@ def _rolling_from_3(rolling: Head) -> Head:
 
 
 def _execution_from_3(state: list[Any]) -> Head:
-    number, key, start, device_end, on_device, on_host, net, failed, doomed, shares, pieces = state
+    number, key, start, device_end, on_device, on_host, net, failed, superseded, shares, pieces = state
     return {
         "number": number,
         "key": key,
@@ -54,7 +54,7 @@ def _execution_from_3(state: list[Any]) -> Head:
         "failed": failed,
         "left": False,
         "idle": False,
-        "doomed": doomed,
+        "doomed": superseded,
         # How much of it closed buckets of rolling windows have was not told.
         "marked": net,
         "fate": None,

@@ -205,7 +205,7 @@ def _candidate(config: Config, base: Path, series: str) -> _Candidate:
     while succession.finished(found.restored):
         book = found.restored.book
         recovered = files.exists(found.run.recovered_path(found.restored.attempt, config.process_index))
-        top = found.restored.ledger.settled.course.progress.top
+        top = found.restored.ledger.settled.steps.progress.top
         before = Before(found.run_id, top, 0 if recovered else book.unexported)
         number += 1
         found = look(succession.numbered(series, number))
@@ -339,7 +339,7 @@ def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Cloc
             "infrastructure recovery. For a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
             run_id,
             ago,
-            cursor.course.attempts,
+            cursor.steps.attempts,
         )
     else:
         logger.info("run %r goes on after %s, attempt %d", run_id, ago, restored.attempt + 2)

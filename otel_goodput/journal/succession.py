@@ -36,7 +36,7 @@ def finished(restored: Restored) -> bool:
     cursor = restored.ledger.settled.clone()
     for event in restored.ledger.pending:
         cursor.apply(event)
-    return cursor.course.life.begun and cursor.ended and cursor.clean and cursor.notice is None
+    return cursor.steps.life.begun and cursor.ended and cursor.clean and cursor.notice is None
 
 
 def numbered(run_id: str, number: int) -> str:

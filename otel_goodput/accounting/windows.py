@@ -1,7 +1,7 @@
-"""Lenses: parts of the time line that are accounted on their own, exactly, beside the whole.
+"""Windows: parts of the time line that are accounted on their own, exactly, beside the whole.
 
-An exclusion (rule R7) is a lens whose share is taken away; an exact window (rule R8) is a lens whose share is the
-answer. A lens is open or shut at any moment; what happens while it is open is counted in it as well.
+An exclusion (rule R7) is a window whose share is taken away; an exact window (rule R8) is a window whose share is the
+answer. A window is open or shut at any moment; what happens while it is open is counted in it as well.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, Final
 from otel_goodput.accounting.overlay import NOTHING, widened
 from otel_goodput.accounting.rules import WASTED_PROGRESS
 
-EXCLUDED: Final = 1  # bit of the lens through which exclusions are seen; while it is open no other is
+EXCLUDED: Final = 1  # bit of the window through which exclusions are seen; while it is open no other is
 
 Edge = tuple[int, int, bool]
 
 
-class Lens:
-    """What passed while the lens was open.
+class Window:
+    """What passed while the window was open.
 
     Attributes:
-        bit: the lens's bit in the mask of open lenses.
+        bit: the window's bit in the mask of open windows.
         elapsed: ns of the run's life.
         totals: ns by category index, steps apart.
-        kept: ns by index in the kept stack, for the entries with own time in the lens.
+        kept: ns by index in the kept stack, for the entries with own time in the window.
         kept_total: sum of `kept`.
         forfeited: ns of executions that are not kept, by the category that has it.
         beside: what lay over that time, ns weighted as in ``Overlay.time``.
@@ -41,8 +41,8 @@ class Lens:
         self.forfeited: dict[int, int] = {}
         self.beside: list[float] = list(NOTHING)
 
-    def clone(self) -> Lens:
-        twin = Lens(self.bit)
+    def clone(self) -> Window:
+        twin = Window(self.bit)
         twin.elapsed, twin.kept_total, twin.forfeited = self.elapsed, self.kept_total, self.forfeited.copy()
         twin.totals = self.totals.copy()
         twin.kept = self.kept.copy()
@@ -85,20 +85,20 @@ class Lens:
         ]
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> Lens:
-        lens = cls(state[0])
-        lens.elapsed, totals, kept, lens.kept_total, forfeited, beside = state[1:]
-        lens.forfeited = dict(forfeited)
-        lens.beside = widened(beside)
-        lens.totals, lens.kept = dict(totals), dict(kept)
-        return lens
+    def from_state(cls, state: list[Any]) -> Window:
+        window = cls(state[0])
+        window.elapsed, totals, kept, window.kept_total, forfeited, beside = state[1:]
+        window.forfeited = dict(forfeited)
+        window.beside = widened(beside)
+        window.totals, window.kept = dict(totals), dict(kept)
+        return window
 
 
-class Shutter:
-    """Which lenses are open.
+class WindowSet:
+    """Which windows are open.
 
     Args:
-        edges: (time ns, lens index, opens?) known beforehand, rising; lens 0 excludes.
+        edges: (time ns, window index, opens?) known beforehand, rising; window 0 excludes.
     """
 
     __slots__ = ("_edges", "_excluded", "_next", "_opened", "exclusions")
@@ -107,18 +107,18 @@ class Shutter:
         self._edges = edges
         self._next = 0
         self._excluded = 0  # exclusions open
-        self._opened = 0  # mask of lenses open, exclusions aside
+        self._opened = 0  # mask of windows open, exclusions aside
         self.exclusions: set[int] = set()  # those open by their phase, by its key
 
-    def clone(self) -> Shutter:
-        twin = Shutter.__new__(Shutter)
+    def clone(self) -> WindowSet:
+        twin = WindowSet.__new__(WindowSet)
         twin._edges, twin._next = self._edges, self._next
         twin._excluded, twin._opened, twin.exclusions = self._excluded, self._opened, self.exclusions.copy()
         return twin
 
     @property
     def mask(self) -> int:
-        """Bits of the open lenses."""
+        """Bits of the open windows."""
         return EXCLUDED if self._excluded else self._opened
 
     @property
@@ -129,14 +129,14 @@ class Shutter:
     def move(self, time: int) -> None:
         """Pass the edges up to `time` (ns)."""
         while self._next < len(self._edges) and self._edges[self._next][0] <= time:
-            _, lens, opens = self._edges[self._next]
+            _, window, opens = self._edges[self._next]
             self._next += 1
-            if lens == 0:
+            if window == 0:
                 self._excluded = max(0, self._excluded + (1 if opens else -1))
             elif opens:
-                self._opened |= 1 << lens
+                self._opened |= 1 << window
             else:
-                self._opened &= ~(1 << lens)
+                self._opened &= ~(1 << window)
 
     def exclude(self, key: int) -> None:
         """The exclusion `key` begins."""
@@ -158,15 +158,15 @@ class Shutter:
         return [self._next, self._excluded, self._opened, list(self.exclusions)]
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> Shutter:
-        shutter = cls()
-        shutter._next, shutter._excluded, shutter._opened, exclusions = state
-        shutter.exclusions = set(exclusions)
-        return shutter
+    def from_state(cls, state: list[Any]) -> WindowSet:
+        found = cls()
+        found._next, found._excluded, found._opened, exclusions = state
+        found.exclusions = set(exclusions)
+        return found
 
 
 def leading(pieces: list[tuple[int, int]], duration: int, bit: int) -> int:
-    """How much of the first `duration` ns of `pieces` passed while the lens `bit` was open."""
+    """How much of the first `duration` ns of `pieces` passed while the window `bit` was open."""
     inside = 0
     for length, mask in pieces:
         if duration <= 0:

@@ -1,4 +1,4 @@
-"""The course of a run: which executions of steps are kept, which are lost, and what interrupted them (rules R4 to
+"""The steps of a run: which executions of them are kept, which are lost, and what interrupted them (rules R4 to
 R6).
 """
 
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.lenses import Lens
 from otel_goodput.accounting.progress import Progress
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import OTHER, RECOMPILED_NAMES, USUAL_SAMPLE, WASTED_PROGRESS
 from otel_goodput.accounting.stats import median
-from otel_goodput.accounting.stretches import Life, Stretch
+from otel_goodput.accounting.step_segments import Life, StepSegment
+from otel_goodput.accounting.windows import Window
 from otel_goodput.semconv import Reason
 
 
-class Course:
+class StepHistory:
     """Fates of executions.
 
     Attributes:
@@ -33,18 +33,18 @@ class Course:
         safe: the highest step that a durable checkpoint covers, -1 where none does.
         saves: the highest step that a checkpoint not durable yet will cover, by the key of its phase.
         attempts: lives so far.
-        disruptions, disrupted: how many there were, by reason and in all; history: the latest of them.
+        disruptions, disrupted: how many there were, by reason and in all; latest_disruptions: the last of them.
         recompiled: recompilations by function, of so many functions; replaced, never changed: clones share it.
         finished: net times of completed steps whose ends are known, for whoever takes them, None where nobody does.
-        lenses, rolling: what sees the same time; told of every fate.
+        windows, rolling: what sees the same time; told of every fate.
     """
 
-    def __init__(self, lenses: list[Lens]) -> None:
-        self.lenses = lenses
+    def __init__(self, windows: list[Window]) -> None:
+        self.windows = windows
         self.rolling: Rolling | None = None
         self.progress = Progress()
         self.life = Life(0)
-        self.stretches: list[Stretch] = []
+        self.segments: list[StepSegment] = []
         self.running: dict[int, Execution] = {}
         self.spared: dict[int, Execution] = {}
         self.executed = 0
@@ -60,36 +60,37 @@ class Course:
         self.attempts = 0
         self.disruptions: dict[str, int] = {}
         self.disrupted = 0
-        self.history: list[Disruption] = []
+        self.latest_disruptions: list[Disruption] = []
         self.recompiled: Mapping[str, int] = {}
         self.finished: list[int] | None = None
 
-    def clone(self, lenses: list[Lens], rolling: Rolling | None) -> Course:
-        """An independent copy over other lenses and windows."""
-        twin = Course.__new__(Course)
+    def clone(self, windows: list[Window], rolling: Rolling | None) -> StepHistory:
+        """An independent copy that other windows and rolling windows see."""
+        twin = StepHistory.__new__(StepHistory)
         twin.__dict__.update(self.__dict__)
-        twin.lenses, twin.rolling, twin.finished = lenses, rolling, None
+        twin.windows, twin.rolling, twin.finished = windows, rolling, None
         twin.progress = self.progress.clone()
         twin.life = self.life.clone()
-        # Stretches that nothing runs in are shared: whoever changes one puts a changed copy in its place.
-        twin.stretches = self.stretches.copy()
-        mine: dict[int, Stretch] = {}
-        for stretch in (*self.stretches[-1:], *(execution.stretch for execution in self._open())):
-            if id(stretch) not in mine:
-                mine[id(stretch)] = stretch.clone(twin.life if stretch.life is self.life else stretch.life)
+        # Segments that nothing runs in are shared: whoever changes one puts a changed copy in its place.
+        twin.segments = self.segments.copy()
+        mine: dict[int, StepSegment] = {}
+        for segment in (*self.segments[-1:], *(execution.step_segment for execution in self._open())):
+            if id(segment) not in mine:
+                mine[id(segment)] = segment.clone(twin.life if segment.life is self.life else segment.life)
         missing = len(mine)
-        for at in range(len(twin.stretches) - 1, -1, -1):
+        for at in range(len(twin.segments) - 1, -1, -1):
             if not missing:
                 break
-            if own := mine.get(id(twin.stretches[at])):
-                twin.stretches[at] = own
+            if own := mine.get(id(twin.segments[at])):
+                twin.segments[at] = own
                 missing -= 1
-        twin.running = {key: execution.clone(mine[id(execution.stretch)]) for key, execution in self.running.items()}
-        twin.spared = {key: execution.clone(mine[id(execution.stretch)]) for key, execution in self.spared.items()}
+        twin.running = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.running.items()}
+        twin.spared = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.spared.items()}
         twin.forfeited = self.forfeited.copy()
         twin.saves = self.saves.copy()
         twin.disruptions = self.disruptions.copy()
-        twin.history = [*self.history[:-1], *(disruption.clone() for disruption in self.history[-1:])]
+        latest = self.latest_disruptions
+        twin.latest_disruptions = [*latest[:-1], *(disruption.clone() for disruption in latest[-1:])]
         return twin
 
     def _open(self) -> tuple[Execution, ...]:
@@ -100,12 +101,12 @@ class Course:
 
     def begin_attempt(self, number: int) -> None:
         """The process began anew."""
-        self.bury()
+        self.mark_lost()
         self.life = Life(number)
         self.saves.clear()
         self.spared.clear()
 
-    def bury(self, *, pending: bool = True) -> None:
+    def mark_lost(self, *, pending: bool = True) -> None:
         """The steps in flight end with the life that ended; not those `pending` that only the device is busy with."""
         for execution in list(self.running.values()):
             if not pending and not execution.on_host:
@@ -117,7 +118,7 @@ class Course:
     def begin_life(self, *, first: bool, reason: str, gap: int) -> None:
         """A job starts, `gap` ns after the last sign of life; not the `first`: that is a disruption (rule R6)."""
         if self.life.begun:
-            self.bury(pending=False)
+            self.mark_lost(pending=False)
             self.life.steps_started = False
         self.life.begun = True
         if not first:
@@ -145,24 +146,24 @@ class Course:
             wasted = self._go_back(number, self.disrupted + (not first))
             if not first:
                 self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number))
-            elif self.attempts > 1 and self.history:
-                self.history[-1].wasted += wasted
+            elif self.attempts > 1 and self.latest_disruptions:
+                self.latest_disruptions[-1].wasted += wasted
         if first:
             life.steps_started = True
-            if self.attempts > 1 and self.history and self.history[-1].to_step is None:
-                self.history[-1].to_step = number
+            if self.attempts > 1 and self.latest_disruptions and self.latest_disruptions[-1].to_step is None:
+                self.latest_disruptions[-1].to_step = number
         if number <= self.safe:
             self.safe = number - 1
         if self.saves:
             self.saves = {save: min(covered, number - 1) for save, covered in self.saves.items()}
         if first or popped:
-            self.stretches.append(Stretch(life, self.progress.length, time))
+            self.segments.append(StepSegment(life, self.progress.length, time))
         if self.running:
             for other in self.running.values():
-                other.doomed |= other.number >= number
+                other.superseded |= other.number >= number
         if self.spared:
             self.spared = {spared: other for spared, other in self.spared.items() if other.number < number}
-        execution = self.running[key] = Execution(number, key, time, self.stretches[-1])
+        execution = self.running[key] = Execution(number, key, time, self.segments[-1])
         self.latest, self.previous, self.last_step = key, self.last_step, number
         return execution
 
@@ -174,7 +175,7 @@ class Course:
         """Returns whether it has completed."""
         del self.running[execution.key]
         number = execution.number
-        saved = number <= self.safe and not execution.doomed
+        saved = number <= self.safe and not execution.superseded
         if not execution.failed or saved or (execution.left and self._worked(execution)):
             self._complete(execution)
             return True
@@ -185,7 +186,7 @@ class Course:
             self._forfeit(execution, OTHER)
             if execution.key == self.latest:
                 self.latest, self.last_step = None, self.previous
-        if not execution.doomed and any(covered >= number for covered in self.saves.values()):
+        if not execution.superseded and any(covered >= number for covered in self.saves.values()):
             self.spared[execution.key] = execution
         return False
 
@@ -198,37 +199,37 @@ class Course:
         return not usual or 2 * (execution.net + execution.beyond) >= median(usual)
 
     def _complete(self, execution: Execution) -> None:
-        stretch = execution.stretch
+        segment = execution.step_segment
         self.executed += 1
         if self.finished is not None and not execution.blurred:
             self.finished.append(execution.net)
-        first = stretch.first_net is None
+        first = segment.first_net is None
         if first:
-            stretch.first_net, stretch.first_start = execution.net, execution.start
-            stretch.pieces = execution.pieces or []
-        if execution.doomed:
+            segment.first_net, segment.first_start = execution.net, execution.start
+            segment.pieces = execution.pieces or []
+        if execution.superseded:
             self.lost += 1
             self._forfeit(execution, WASTED_PROGRESS)
             if not first:
-                stretch.add_lost(execution.net)
+                segment.add_lost(execution.net)
         else:
             self._keep(execution, first)
 
     def _keep(self, execution: Execution, first: bool) -> None:
         progress = self.progress
-        stretch = execution.stretch
+        segment = execution.step_segment
         index = progress.length
-        if progress.top < execution.number and stretch is self.stretches[-1]:
+        if progress.top < execution.number and segment is self.segments[-1]:
             progress.push(execution.number, execution.net)
-            stretch.grow()
+            segment.grow()
         else:
             index = self._insert(execution)
-            stretch = execution.stretch
+            segment = execution.step_segment
         if first:
-            stretch.first_index = index
+            segment.first_index = index
         if execution.shares is not None:
-            for lens in self.lenses:
-                lens.keep(index, execution.shared(lens.bit))
+            for window in self.windows:
+                window.keep(index, execution.shared(window.bit))
         if self.rolling is not None:
             self.rolling.keep(index, execution)
 
@@ -239,15 +240,15 @@ class Course:
         self.progress.push(execution.number, execution.net)
         for number, net in above:
             self.progress.push(number, net)
-        for lens in self.lenses:
-            lens.insert(index)
+        for window in self.windows:
+            window.insert(index)
         if self.rolling:
             self.rolling.insert(index)
-        for at in range(len(self.stretches) - 1, -1, -1):
-            if self.stretches[at].high < index:
+        for at in range(len(self.segments) - 1, -1, -1):
+            if self.segments[at].high < index:
                 break
-            own = self.stretches[at] is execution.stretch
-            self._own_stretch(at).make_room(index, own)
+            own = self.segments[at] is execution.step_segment
+            self._own_segment(at).make_room(index, own)
         return index
 
     def _forfeit(self, execution: Execution, fate: int) -> None:
@@ -260,8 +261,8 @@ class Course:
         """The execution's time goes to the category `fate`, or comes back from there (`sign` -1)."""
         self.forfeited[fate] = self.forfeited.get(fate, 0) + sign * execution.net
         if execution.shares is not None:
-            for lens in self.lenses:
-                lens.forfeit(fate, sign * execution.shared(lens.bit))
+            for window in self.windows:
+                window.forfeit(fate, sign * execution.shared(window.bit))
 
     def _spare(self, execution: Execution) -> None:
         """A checkpoint that holds the execution is durable: it has completed after all."""
@@ -282,33 +283,33 @@ class Course:
         length = before - len(popped)
         self.lost += len(popped)
         self.forfeited[WASTED_PROGRESS] = self.forfeited.get(WASTED_PROGRESS, 0) + sum(popped)
-        hidden = self.lenses[0].kept
+        hidden = self.windows[0].kept
         visible = [net - hidden.get(index, 0) for index, net in enumerate(popped, length)] if hidden else popped
-        for lens in self.lenses:
-            lens.lose_from(length, before)
+        for window in self.windows:
+            window.lose_from(length, before)
         if self.rolling:
             self.rolling.lose_from(length, visible)
-        for at in range(len(self.stretches) - 1, -1, -1):
-            if self.stretches[at].high <= length:
+        for at in range(len(self.segments) - 1, -1, -1):
+            if self.segments[at].high <= length:
                 break
-            self._own_stretch(at).cut_to(length, popped, disruption)
+            self._own_segment(at).cut_to(length, popped, disruption)
         return sum(visible)
 
-    def _own_stretch(self, at: int) -> Stretch:
-        """A stretch that may be changed: clones share all but the running ones."""
-        shared = self.stretches[at]
-        own = self.stretches[at] = shared.clone(shared.life)
+    def _own_segment(self, at: int) -> StepSegment:
+        """A segment that may be changed: clones share all but the running ones."""
+        shared = self.segments[at]
+        own = self.segments[at] = shared.clone(shared.life)
         for execution in self._open():
-            if execution.stretch is shared:
-                execution.stretch = own
+            if execution.step_segment is shared:
+                execution.step_segment = own
         return own
 
     def _disrupt(self, disruption: Disruption) -> None:
         self.disrupted += 1
         self.disruptions[disruption.reason] = self.disruptions.get(disruption.reason, 0) + 1
-        self.history.append(disruption)
-        if len(self.history) > Disruption.REMEMBERED:
-            del self.history[0]
+        self.latest_disruptions.append(disruption)
+        if len(self.latest_disruptions) > Disruption.REMEMBERED:
+            del self.latest_disruptions[0]
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Stretches of progress and the start-up hidden in the first step of each (rule R5)."""
+"""Segments of progress and the start-up hidden in the first step of each (rule R5)."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ class Life:
         return life
 
 
-class Stretch:
+class StepSegment:
     """Steps executed one after the other, from a start or a rollback to the next.
 
     Attributes:
         begin: start of its first step, ns.
-        low, high: the stretch's region of the kept stack.
+        low, high: the segment's region of the kept stack.
         first_index: where its first completed step is kept, or None once it is lost.
         first_net: net time of its first completed step in ns, or None as long as none has completed.
         first_start: when that step started, ns.
-        pieces: own time of that step in order, as (ns, lenses open meanwhile); empty where there are no lenses.
+        pieces: own time of that step in order, as (ns, windows open meanwhile); empty where there are no windows.
         lost_to: number of the disruption (from 1) that took its first completed step, 0 while it is kept.
         lost: net times of the first lost steps other than the first completed one.
     """
@@ -93,8 +93,8 @@ class Stretch:
         self.lost: list[int] = []
         self._known: int | None = None
 
-    def clone(self, life: Life) -> Stretch:
-        twin = Stretch.__new__(Stretch)
+    def clone(self, life: Life) -> StepSegment:
+        twin = StepSegment.__new__(StepSegment)
         for name in ("begin", "low", "high", "first_net", "first_index", "first_start", "lost_to", "pieces", "_known"):
             setattr(twin, name, getattr(self, name))
         twin.life = life
@@ -102,7 +102,7 @@ class Stretch:
         return twin
 
     def grow(self) -> None:
-        """One more step of this stretch is kept, on top of the stack."""
+        """One more step of this segment is kept, on top of the stack."""
         self.high += 1
         if self.high - self.low <= STARTUP_SAMPLE + 1:
             self._known = None
@@ -130,7 +130,7 @@ class Stretch:
         self._known = None
 
     def make_room(self, index: int, own: bool) -> None:
-        """An entry was put into the stack at `index`; `own`: it is this stretch's."""
+        """An entry was put into the stack at `index`; `own`: it is this segment's."""
         if self.low > index or (self.low == index and not own):
             self.low += 1
             self.high += 1
@@ -141,7 +141,7 @@ class Stretch:
         self._known = None
 
     def excess(self, progress: Progress) -> int:
-        """Seconds of the first completed step above the usual time of its stretch, ns (rule R5)."""
+        """Seconds of the first completed step above the usual time of its segment, ns (rule R5)."""
         if self.first_net is None or self.life.compiles_seen:
             return 0
         if self._known is not None:
@@ -174,18 +174,18 @@ class Stretch:
         ]
 
     @classmethod
-    def from_state(cls, state: list[Any], life: Life) -> Stretch:
-        stretch = cls(life, state[1], state[0])
+    def from_state(cls, state: list[Any], life: Life) -> StepSegment:
+        segment = cls(life, state[1], state[0])
         (
             _,
             _,
-            stretch.high,
-            stretch.first_net,
-            stretch.first_index,
-            stretch.first_start,
+            segment.high,
+            segment.first_net,
+            segment.first_index,
+            segment.first_start,
             pieces,
-            stretch.lost,
-            stretch.lost_to,
+            segment.lost,
+            segment.lost_to,
         ) = state
-        stretch.pieces = [(duration, mask) for duration, mask in pieces]
-        return stretch
+        segment.pieces = [(duration, mask) for duration, mask in pieces]
+        return segment
