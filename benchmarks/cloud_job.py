@@ -80,7 +80,7 @@ def stock(endpoint: str, **_: Any) -> tuple[Callable[[int], None], Callable[[], 
 def ours(
     endpoint: str, *, exporters: str, sampling: int, theirs: bool = False
 ) -> tuple[Callable[[int], None], Callable[[], object]]:
-    """A recorder of ours; `theirs`: with Google's exporters instead of our outlet."""
+    """A recorder of ours; `theirs`: with Google's exporters instead of our exporter."""
     os.environ["OTEL_GOODPUT_GCP_ENDPOINT"] = endpoint
     os.environ["OTEL_GOODPUT_GCP_PROJECT"] = PROJECT
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader

@@ -15,6 +15,9 @@ from types import ModuleType
 
 from otel_goodput.accounting import rules
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
+from otel_goodput.exporters import registry
+from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
+from otel_goodput.exporters.spec import TRACES
 from otel_goodput.phases import Phases
 from otel_goodput.reports.advice import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
@@ -100,6 +103,15 @@ def environment() -> str:
     return table(("variable", "type", "default", ""), map(row, (*ENVVARS, *STANDARD)))
 
 
+def exporters() -> str:
+    def row(name: str) -> Sequence[str]:
+        one = registry.spec(name)
+        takes = ("yes" if signal in one.signals else "" for signal in (TRACES, METRIC_SIGNAL))
+        return f"`{name}`", *takes, one.brief + (f"; extra `{one.extra}`" if one.extra else "")
+
+    return table(("exporter", "spans", "metrics", ""), map(row, registry.OURS))
+
+
 def outcomes() -> ModuleType:
     """What the tests of the collector show."""
     spec = importlib.util.spec_from_file_location("outcomes", ROOT / "tests/otelcol/outcomes.py")
@@ -131,6 +143,7 @@ Tables = dict[str, Callable[[], str]]
 FILES: dict[str, Tables] = {
     "README.md": {
         "phases": phases,
+        "exporters": exporters,
         "badput": badput,
         "metrics": metrics,
         "attributes": attributes,

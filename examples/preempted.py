@@ -196,7 +196,7 @@ def arguments() -> argparse.Namespace:
         help="kill in the middle of the step after step N (default: at random in the third quarter of the run)",
     )
     parser.add_argument(
-        "--exporters", default="file", help="outlets of the job; `file` is among them (default: file)"
+        "--exporters", default="file", help="exporters of the job; `file` is among them (default: file)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the model, the data and the kill (default: 0)")
     parser.add_argument("--keep", action="store_true", help="leave the checkpoints where they are at the end")

@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         "--exporters",
         default=None,
         metavar="LIST",
-        help="outlets, as OTEL_GOODPUT_EXPORTERS (default: its value, or auto)",
+        help="exporters, as OTEL_GOODPUT_EXPORTERS (default: its value, or auto)",
     )
     recover.add_argument("--again", action="store_true", help="also if they were recovered before")
     recover.set_defaults(run=_recover)
@@ -94,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
 
     send = commands.add_parser(
         "send",
-        help="send over OTLP what the outlet 'file' wrote, going on where it was",
-        description="Send over OTLP what the outlet 'file' wrote. Called again, it goes on where it was, for each "
+        help="send over OTLP what the exporter 'file' wrote, going on where it was",
+        description="Send over OTLP what the exporter 'file' wrote. Called again, it goes on where it was, for each "
         "endpoint. A request whose answer was lost is sent again, and may then be there twice.",
     )
     add_send_arguments(send)
@@ -279,16 +279,16 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _recover(options: argparse.Namespace) -> int:
     with _found_runs(options) as found:
-        return max(_salvaged(one, options) for one in found)
+        return max(_recover_one(one, options) for one in found)
 
 
-def _salvaged(found: Any, options: argparse.Namespace) -> int:
+def _recover_one(found: Any, options: argparse.Namespace) -> int:
     """The status of one run's recovery: whatever is the matter with it, the others are recovered."""
     from otel_goodput.errors import ConfigurationError
-    from otel_goodput.salvage import salvage
+    from otel_goodput.recover import recover
 
     try:
-        return salvage(found, options.process, options.exporters, again=options.again)
+        return recover(found, options.process, options.exporters, again=options.again)
     except ConfigurationError:
         raise
     except Exception as error:

@@ -37,7 +37,7 @@ def crowding() -> float:
     return max(1.0, running / (os.cpu_count() or 1))
 
 
-class Ending:
+class ShutdownSignal:
     """Tells those who try again in the background that the process stops, and how much time they have left then."""
 
     def __init__(self) -> None:

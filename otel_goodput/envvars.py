@@ -117,7 +117,7 @@ STANDARD: Final[tuple[EnvVar, ...]] = (
     EnvVar("OTEL_RESOURCE_ATTRIBUTES", "key=value list", "", "further resource attributes"),
     EnvVar("OTEL_METRIC_EXPORT_INTERVAL", "ms", "60000", "how often metrics are exported"),
     EnvVar("OTEL_BSP_SCHEDULE_DELAY", "ms", "5000", "how often spans are exported"),
-    EnvVar("OTEL_EXPORTER_OTLP_ENDPOINT", "URL", "", "where the otlp outlet sends traces and metrics"),
-    EnvVar("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc | http/protobuf", "grpc", "how the otlp outlet sends"),
-    EnvVar("OTEL_EXPORTER_OTLP_HEADERS", "key=value list", "", "headers of the otlp outlet (never printed)"),
+    EnvVar("OTEL_EXPORTER_OTLP_ENDPOINT", "URL", "", "where the otlp exporter sends traces and metrics"),
+    EnvVar("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc | http/protobuf", "grpc", "how the otlp exporter sends"),
+    EnvVar("OTEL_EXPORTER_OTLP_HEADERS", "key=value list", "", "headers of the otlp exporter (never printed)"),
 )

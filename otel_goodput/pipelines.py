@@ -1,4 +1,4 @@
-"""What stands between a recorder and its outlets: batching processors, periodic readers, and providers of our own.
+"""What stands between a recorder and its exporters: batching processors, periodic readers, and providers of our own.
 
 The only file that builds them.
 """
@@ -24,29 +24,22 @@ from otel_goodput.config import Config
 from otel_goodput.deadline import Closer
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters import (
-    NUMBERS,
-    Outlet,
-    OutletUnavailable,
-    Surroundings,
-    dropped_items,
-    open_outlet,
-    resolve,
-)
+from otel_goodput.exporters.registry import dropped_items, numbers, open_exporter, resolve
+from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 from otel_goodput.guard import report_once
 from otel_goodput.journal.account import Account
 from otel_goodput.redaction import redacting_logger
 from otel_goodput.semconv import DROPPED
+from otel_goodput.spans.acknowledging import AcknowledgingExporter
 from otel_goodput.spans.admission import Admission
-from otel_goodput.spans.debts import Owed
-from otel_goodput.spans.receipts import ReceiptExporter
 from otel_goodput.spans.sampling import PhaseSampler
+from otel_goodput.spans.unexported import UnexportedSpan
 
 logger = redacting_logger("otel_goodput")
 
 
-def outlet_names(config: Config) -> tuple[str, ...]:
-    """The outlets that are asked for.
+def exporter_names(config: Config) -> tuple[str, ...]:
+    """The exporters that are asked for.
 
     Raises:
         ConfigurationError: ``configure()`` names one that nobody knows. (A variable that does only warns.)
@@ -62,53 +55,53 @@ def outlet_names(config: Config) -> tuple[str, ...]:
         return resolve(("auto",), os.environ, directory=directory)
 
 
-def open_outlets(names: Iterable[str], config: Config, surroundings: Surroundings) -> list[Outlet]:
-    """Those of the outlets that can be opened and that this process exports through; of the others it is said why."""
-    outlets: list[Outlet] = []
+def open_exporters(names: Iterable[str], config: Config, context: ExporterContext) -> list[Exporters]:
+    """Those of the exporters that can be opened and that this process exports through; of the others it is said why."""
+    exporters: list[Exporters] = []
     if not config.exports_spans() and not config.leads:
-        return outlets
-    for name in names:
+        return exporters
+    for name, number in numbers(names).items():
         try:
-            outlet = open_outlet(name, surroundings)
-        except OutletUnavailable as error:
+            opened = open_exporter(name, context)._replace(number=number)
+        except ExporterUnavailable as error:
             logger.warning("%s", error)
             continue
         if not config.exports_spans():
-            outlet = outlet._replace(span_exporter=None)
+            opened = opened._replace(span_exporter=None)
         if not config.leads:
-            outlet = outlet._replace(metric_exporter=None)
-        outlets.append(outlet)
-    return outlets
+            opened = opened._replace(metric_exporter=None)
+        exporters.append(opened)
+    return exporters
 
 
 class Pipelines:
-    """The outlets of one recorder and what feeds them.
+    """The exporters of one recorder and what feeds them.
 
     Args:
-        outlets: opened.
+        exporters: opened.
         account: is told which spans have left.
         processors, readers: of the user's own, flushed and closed along with ours.
 
     Attributes:
-        batchers: one for each outlet that takes spans.
-        readers: one for each outlet that takes metrics.
+        batchers: one for each exporter that takes spans.
+        readers: one for each exporter that takes metrics.
     """
 
     def __init__(
         self,
-        outlets: Sequence[Outlet],
+        exporters: Sequence[Exporters],
         account: Account,
         processors: Sequence[SpanProcessor],
         readers: Sequence[MetricReader],
     ) -> None:
-        self._outlets = outlets
+        self._exporters = exporters
         self._given_processors, self._given_readers = tuple(processors), tuple(readers)
         self.batchers = [
-            _batching(ReceiptExporter(outlet.span_exporter, account, NUMBERS[outlet.name]))
-            for outlet in outlets
-            if outlet.span_exporter is not None
+            _batching(AcknowledgingExporter(opened.span_exporter, account, opened.number))
+            for opened in exporters
+            if opened.span_exporter is not None
         ]
-        self._numbers = [NUMBERS[outlet.name] for outlet in outlets if outlet.span_exporter is not None]
+        self._numbers = [opened.number for opened in exporters if opened.span_exporter is not None]
         self.readers: list[MetricReader] = []
 
     @property
@@ -121,11 +114,11 @@ class Pipelines:
         return TracerProvider(sampler=sampler, resource=resource, id_generator=generator, shutdown_on_exit=False)
 
     def meter_provider(self, resource: Resource) -> MeterProvider:
-        """A provider with a reader for each outlet that takes metrics."""
+        """A provider with a reader for each opened that takes metrics."""
         self.readers += [
-            _reading(outlet.metric_exporter, outlet.interval_ms)
-            for outlet in self._outlets
-            if outlet.metric_exporter is not None
+            _reading(opened.metric_exporter, opened.interval_ms)
+            for opened in self._exporters
+            if opened.metric_exporter is not None
         ]
         views = []
         if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
@@ -145,18 +138,18 @@ class Pipelines:
         """Whether anybody reads metrics from our provider."""
         return bool(self.readers or self._given_readers)
 
-    def hand_over(self, owed: Iterable[Owed]) -> None:
-        """Export spans that no provider of this process has made, through the outlets that have not had them."""
-        for span, had in owed:
+    def hand_over(self, unexported: Iterable[UnexportedSpan]) -> None:
+        """Export spans that no provider of this process has made, through the exporters that have not had them."""
+        for span, exported_by in unexported:
             for number, batcher in zip(self._numbers, self.batchers, strict=True):
-                if number not in had:
+                if number not in exported_by:
                     batcher.on_end(span)
 
     def dropped(self) -> dict[str, int]:
-        """Items by signal that the outlets failed to export so far."""
+        """Items by signal that the exporters failed to export so far."""
         lost: dict[str, int] = {}
-        for outlet in self._outlets:
-            for signal, count in dropped_items(outlet).items():
+        for opened in self._exporters:
+            for signal, count in dropped_items(opened).items():
                 lost[signal] = lost.get(signal, 0) + count
         crowded = sum(batcher.crowded_out for batcher in self.batchers)
         if crowded:

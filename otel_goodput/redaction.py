@@ -59,7 +59,7 @@ def shown(text: str) -> str:
     return printable(without_credentials(text))
 
 
-def veil(text: str, hidden: Collection[str] = ()) -> str:
+def redact(text: str, hidden: Collection[str] = ()) -> str:
     """The same, also without `hidden`, and with no query of any URL at all."""
     for one in hidden:
         text = text.replace(one, HIDDEN)

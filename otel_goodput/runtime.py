@@ -24,7 +24,7 @@ from otel_goodput import deadline, instruments
 from otel_goodput.accounting import Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
-from otel_goodput.exporters import Surroundings
+from otel_goodput.exporters.spec import ExporterContext
 from otel_goodput.guard import contain
 from otel_goodput.journal.account import PATIENCE_S, Account, behind
 from otel_goodput.journal.keeper import Keeper
@@ -33,7 +33,7 @@ from otel_goodput.journal.paces import Paces
 from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.observers import Observers
 from otel_goodput.phases import Phases
-from otel_goodput.pipelines import Pipelines, open_outlets, outlet_names
+from otel_goodput.pipelines import Pipelines, exporter_names, open_exporters
 from otel_goodput.productivity import Inputs, Productivity
 from otel_goodput.redaction import redacting_logger, without_credentials
 from otel_goodput.reports.report import Report, about
@@ -42,11 +42,11 @@ from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.spans import ids
 from otel_goodput.spans.admission import Admission
 from otel_goodput.spans.budget import Budget
-from otel_goodput.spans.debts import Owed, owed_spans
 from otel_goodput.spans.job_thread import JobThread
 from otel_goodput.spans.processor import PhaseSpanProcessor
 from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.spans.tracer import PhaseTracer
+from otel_goodput.spans.unexported import UnexportedSpan, unexported_spans
 from otel_goodput.spans.volumes import Volumes, steps_in_a_trace
 from otel_goodput.version import __version__
 
@@ -58,9 +58,9 @@ SETTLED_S: Final = 10.0  # for the ledger to catch up where nothing is recorded 
 JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
 LOCK_S: Final = 0.1  # for its release, where there is no time left
 TEARDOWN_S: Final = 1.0  # left of the grace period to the interpreter, at exit; a tenth at most on an idle machine
-MOST_CROWDED: Final = 3.0  # so many times as much at most: outlets need theirs
+MOST_CROWDED: Final = 3.0  # so many times as much at most: exporters need theirs
 AFTER_CHILDREN: Final = -1  # of multiprocessing's priorities: when it has waited for the process's own children
-OWED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
+UNEXPORTED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
 
 
 def _call_at_exit(finish: Callable[[], object]) -> None:
@@ -83,7 +83,7 @@ class Recorder(Phases[Any]):
             scheduler's id of the job, else the job name.
         directory: where the journal lives: a local directory or an fsspec URL; by default ``OTEL_GOODPUT_DIR``, else
             ``./goodput``.
-        exporters: outlets, such as ``["otlp", "file"]``; by default ``OTEL_GOODPUT_EXPORTERS``, else ``auto``.
+        exporters: exporters, such as ``["otlp", "file"]``; by default ``OTEL_GOODPUT_EXPORTERS``, else ``auto``.
         processes: which processes export spans: ``all``, ``leader`` or indices.
         step_sampling: after the first 100 steps export one in this many.
         step_traces: ``shared`` or ``own``.
@@ -155,7 +155,7 @@ class Recorder(Phases[Any]):
         self._closed = False
         self._exiting = False
         config = self.config
-        names = outlet_names(config)  # before anything is opened: a wrong name leaves nothing behind
+        names = exporter_names(config)  # before anything is opened: a wrong name leaves nothing behind
         clock = anchored()
         opened: Opened = open_journal(config, clock)
         self.run_id = opened.run_id
@@ -180,8 +180,8 @@ class Recorder(Phases[Any]):
         if opened.run is not None and config.process_count > 1:
             count, leads = config.process_count, config.leads
             self._paces = Paces(opened.run, self.attempt, config.process_index, count, leads)
-        self._ending = deadline.Ending()
-        surroundings = Surroundings(
+        self._stopping = deadline.ShutdownSignal()
+        context = ExporterContext(
             job_name=config.job_name,
             run_id=self.run_id,
             attempt=self.attempt,
@@ -189,10 +189,10 @@ class Recorder(Phases[Any]):
             process_index=config.process_index,
             directory=opened.run.path if opened.run is not None else None,
             grace_period_s=config.grace_period_s,
-            ending=self._ending,
+            stopping=self._stopping,
         )
-        outlets = open_outlets(names, config, surroundings)
-        self._pipelines = pipelines = Pipelines(outlets, account, span_processors, metric_readers)
+        opened_exporters = open_exporters(names, config, context)
+        self._pipelines = pipelines = Pipelines(opened_exporters, account, span_processors, metric_readers)
         thread = JobThread()
         limit, leads = config.trace_spans, config.leads
         budget = Budget(limit, config.process_count, config.process_index, leads=leads)
@@ -236,13 +236,15 @@ class Recorder(Phases[Any]):
         tracer.open_span = self._processor.open_span
         tracer.tell_bounds()
         self.meter_provider = meter_provider or pipelines.meter_provider(resource)
-        book = opened.restored.book.successor(self.attempt)
-        self._owed: list[Owed] = []
+        index = opened.restored.index.successor(self.attempt)
+        self._unexported: list[UnexportedSpan] = []
         if opened.run is not None and pipelines.batchers:
-            self._owed = owed_spans(opened.run, book, self.run_id, config.process_index, resource, self.attempt)
+            self._unexported = unexported_spans(
+                opened.run, index, self.run_id, config.process_index, resource, self.attempt
+            )
             if opened.before is not None:
                 opened.before.recall(without_credentials(str(config.directory)))
-        self._keeper = Keeper(account, opened.run, book, self._work, opened.prepare)
+        self._keeper = Keeper(account, opened.run, index, self._work, opened.prepare)
         self._keeper.between = tracer.sum_up
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
         self._processor.device = self._observers.device
@@ -283,15 +285,15 @@ class Recorder(Phases[Any]):
         tracer = self._tracer
         if tracer is not None:
             tracer.tick()
-        self._pay(OWED_AT_ONCE)
+        self._export_unexported(UNEXPORTED_AT_ONCE)
         if self._paces is not None:
             self._paces.exchange(self._account)
         self._productivity.keep()
 
-    def _pay(self, most: int) -> None:
-        """Hand spans that dead attempts owe to the exporters, no more at once than their queues have room for."""
-        owed, self._owed = self._owed[:most], self._owed[most:]
-        self._pipelines.hand_over(owed)
+    def _export_unexported(self, most: int) -> None:
+        """Export what dead attempts did not, no more at once than the queues have room for."""
+        some, self._unexported = self._unexported[:most], self._unexported[most:]
+        self._pipelines.hand_over(some)
 
     def _dropped(self) -> dict[str, int]:
         return {
@@ -413,7 +415,7 @@ class Recorder(Phases[Any]):
             seconds -= min(TEARDOWN_S, seconds / 10) * min(deadline.crowding(), MOST_CROWDED)
         until = time.monotonic() + seconds
         for_journal = min(JOURNAL_S, seconds / 5)
-        self._ending.begin(seconds - for_journal)
+        self._stopping.begin(seconds - for_journal)
         tracer, self._tracer = self._tracer, None
         try:
             if tracer is not None:
@@ -423,7 +425,7 @@ class Recorder(Phases[Any]):
             if tracer is not None:
                 tracer.tick(final=True)
                 tracer.close()
-            self._pay(len(self._owed))
+            self._export_unexported(len(self._unexported))
         except Exception as error:
             contain("shutdown", error)
         # The journal last: what has left is noted there, and what has not the next attempt exports. It is never long.
@@ -455,7 +457,7 @@ class Recorder(Phases[Any]):
         left = self._keeper.left if self._pipelines.batchers else 0
         if left:
             logger.warning(
-                "%d spans have not reached every outlet. They are in the journal: the next attempt of run %r exports "
+                "%d spans have not reached every exporter. They are in the journal: the next attempt of run %r exports "
                 "them, or `otel-goodput recover %s --run %s`",
                 left,
                 self.run_id,

@@ -25,7 +25,7 @@ from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.opening import Opened, open_journal
-from otel_goodput.journal.spanbook import SpanBook
+from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import FALLBACK_CLOCKS, SCOPE_NAME, ClockState
 from otel_goodput.spans.job_thread import JobThread
@@ -73,13 +73,13 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._opened: Opened | None = None
         if config.settings[OTEL_GOODPUT_DIR.name].source == "default":
             journal, ledger, run = Journal(0, config.process_index, Segment(None)), Ledger(config.windows), None
-            book, prepare = SpanBook(0), None
+            index, prepare = SpanIndex(0), None
             self.run_id = config.run_id
         else:
             opened = open_journal(config, clock)
             journal, ledger, run = opened.journal, opened.restored.ledger, opened.run
             self._opened, self.run_id = opened, opened.run_id
-            book, prepare = opened.restored.book.successor(opened.attempt), opened.prepare
+            index, prepare = opened.restored.index.successor(opened.attempt), opened.prepare
         ledger.collect_finished()
         account = Account(journal, ledger, clock)
         if self._opened is not None:
@@ -99,7 +99,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
                 lambda: {"journal": journal.dropped},
             )
             account.on_steps, account.on_phases = durations.steps, durations.phases
-        self._keeper = Keeper(account, run, book, self._look_around, prepare)
+        self._keeper = Keeper(account, run, index, self._look_around, prepare)
         self._keeper.start()
         deadline.reserve(1)
         if hasattr(os, "register_at_fork"):

@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=40, help="steps from one checkpoint to the next")
     parser.add_argument("--eval-every", type=int, default=40, help="steps from one evaluation to the next")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--exporters", default="file", help="outlets, such as file,gcp (default: file)")
+    parser.add_argument("--exporters", default="file", help="exporters, such as file,gcp (default: file)")
     parser.add_argument("--progress-fd", type=int, help="file descriptor that gets each step's number as it starts")
     args = parser.parse_args()
     args.directory.mkdir(parents=True, exist_ok=True)

@@ -40,13 +40,13 @@ Handler = Callable[[int, "FrameType | None"], Any]
 class _Link:
     """What was there before for one signal. With neither of the two it is the default action."""
 
-    __slots__ = ("called", "due", "native", "ours", "owed", "python")
+    __slots__ = ("called", "due", "handler_due", "native", "ours", "python")
 
     def __init__(self, python: Handler | None, native: Action | None) -> None:
         self.python = python  # where there is a native handler too: only if that passes the signal on
         self.native = native
         self.ours: Action | None = None
-        self.owed = False  # the descriptor told of the signal already, its Python handler has yet to run
+        self.handler_due = False  # the descriptor told of the signal already, its Python handler has yet to run
         self.due = False  # the native handler passed the signal on to the Python handler
         self.called = float("-inf")  # when the native handler was
 
@@ -235,13 +235,13 @@ class Signals:
         if link is None:
             return
         if ran:
-            known, link.owed = link.owed, False
+            known, link.handler_due = link.handler_due, False
             if known:
                 return
         elif signal.getsignal(signum) != self._handle:
             return  # someone else's by now; if they pass it on, our handler tells
         else:
-            link.owed = True
+            link.handler_due = True
         if link.echoes():
             return
         self._announce(signum)

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from typing import Final
 
 from otel_goodput.doctor import past, settings, storage
+from otel_goodput.doctor.exporters import ExporterChecks
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
-from otel_goodput.doctor.google import SIGNALS as GOOGLE
 from otel_goodput.doctor.google import Google
-from otel_goodput.doctor.outlets import Outlets
-from otel_goodput.doctor.overheard import Overheard, overheard
+from otel_goodput.doctor.log_capture import LogCapture, captured_logs
 from otel_goodput.doctor.settings import InForce
 from otel_goodput.doctor.variables import rows
 from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters.gcp import SERVICES
 from otel_goodput.journal.rundir import folder_name
-from otel_goodput.redaction import secrets, veil
+from otel_goodput.redaction import redact, secrets
 from otel_goodput.version import __version__
 
 _LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))
@@ -42,15 +42,15 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
         raise ConfigurationError(f"--timeout takes seconds above 0, not {timeout_s:g}")
     exports: list[Export] = []
     hidden = secrets(os.environ)
-    with overheard() as said, warnings.catch_warnings():
+    with captured_logs() as said, warnings.catch_warnings():
         if gcp:  # what Google's libraries warn of is for the job, and an error of theirs where warnings are errors
             warnings.simplefilter("ignore")
         force = settings.in_force(os.environ)
         said.take()  # told among the settings
         found = list(_findings(force, timeout_s, said, exports, gcp, hidden))
     hidden.sort(key=len, reverse=True)
-    findings = [Finding(*(veil(text, hidden) for text in one)) for one in found]
-    exports = [Export(*(veil(text, hidden) for text in one)) for one in exports]
+    findings = [Finding(*(redact(text, hidden) for text in one)) for one in found]
+    exports = [Export(*(redact(text, hidden) for text in one)) for one in exports]
     if as_json:
         _write_json(force, findings, exports)
     else:
@@ -59,7 +59,7 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
 
 
 def _findings(
-    force: InForce, timeout_s: float, said: Overheard, exports: list[Export], gcp: bool, hidden: list[str]
+    force: InForce, timeout_s: float, said: LogCapture, exports: list[Export], gcp: bool, hidden: list[str]
 ) -> Iterator[Finding]:
     """What is found; `exports` and `hidden` are added to."""
     config = force.config
@@ -82,15 +82,15 @@ def _findings(
     folder = storage.local_base(config) / folder_name(force.run_id or config.run_id)
     if not force.run_id:
         folder = folder.with_name("<run id>")
-    outlets = Outlets(config, folder, timeout_s, said)
-    names = outlets.names()
+    exporters = ExporterChecks(config, folder, timeout_s, said)
+    names = exporters.names()
     for name in names:
-        with _waiting_for(f"outlet {name}"):
-            yield from outlets.check(name)
-    yield from outlets.idle(names)
-    if gcp or not GOOGLE.keys().isdisjoint(names):
+        with _waiting_for(f"exporter {name}"):
+            yield from exporters.check(name)
+    yield from exporters.idle(names)
+    if gcp or not SERVICES.keys().isdisjoint(names):
         yield from _google(Google(os.environ, names, timeout_s), gcp, hidden)
-    exports += outlets.exports
+    exports += exporters.exports
 
 
 def _google(google: Google, ask: bool, hidden: list[str]) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _waiting_for(thing: str) -> Iterator[None]:
     if stream is None or not stream.isatty():
         yield
         return
-    text = veil(f"looking at {thing} …")[:78]
+    text = redact(f"looking at {thing} …")[:78]
     stream.write(f"\r{text}")
     stream.flush()
     try:
@@ -137,8 +137,8 @@ def _write_json(force: InForce, findings: list[Finding], exports: list[Export]) 
     answer = {
         "version": __version__,
         "versions": settings.versions(),
-        "run_id": veil(force.run_id) or None,
-        "directory": veil(force.config.directory),
+        "run_id": redact(force.run_id) or None,
+        "directory": redact(force.config.directory),
         "process_index": force.config.process_index,
         "process_count": force.config.process_count,
         "exports": [one._asdict() for one in exports],

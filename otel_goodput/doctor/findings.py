@@ -19,8 +19,8 @@ class Finding(NamedTuple):
 
 
 class Export(NamedTuple):
-    """One signal that would be exported, through which outlet and where to."""
+    """One signal that would be exported, through which exporter and where to."""
 
-    outlet: str
+    exporter: str
     signal: str
     where: str

@@ -17,32 +17,18 @@ from otel_goodput.doctor.identity import NO_MACHINE, Identity
 from otel_goodput.doctor.reachability import ahead
 from otel_goodput.doctor.services import QUESTIONS, Asker
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GCP_PROJECT
-from otel_goodput.exporters import EXTRAS, importable
-from otel_goodput.exporters.gcp import otlp, translation
+from otel_goodput.exporters import registry
+from otel_goodput.exporters.gcp import SERVICES
 from otel_goodput.exporters.gcp.connection import (
-    MONITORING,
     PROJECT_SOURCES,
-    TELEMETRY,
     TRACE,
     Connection,
-    Service,
     load,
 )
 from otel_goodput.exporters.gcp.delivery import cure, short
 from otel_goodput.reports.quantities import duration
 from otel_goodput.resources.gcp import Machine, Unknown, look_up
 
-# Which signal of an outlet goes to which service.
-SIGNALS: Final[dict[str, dict[str, Service]]] = {
-    "gcp": {"traces": TRACE, "metrics": MONITORING},
-    "workload": {"metrics": MONITORING},
-    "gcp-otlp": {"traces": TELEMETRY, "metrics": TELEMETRY},
-}
-_PACKAGES: Final = {
-    "gcp": translation.PACKAGES,
-    "workload": (translation.WORKLOAD_PACKAGE,),
-    "gcp-otlp": otlp.PACKAGES,
-}
 _USUAL: Final = ("gcp", "workload")  # what `auto` takes on Google Cloud
 _DISTRIBUTIONS: Final = (
     "google-auth",
@@ -76,20 +62,20 @@ class Google:
 
     Args:
         environ: of the job.
-        names: of the outlets in force.
+        names: of the exporters in force.
         timeout_s: seconds for each connection and each answer.
     """
 
     def __init__(self, environ: Mapping[str, str], names: Collection[str], timeout_s: float) -> None:
         self._environ = environ
-        self._names = [name for name in names if name in SIGNALS]
+        self._names = [name for name in names if name in SERVICES]
         self._timeout_s = timeout_s
         self._connection = Connection(environ)
         self._identity = Identity(environ, self._connection, timeout_s)
         self._machine: Machine | None = None
         self._project_id = ""
         self._asked = list(QUESTIONS)
-        self._barred = ""  # why nothing is asked of services
+        self._unasked = ""  # why nothing is asked of services
         self._clocks: list[tuple[str, float]] = []  # whose, and by how many seconds ours is ahead; the best one last
 
     @property
@@ -122,23 +108,24 @@ class Google:
 
     def _packages(self) -> Iterator[Finding]:
         if not self._names:
-            what = f"no outlet in force goes there; this is for {' and '.join(_USUAL)}"
+            what = f"no exporter in force goes there; this is for {' and '.join(_USUAL)}"
             do = f"set {OTEL_GOODPUT_EXPORTERS.name}={','.join(_USUAL)}, or {OTEL_GOODPUT_GCP_PROJECT.name}"
             yield Finding(WARNING, _PLACE, what, do)
-        found = [name for name, packages in _PACKAGES.items() if all(map(importable, packages))]
-        for name in _PACKAGES:
-            if name in found or name in self._names:  # what an outlet in force lacks is told already
+        found = [name for name in SERVICES if not registry.missing(name, self._environ)]
+        for name in SERVICES:
+            if name in found or name in self._names:  # what an exporter in force lacks is told already
                 continue
             needed = name in _USUAL and not self._names
-            what = f"what outlet {name} needs is not installed" + ("" if needed else "; none in force needs it")
-            yield Finding(PROBLEM if needed else OK, _PLACE, what, f"pip install 'otel-goodput[{EXTRAS[name]}]'")
+            what = f"what exporter {name} needs is not installed" + ("" if needed else "; none in force needs it")
+            yield Finding(PROBLEM if needed else OK, _PLACE, what, registry.spec(name).hint)
         failure = _imported() if found else ""
         if failure:
             yield Finding(PROBLEM, _PLACE, failure, "install them anew, in versions that go together (pip check)")
         if failure or not found:
-            self._barred = "the packages for it are missing or broken"
+            self._unasked = "the packages for it are missing or broken"
             return
-        self._asked = [one for one in QUESTIONS if all(importable(question.package) for question in QUESTIONS[one])]
+        installed = registry.importable
+        self._asked = [one for one in QUESTIONS if all(installed(question.package) for question in QUESTIONS[one])]
         yield Finding(OK, _PLACE, f"installed for {', '.join(found)}: {', '.join(_versions())}")
 
     # --- metadata server ----------------------------------------------------------------------------------------------
@@ -179,12 +166,12 @@ class Google:
     # --- credentials and project --------------------------------------------------------------------------------------
 
     def _credentials(self) -> Iterator[Finding]:
-        if self._barred:
+        if self._unasked:
             yield self._identity.known()
             return
         yield from self._identity.check(next(iter(self._sources().values()), ""))
         if not self._identity.good:
-            self._barred = "there are no credentials for it"
+            self._unasked = "there are no credentials for it"
 
     def _sources(self) -> dict[str, str]:
         """Who names which project, the one that counts first."""
@@ -199,7 +186,7 @@ class Google:
     def _project(self) -> Iterator[Finding]:
         sources = self._sources()
         source, project = next(iter(sources.items()), ("", ""))
-        if source not in PROJECT_SOURCES and not self._barred:
+        if source not in PROJECT_SOURCES and not self._unasked:
             try:
                 # Google's library may know one from elsewhere; an emulator is not told what is not said in a variable.
                 project = within(2 * self._timeout_s + 1, lambda: self._connection.project)
@@ -207,7 +194,7 @@ class Google:
                 project = ""
             source = next((name for name, value in sources.items() if value == project), "Google's library")
         if not project:
-            self._barred = self._barred or "no project is known"
+            self._unasked = self._unasked or "no project is known"
             yield _no_project()
             return
         self._project_id = project
@@ -216,8 +203,8 @@ class Google:
     # --- services and clock -------------------------------------------------------------------------------------------
 
     def _services(self) -> Iterator[Finding]:
-        needed = frozenset(service for name in self._names or _USUAL for service in SIGNALS[name].values())
-        asker = Asker(self._connection, self._timeout_s, needed, self._identity.owner, self._project_id, self._barred)
+        needed = frozenset(service for name in self._names or _USUAL for service in SERVICES[name].values())
+        asker = Asker(self._connection, self._timeout_s, needed, self._identity.owner, self._project_id, self._unasked)
         attempts = {service: Attempt(partial(asker.check, service)) for service in self._asked}
         until = time.monotonic() + asker.longest_s
         for service, attempt in attempts.items():
@@ -273,7 +260,7 @@ def _imported() -> str:
     packages = dict.fromkeys(one.package for questions in QUESTIONS.values() for one in questions)
     for package in ("grpc", "google.auth.transport.grpc", "google.auth.transport.requests", *packages):
         try:
-            if importable(package):
+            if registry.importable(package):
                 load(package)
         except Exception as error:  # versions that do not go together fail in any way they like
             return f"{package} cannot be imported: {type(error).__name__}: {short(str(error))}"

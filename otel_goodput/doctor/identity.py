@@ -72,7 +72,7 @@ class Identity:
             yield from self._quota(credentials, project)
 
     def _refresh(self, credentials: Any) -> Finding:
-        """Have a token issued, as an outlet would."""
+        """Have a token issued, as an exporter would."""
         requests = load("google.auth.transport.requests")
         began = time.monotonic()
         try:

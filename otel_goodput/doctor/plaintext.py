@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from otel_goodput.doctor.findings import WARNING, Finding
 from otel_goodput.exporters.endpoints import Endpoint
 from otel_goodput.exporters.headers import headers
-from otel_goodput.exporters.otlp import GRPC, variables
+from otel_goodput.exporters.otlp_variables import GRPC, variables
 from otel_goodput.redaction import HIDDEN, without_credentials
 
 # Of filesystems that are reached by a URL.

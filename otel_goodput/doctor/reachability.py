@@ -18,7 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput.errors import GoodputError
-from otel_goodput.exporters import importable
+from otel_goodput.exporters.registry import importable
 
 ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 _BUNDLED: Final = ("grpc", "_cython/_credentials/roots.pem")

@@ -114,7 +114,7 @@ class Asker:
         needed: services that the job would use; what is wrong with others is no problem.
         owner: whose the credentials are, an e-mail address; empty where it is not known.
         project: to write to; empty where it is not known.
-        barred: why nothing is asked; empty where it is.
+        unasked: why nothing is asked; empty where it is.
     """
 
     connection: Connection
@@ -122,7 +122,7 @@ class Asker:
     needed: frozenset[Service]
     owner: str = ""
     project: str = ""
-    barred: str = ""
+    unasked: str = ""
 
     @property
     def longest_s(self) -> float:
@@ -138,8 +138,8 @@ class Asker:
         except Unreachable as error:
             return Checked([self.judged(service, PROBLEM, str(error), error.do)])
         where = f"{target} is reached ({reached})"
-        if self.barred:
-            finding = Finding(OK, service.name, f"{where}; nothing is asked of it: {self.barred}")
+        if self.unasked:
+            finding = Finding(OK, service.name, f"{where}; nothing is asked of it: {self.unasked}")
             return Checked([finding], reached.ahead_s)
         took: list[str] = []
         failures: dict[str, tuple[list[str], Failure]] = {}
@@ -159,7 +159,7 @@ class Asker:
     def _answer(self, question: Question) -> Failure | None:
         failure = self._try(question)
         if failure is not None and failure.code == "UNAUTHENTICATED":
-            self.connection.renew()  # as the outlets do: a token may have been revoked before its time
+            self.connection.renew()  # as the exporters do: a token may have been revoked before its time
             failure = self._try(question)
         return failure
 
@@ -196,4 +196,4 @@ class Asker:
         """A finding about a service; no trouble where the job would not use it."""
         if service in self.needed:
             return Finding(level, service.name, what, do)
-        return Finding(OK, service.name, f"no outlet in force needs it; {what}", do)
+        return Finding(OK, service.name, f"no exporter in force needs it; {what}", do)

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput import config as configuration
 from otel_goodput import envvars
-from otel_goodput.doctor.overheard import overheard
+from otel_goodput.doctor.log_capture import captured_logs
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters import resolve
-from otel_goodput.exporters.otlp import EXPORTER_MODULES
-from otel_goodput.redaction import HIDDEN, secret, veil
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
+from otel_goodput.exporters.registry import resolve
+from otel_goodput.redaction import HIDDEN, redact, secret
 
 PREFIX: Final = "OTEL_GOODPUT_"
 
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 def environment(*, as_json: bool) -> int:
     """Print every variable of this package, and OpenTelemetry's that concern it. Returns the exit status, 0."""
-    with overheard():
+    with captured_logs():
         found = rows(os.environ)
     strangers = unknown(os.environ)
     if as_json:
@@ -77,7 +77,7 @@ def environment(*, as_json: bool) -> int:
         sys.stdout.write("\n".join(_lines(row)) + "\n")
     for name, alike in strangers.items():
         meant = f"; did you mean {alike}?" if alike else ""
-        sys.stdout.write(veil(f"{name} is set, but there is no such variable{meant}") + "\n")
+        sys.stdout.write(redact(f"{name} is set, but there is no such variable{meant}") + "\n")
     return 0
 
 
@@ -100,14 +100,14 @@ def rows(environ: Mapping[str, str]) -> list[Row]:
         reason = refusal(variable, text) if text else ""
         row = Row(variable, text, "environment") if text and not reason else Row(variable, variable.default, "default")
         if reason:
-            row = row._replace(ignored=veil(f"{text!r}: {reason}"))
+            row = row._replace(ignored=redact(f"{text!r}: {reason}"))
             if variable.name in _PARTLY:
                 row = row._replace(value=text, source="environment")
         if variable is envvars.OTEL_GOODPUT_DIR:
             row = row._replace(value=config.directory)
         elif variable is envvars.OTEL_GOODPUT_RUN_ID and not text:
             row = _derived_run_id(row, config.run_id, environ)
-        found.append(row._replace(value=HIDDEN if text and secret(variable.name) else veil(row.value)))
+        found.append(row._replace(value=HIDDEN if text and secret(variable.name) else redact(row.value)))
     return found
 
 

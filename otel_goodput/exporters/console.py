@@ -1,4 +1,4 @@
-"""The `console` outlet: one line about the run, for people.
+"""The `console` exporter: one line about the run, for people.
 
 On a terminal a progress line rewritten in place every second, which gives way to what others write (`status_line`);
 elsewhere, and where a person types at this interpreter, a line every metric interval. What the metrics do not hold is
@@ -14,7 +14,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from opentelemetry.sdk.metrics.export import (
     ExponentialHistogramDataPoint,
@@ -25,6 +25,15 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
 )
 
+from otel_goodput.exporters.spec import (
+    METRICS,
+    Destination,
+    ExporterContext,
+    Exporters,
+    ExporterSpec,
+    ExporterUnavailable,
+    Situation,
+)
 from otel_goodput.exporters.status_line import StatusLine, is_interactive
 from otel_goodput.redaction import printable
 from otel_goodput.semconv import (
@@ -44,9 +53,6 @@ from otel_goodput.semconv import (
     ClockState,
 )
 
-if TYPE_CHECKING:
-    from otel_goodput.exporters import Outlet, Surroundings
-
 TERMINAL_INTERVAL_MS: Final = 1000.0
 DEFAULT_COLUMNS: Final = 80
 
@@ -62,20 +68,47 @@ NOT_KNOWN: Final = "not known"
 SEPARATOR: Final = " · "
 
 
-def open_console(surroundings: Surroundings) -> Outlet:
-    """Open the outlet: metrics only, every second on a terminal."""
-    from otel_goodput.exporters import Outlet, OutletUnavailable, is_terminal
-
-    stream = surroundings.stream if surroundings.stream is not None else sys.stderr
+def open_console(context: ExporterContext) -> Exporters:
+    """Metrics only, every second on a terminal. Raises ExporterUnavailable where the process has no stderr."""
+    stream = context.stream if context.stream is not None else sys.stderr
     if stream is None:
-        raise OutletUnavailable("console", "the process has no stderr")
+        raise ExporterUnavailable("console", "the process has no stderr")
     terminal = is_terminal(stream) and not is_interactive()
-    return Outlet(
+    return Exporters(
         name="console",
         span_exporter=None,
         metric_exporter=ConsoleMetricExporter(stream, terminal=terminal),
         interval_ms=TERMINAL_INTERVAL_MS if terminal else None,
     )
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person may be looking; a closed stream, or none (a daemon's stderr), is no terminal."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False
+
+
+def describe(_: ExporterContext) -> list[Destination]:
+    return [Destination(METRICS, "stderr")]
+
+
+def auto(situation: Situation) -> str:
+    stream = situation.stream if situation.stream is not None else sys.stderr
+    return "stderr is a terminal" if is_terminal(stream) and not is_interactive() else ""
+
+
+CONSOLE: Final = ExporterSpec(
+    "console",
+    "a line about the run on stderr; on a terminal rewritten in place every second, giving way to prints, logs, "
+    "questions and progress bars",
+    open_console,
+    describe,
+    signals=(METRICS,),
+    auto=auto,
+    number=32,
+)
 
 
 @dataclass(frozen=True)

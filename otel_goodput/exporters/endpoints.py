@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from otel_goodput.exporters.otlp import GRPC, HTTP, protocol, variables
+from otel_goodput.exporters.otlp_variables import GRPC, HTTP, protocol, variables
 
 _DEFAULTS: Final = {GRPC: "http://localhost:4317", HTTP: "http://localhost:4318"}
 _USUAL: Final = {4317: GRPC, 4318: HTTP}

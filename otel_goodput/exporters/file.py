@@ -1,4 +1,5 @@
-"""The `file` outlet: OTLP JSON lines, one export request a line, as the collector's `otlp_json_file` receiver reads it.
+"""The `file` exporter: OTLP JSON lines, one export request a line, as the collector's `otlp_json_file` receiver has
+it.
 
 One file for each attempt, process and signal, in parts: `traces-attempt0000-p0000.jsonl`, then `….1.jsonl`,
 `….2.jsonl`, all matched by `traces-*.jsonl`. Nothing is ever deleted.
@@ -20,7 +21,18 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import files
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.exporters.otlp_json import Json, encode_metrics, encode_spans
+from otel_goodput.exporters.spacing import SpacedExporter
+from otel_goodput.exporters.spec import (
+    SIGNALS,
+    Destination,
+    ExporterContext,
+    Exporters,
+    ExporterSpec,
+    ExporterUnavailable,
+    Situation,
+)
 from otel_goodput.guard import report_once
 
 if TYPE_CHECKING:
@@ -28,27 +40,42 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from otel_goodput.exporters import Outlet, Surroundings
-
 DEFAULT_MAX_BYTES: Final = 64 * 2**20
 _BLOCK: Final = 64 * 2**10
 
 
-def open_file(surroundings: Surroundings) -> Outlet:
-    """Open the outlet. Raises OutletUnavailable where no directory is known. The first export makes the file."""
-    from otel_goodput.exporters import Outlet, OutletUnavailable
-    from otel_goodput.exporters.spacing import SpacedExporter
-
-    directory = surroundings.directory
+def open_file(context: ExporterContext) -> Exporters:
+    """Raises ExporterUnavailable where no directory is known. The first export makes the file."""
+    directory = context.directory
     if directory is None:
-        raise OutletUnavailable("file", "no local directory is known", "set OTEL_GOODPUT_DIR to a local path")
-    suffix = f"attempt{surroundings.attempt:04d}-p{surroundings.process_index:04d}"
-    return Outlet(
+        raise ExporterUnavailable("file", "no local directory is known", "set OTEL_GOODPUT_DIR to a local path")
+    suffix = f"attempt{context.attempt:04d}-p{context.process_index:04d}"
+    return Exporters(
         name="file",
         span_exporter=FileSpanExporter(directory, f"traces-{suffix}"),
         # What lies in a file may be sent to Cloud Monitoring later.
-        metric_exporter=SpacedExporter(FileMetricExporter(directory, f"metrics-{suffix}"), surroundings.ending),
+        metric_exporter=SpacedExporter(FileMetricExporter(directory, f"metrics-{suffix}"), context.stopping),
     )
+
+
+def describe(context: ExporterContext) -> list[Destination]:
+    return [Destination(signal, f"{context.directory}/{signal}-*.jsonl") for signal in SIGNALS]
+
+
+def auto(situation: Situation) -> str:
+    configured = situation.environ.get(OTEL_GOODPUT_DIR.name, "")
+    known = situation.directory is not None or (configured and "://" not in configured)
+    return "a local directory is known" if known else ""
+
+
+FILE: Final = ExporterSpec(
+    "file",
+    "OTLP JSON lines in the run's folder, as the collector's `otlp_json_file` receiver reads them",
+    open_file,
+    describe,
+    auto=auto,
+    number=33,
+)
 
 
 class LineFile:
@@ -172,7 +199,7 @@ class _Lines:
 
     def tell(self, error: Exception) -> None:
         message = "cannot write telemetry to %s, will go on trying: %s: %s"
-        report_once(f"file outlet {self._place}", message, self._place, type(error).__name__, error)
+        report_once(f"file exporter {self._place}", message, self._place, type(error).__name__, error)
 
 
 class FileSpanExporter(SpanExporter):

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from opentelemetry.util.re import parse_env_headers
 
-from otel_goodput.exporters.otlp import GRPC, HTTP, variables
+from otel_goodput.exporters.otlp_variables import GRPC, HTTP, variables
 
 # What OpenTelemetry reads as a header.
 _HEADER: Final = re.compile(r"""[!#-'*+.0-9A-Z^-z|~-]+[ \t]*=[ \t]*[ !#-+\--:<-\[\]-~]*""")

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput.deadline import Ending
+from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.guard import report_once
 
 YOUNG_S: Final = 60.0  # a collector that has not been seen for so long is not on its way
@@ -32,13 +32,13 @@ class Listener:
 
     Args:
         address: host and port.
-        ending: tells when the process stops, and for how long there is time to wait.
+        stopping: tells when the process stops, and for how long there is time to wait.
         young_s: for how long (s) one that was not reached yet may be on its way.
     """
 
-    def __init__(self, address: Address, ending: Ending, young_s: float = YOUNG_S) -> None:
+    def __init__(self, address: Address, stopping: ShutdownSignal, young_s: float = YOUNG_S) -> None:
         self._address = address
-        self._ending = ending
+        self._stopping = stopping
         self._young_until = time.monotonic() + young_s
         self._reached = False
         self._young: bool | None = None  # whether the process was, when it began to stop
@@ -57,7 +57,7 @@ class Listener:
                 return False
 
     def _awaited(self) -> bool:
-        if not self._ending.begun:
+        if not self._stopping.begun:
             return False
         if self._young is None:
             self._young = time.monotonic() < self._young_until
@@ -67,7 +67,7 @@ class Listener:
         """Wait until the address takes connections. False if it has refused them as long as there was time."""
         began = time.monotonic()
         while self._refuses():
-            if self._ending.left(math.inf) <= LAST_WORD_S + PAUSE_S:
+            if self._stopping.left(math.inf) <= LAST_WORD_S + PAUSE_S:
                 host, port = self._address
                 waited = time.monotonic() - began
                 report_once(
@@ -76,12 +76,12 @@ class Listener:
                     *(host, port, waited),
                 )
                 return False
-            self._ending.wait(PAUSE_S)
+            self._stopping.wait(PAUSE_S)
         return True
 
     def _refuses(self) -> bool:
         try:
-            socket.create_connection(self._address, timeout=max(self._ending.left(CONNECT_S), 0.01)).close()
+            socket.create_connection(self._address, timeout=max(self._stopping.left(CONNECT_S), 0.01)).close()
         except ConnectionRefusedError:
             return True
         except OSError:

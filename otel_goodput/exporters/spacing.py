@@ -23,7 +23,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput.accounting.totals import NS
-from otel_goodput.deadline import Ending
+from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.semconv import TELEMETRY_SPACED
 
 SPACING: Final = 5 * NS
@@ -34,18 +34,18 @@ class SpacedExporter(MetricExporter):
 
     Args:
         exporter: does the work.
-        ending: tells when the process stops. What is exported before keeps its time.
+        stopping: tells when the process stops. What is exported before keeps its time.
     """
 
-    def __init__(self, exporter: MetricExporter, ending: Ending) -> None:
+    def __init__(self, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
         # The reader asks its exporter for these two under just these names.
         super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
         self._exporter = exporter
-        self._ending = ending
+        self._stopping = stopping
         self._newest = 0  # time of the newest point so far, unix ns
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        earliest = self._newest + SPACING if self._newest and self._ending.begun else 0
+        earliest = self._newest + SPACING if self._newest and self._stopping.begun else 0
         marked = MetricsData([_marked(resource, earliest) for resource in metrics_data.resource_metrics])
         self._newest = max((point.time_unix_nano for point in _points(marked)), default=self._newest)
         return self._exporter.export(marked, timeout_millis=timeout_millis, **kwargs)

@@ -19,7 +19,7 @@ from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Segment
 from otel_goodput.journal.recovery import Position, restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.spanbook import SpanBook
+from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.journal.spares import Spares
 
 TICK_S: Final = 0.25
@@ -40,7 +40,7 @@ class Keeper:
     Args:
         account: whose journal.
         run: the run's folder, None where the journal lives in memory only.
-        book: of this attempt.
+        index: of this attempt.
         prepare: makes the run's folder, where that has failed so far; raises OSError as long as it does.
         work: further work for every tick (summaries of steps, upload).
     """
@@ -49,7 +49,7 @@ class Keeper:
         self,
         account: Account,
         run: RunDirectory | None,
-        book: SpanBook,
+        index: SpanIndex,
         work: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] | None = None,
     ) -> None:
@@ -58,11 +58,11 @@ class Keeper:
         self.work = work
         self.between: Callable[[], None] = lambda: None  # work that must not wait for the ledger
         self._behind = False
-        self.book = book
+        self.index = index
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
         self._book_at: tuple[int, int] = (0, 0)  # segment, record
         self._snapshot_at = (0, 0)
-        self._whole = False  # all of it is on the disk, and the book has been brought up to it
+        self._whole = False  # all of it is on the disk, and the index has been brought up to it
         self._snapshot_time = time.monotonic()
         self._beaten = 0
         self._synced = time.monotonic()
@@ -114,7 +114,7 @@ class Keeper:
     @property
     def left(self) -> int:
         """After the end: how many spans are in the journal and not known to have left; 0 where it is on no disk."""
-        return self.book.owed if self._whole else 0
+        return self.index.all_unexported if self._whole else 0
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Keeper:
             state = account.ledger.dump()
         self._follow((current.number, current.read), current)
         try:
-            write_snapshot(run, journal.process, state, self.book, journal.names, position)
+            write_snapshot(run, journal.process, state, self.index, journal.names, position)
         except OSError as error:
             self._spares.trouble(error)
             return
@@ -209,7 +209,7 @@ class Keeper:
             self._kept.remove(segment)
 
     def _follow(self, end: tuple[int, int], current: Segment) -> None:
-        """Bring the span book up to `end` (segment, record)."""
+        """Bring the span index up to `end` (segment, record)."""
         for segment in (*self._kept, current):
             number, read = self._book_at
             if segment.number < number or segment.number > end[0]:
@@ -218,7 +218,7 @@ class Keeper:
             stop = end[1] if segment.number == end[0] else segment.end
             place = slice(*(records.HEADER_SIZE + at * records.SIZE for at in (begin, stop)))
             with memoryview(segment.buffer) as whole, whole[place] as part:
-                self.book.follow(part, self.account.journal.names)
+                self.index.follow(part, self.account.journal.names)
             self._book_at = (segment.number, stop)
 
     def _archive(self, segment: Segment) -> None:

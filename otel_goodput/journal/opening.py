@@ -203,10 +203,10 @@ def _candidate(config: Config, base: Path, series: str) -> _Candidate:
     number = max(taken, default=1)
     before: Before | None = None
     while succession.finished(found.restored):
-        book = found.restored.book
+        index = found.restored.index
         recovered = files.exists(found.run.recovered_path(found.restored.attempt, config.process_index))
         top = found.restored.ledger.settled.steps.progress.top
-        before = Before(found.run_id, top, 0 if recovered else book.unexported)
+        before = Before(found.run_id, top, 0 if recovered else index.own_unexported)
         number += 1
         found = look(succession.numbered(series, number))
         found.series, found.before = series, before

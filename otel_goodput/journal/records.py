@@ -27,7 +27,7 @@ CONTINUED: Final = 68
 HALF: Final = 1 << 32
 MOST_TOLD: Final = 0x7FFF
 DETAILED: Final = 0x8000
-EXPORTED: Final = 67  # spans up to the end of `key` have left through the outlet `phase`; see SUMMED
+EXPORTED: Final = 67  # spans up to the end of `key` have left through the exporter `phase`; see SUMMED
 ROOT: Final = 69  # the attempt's trace has a root of its own, the span `key` at `time`: the job is not it
 
 ANY: Final = 256

@@ -24,7 +24,7 @@ from otel_goodput.journal.records import NewerVersion, Record
 from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
 from otel_goodput.journal.segment_file import NAME, SegmentFile
 from otel_goodput.journal.sidecars import whole
-from otel_goodput.journal.spanbook import SpanBook
+from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.redaction import redacting_logger
 
 logger = redacting_logger(__name__)
@@ -39,7 +39,7 @@ class Restored:
 
     Attributes:
         ledger: the account up to the last record.
-        book: spans of the last attempt, and what those before it owe.
+        index: spans of the last attempt, and what those before it owe.
         attempt: number of the last attempt, -1 where there is none.
         last_sign: latest timestamp of the last attempt, ns; 0 where there is none.
         damages: what had to be left out.
@@ -47,7 +47,7 @@ class Restored:
     """
 
     ledger: Ledger
-    book: SpanBook = field(default_factory=SpanBook)
+    index: SpanIndex = field(default_factory=SpanIndex)
     attempt: int = -1
     last_sign: int = 0
     damages: Damages = field(default_factory=Damages)
@@ -121,7 +121,7 @@ def _restore(
             skip = position[2] if place == position[:2] else 0
         if segment.attempt != restored.attempt:
             restored.attempt = segment.attempt
-            restored.book = restored.book.successor(segment.attempt)
+            restored.index = restored.index.successor(segment.attempt)
             names = records.Names()
             begun = False
         if segment.attempt != expected[0]:
@@ -143,8 +143,8 @@ def _restore(
                 restored.ledger.feed([Event(events[0].time, ev.ATTEMPT, step=segment.attempt)])
         restored.ledger.feed(events)
         for record in found:
-            restored.book.take(record)
-        restored.last_sign = restored.book.last_sign
+            restored.index.take(record)
+        restored.last_sign = restored.index.last_sign
     return restored
 
 
@@ -157,7 +157,7 @@ def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Resto
     except (OSError, EOFError, ValueError) as error:
         damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
         return []
-    opened = {entry.key: entry.phase for entry in restored.book.opened} if skipped else {}
+    opened = {entry.key: entry.phase for entry in restored.index.opened} if skipped else {}
     _look(damages, segment, data, skipped, found, opened, skip, ends)
     return found
 
@@ -202,7 +202,7 @@ def _try_out(restored: Restored) -> None:
     for event in restored.ledger.pending:
         cursor.apply(event)
     json.dumps(restored.ledger.totals(restored.last_sign).to_json())
-    restored.book.successor(restored.attempt + 1)
+    restored.index.successor(restored.attempt + 1)
 
 
 Position = tuple[int, int, int]
@@ -215,10 +215,10 @@ def _from_snapshot(
     try:
         head, blobs = snapshot.from_bytes(_vouched(path))
         ledger = Ledger.load(head["ledger"], blobs, spans)
-        book = SpanBook.from_state(head["book"])
+        index = SpanIndex.from_state(head["book"])
         attempt, number, read = (whole(one, _PLACES) for one in head["position"])
         names = records.Names(dict(enumerate(map(str, head["names"]))))
-        restored = Restored(ledger, book, attempt, book.last_sign)
+        restored = Restored(ledger, index, attempt, index.last_sign)
         _prove(restored)
         return restored, names, (attempt, number, read)
     except (FileNotFoundError, NotADirectoryError):
@@ -240,7 +240,7 @@ def _prove(restored: Restored) -> None:
     Raises:
         Exception: it is not.
     """
-    restored.book.prove()
+    restored.index.prove()
     whole(restored.last_sign)
     _try_out(restored)
     ledger = restored.ledger
@@ -301,7 +301,7 @@ def write_snapshot(
     run: RunDirectory,
     process: int,
     ledger: tuple[dict[str, Any], list[Blob]],
-    book: SpanBook,
+    index: SpanIndex,
     names: Sequence[str],
     position: Position,
 ) -> None:
@@ -311,7 +311,7 @@ def write_snapshot(
         OSError: it cannot be written.
     """
     head, blobs = ledger
-    whole = {"ledger": head, "book": book.to_state(), "names": list(names), "position": position}
+    whole = {"ledger": head, "book": index.to_state(), "names": list(names), "position": position}
     write_privately(run.snapshot_path(process), *snapshot.pieces(whole, blobs))
 
 

@@ -9,7 +9,7 @@
     DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
     DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
     DIR/<run id>/journal/p0000.notes                 what a person must know beside the figures (``notes``)
-    DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` outlet writes
+    DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` exporter writes
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from otel_goodput.exporters.otlp import EXPORTER_MODULES
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

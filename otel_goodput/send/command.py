@@ -12,8 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters.otlp import SIGNALS, variables
-from otel_goodput.redaction import secrets, veil
+from otel_goodput.exporters.otlp_variables import variables
+from otel_goodput.exporters.spec import SIGNALS
+from otel_goodput.redaction import redact, secrets
 from otel_goodput.send.lines import signals_of, sources
 from otel_goodput.send.screen import Screen
 from otel_goodput.send.sending import Account, Sending, Stopped
@@ -53,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
         answer = {
             "done": done,
             "dry_run": options.dry_run,
-            "reason": veil(reason, secrets(environ)),
-            "files": [{**asdict(account), "file": veil(account.file)} for account in accounts],
+            "reason": redact(reason, secrets(environ)),
+            "files": [{**asdict(account), "file": redact(account.file)} for account in accounts],
         }
         sys.stdout.write(json.dumps(answer) + "\n")
     return 0 if done else 1

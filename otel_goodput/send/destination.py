@@ -21,7 +21,7 @@ from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.endpoints import Endpoint
 from otel_goodput.exporters.headers import headers
-from otel_goodput.exporters.otlp import GRPC, timeout, variables
+from otel_goodput.exporters.otlp_variables import GRPC, timeout, variables
 from otel_goodput.send.connections import Posted, opener
 from otel_goodput.send.exchange import ACCEPTED, CLOSED, LATER, REFUSED, UNSURE, Answer, NotBegun, Passage, TooLate
 from otel_goodput.send.lines import TRACES, Request

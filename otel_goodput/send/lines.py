@@ -23,8 +23,8 @@ _REQUESTS: Final = {
 }
 # protobuf's own JSON has bytes in base64, OTLP's has these in hex.
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
-# What the outlet 'file' names so has one signal; any other file may have both.
-_OUTLETS_OWN: Final = re.compile(rf"({TRACES}|{METRICS})-.*\.jsonl")
+# What the exporter 'file' names so has one signal; any other file may have both.
+_EXPORTERS_OWN: Final = re.compile(rf"({TRACES}|{METRICS})-.*\.jsonl")
 _COLLECTORS: Final = "goodput.otlp*.json"
 # A damaged line is told from a file of something else by its neighbours.
 _NEIGHBOURS: Final = 16
@@ -94,7 +94,7 @@ def signals_of(path: Path) -> tuple[str, ...]:
         OSError: it cannot be read.
     """
     first = _first(path)
-    named = _OUTLETS_OWN.fullmatch(path.name)
+    named = _EXPORTERS_OWN.fullmatch(path.name)
     return (named[1],) if named and first in (None, named[1]) else (TRACES, METRICS)
 
 

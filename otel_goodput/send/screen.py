@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from otel_goodput.redaction import veil
+from otel_goodput.redaction import redact
 
 _SHOWN_EVERY_S: Final = 0.2
 # Whoever waits longer than that wants to know for what; and in a log not at every moment.
@@ -30,17 +30,17 @@ class Screen:
     def tell(self, text: str) -> None:
         if not self._quiet:
             self.clear()
-            sys.stdout.write(veil(text, self._hidden) + "\n")
+            sys.stdout.write(redact(text, self._hidden) + "\n")
 
     def complain(self, text: str) -> None:
         self.clear()
-        sys.stderr.write(f"otel-goodput: {veil(text, self._hidden)}\n")
+        sys.stderr.write(f"otel-goodput: {redact(text, self._hidden)}\n")
 
     def show(self, text: str) -> None:
         """On a terminal, in place of what was shown there before; not more often than can be seen."""
         if self._moving and time.monotonic() - self._shown_at >= _SHOWN_EVERY_S:
             self._shown_at = time.monotonic()
-            sys.stderr.write(_CLEAR + veil(text, self._hidden))
+            sys.stderr.write(_CLEAR + redact(text, self._hidden))
             sys.stderr.flush()
 
     def wait(self, text: str, since: float) -> None:

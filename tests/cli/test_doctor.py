@@ -105,7 +105,7 @@ def test_urls(place: Path, tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     there = doctor(place, OTEL_GOODPUT_DIR=f"file://{tmp_path}/bucket")
     assert "can be read" in findings(there, "journal", "ok")
-    assert "on this machine only" in findings(there, "outlet file", "warning")
+    assert "on this machine only" in findings(there, "exporter file", "warning")
     assert list((tmp_path / "bucket").iterdir()) == []
     finished("job", tmp_path / "bucket")
     again = doctor(place, OTEL_GOODPUT_DIR=f"file://{tmp_path}/bucket", OTEL_GOODPUT_RUN_ID="job")
@@ -244,7 +244,7 @@ def test_on_a_terminal_it_says_what_it_waits_for(place: Path) -> None:
     finally:
         os.close(ours)
     text = seen.decode()
-    assert "looking at outlet otlp" in text
+    assert "looking at exporter otlp" in text
     assert text.endswith("\r"), "the line is gone in the end"
     assert text.rstrip("\r").rpartition("\r")[2].strip() == ""
     assert "looking at" not in done.stdout

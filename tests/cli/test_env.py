@@ -10,7 +10,7 @@ import pytest
 
 import otel_goodput
 from otel_goodput.envvars import ENVVARS, STANDARD
-from otel_goodput.redaction import secrets, veil
+from otel_goodput.redaction import redact, secrets
 
 from .commands import goodput, succeeded
 
@@ -167,7 +167,7 @@ def test_secrets_are_not_printed(form: tuple[str, ...]) -> None:
     ],
 )
 def test_the_veil(text: str, shown: str) -> None:
-    assert veil(text) == shown
+    assert redact(text) == shown
 
 
 def test_the_veil_over_headers() -> None:
@@ -176,7 +176,7 @@ def test_the_veil_over_headers() -> None:
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "justthesecret",
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://harmless",
     })  # fmt: skip
-    text = veil("a=Bearer%20tok%2Fen; Bearer tok/en; tok/en; other; justthesecret; http://harmless", hidden)
+    text = redact("a=Bearer%20tok%2Fen; Bearer tok/en; tok/en; other; justthesecret; http://harmless", hidden)
     for secret in ("tok", "other", "justthesecret"):
         assert secret not in text
     assert "http://harmless" in text

@@ -60,7 +60,7 @@ def test_over_otlp_by_the_environment(tmp_path: Path) -> None:
         assert Counter(received.span_names())["job"] == 1
 
 
-def test_an_outlet_that_is_not_reached_is_tried_again(tmp_path: Path) -> None:
+def test_an_exporter_that_is_not_reached_is_tried_again(tmp_path: Path) -> None:
     killed("job", tmp_path)
     dead = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_GOODPUT_GRACE_PERIOD": "1"}
     first = goodput("recover", tmp_path, "--exporters", "otlp", **dead)
@@ -87,7 +87,7 @@ def test_several_runs_and_one_of_them(tmp_path: Path) -> None:
     assert spans(tmp_path / "one")
 
 
-def test_a_job_that_ended_by_itself_owes_only_what_no_outlet_took(tmp_path: Path) -> None:
+def test_a_job_that_ended_by_itself_leaves_only_what_no_exporter_took(tmp_path: Path) -> None:
     finished("job", tmp_path)
     said = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
     assert "exported through file" in said
@@ -97,7 +97,7 @@ def test_a_job_that_ended_by_itself_owes_only_what_no_outlet_took(tmp_path: Path
 def test_what_cannot_be_recovered(tmp_path: Path) -> None:
     assert "holds no run" in failed(goodput("recover", tmp_path))
     killed("job", tmp_path)
-    assert "unknown outlet 'nosuch'" in failed(goodput("recover", tmp_path, "--exporters", "nosuch"))
+    assert "unknown exporter 'nosuch'" in failed(goodput("recover", tmp_path, "--exporters", "nosuch"))
     nowhere = goodput("recover", tmp_path, "--exporters", "none")
     assert nowhere.returncode == 1
     assert "--exporters" in nowhere.stderr

@@ -1,4 +1,4 @@
-"""``otel-goodput send``: what the `file` outlet wrote arrives as it was exported, and what becomes of what does not."""
+"""``otel-goodput send``: what the exporter `file` wrote arrives as it was exported; and what becomes of the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from exporters.backends import grpc_backend, poll
 from exporters.telemetry import rich_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_goodput.exporters import Surroundings, open_outlet
+from otel_goodput.exporters.registry import open_exporter
+from otel_goodput.exporters.spec import ExporterContext
 
 from .commands import PATIENCE_S, environment, goodput, succeeded
 from .receivers import TAKE, Say, http_receiver
@@ -61,10 +62,10 @@ def test_everything_arrives_as_it_was_exported_and_once(wire: str, run: Path) ->
 
 @pytest.mark.parametrize("wire", BACKENDS)
 def test_every_field_arrives(wire: str, tmp_path: Path) -> None:
-    outlet = open_outlet("file", Surroundings("job", "run", attempt=0, process_index=0, directory=tmp_path))
-    assert outlet.span_exporter is not None
-    outlet.span_exporter.export(rich_spans())
-    outlet.span_exporter.shutdown()
+    exporter = open_exporter("file", ExporterContext("job", "run", attempt=0, process_index=0, directory=tmp_path))
+    assert exporter.span_exporter is not None
+    exporter.span_exporter.export(rich_spans())
+    exporter.span_exporter.shutdown()
     with BACKENDS[wire]() as received:
         succeeded(send(tmp_path, "--endpoint", received.endpoint, "--protocol", wire, to="http://127.0.0.1:9"))
         assert arrived(received.traces) == lines(tmp_path, "traces")

@@ -73,7 +73,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Series:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Series]:
-    """As Cloud Monitoring has it, from what the outlets for it write."""
+    """As Cloud Monitoring has it, from what the exporters for it write."""
     with GoogleEmulator() as google, pytest.MonkeyPatch.context() as patched:
         patched.setenv(envvars.OTEL_GOODPUT_GCP_ENDPOINT.name, google.endpoint)
         patched.setenv(envvars.OTEL_GOODPUT_GCP_PROJECT.name, "test-project")

@@ -1,4 +1,4 @@
-"""Reads back what the `file` outlet wrote: the spans of a run, and what must hold of them whatever happened."""
+"""Reads back what the `file` exporter wrote: the spans of a run, and what must hold of them whatever happened."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from otel_goodput import semconv
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "preempted.py"
-OUTLETS = {"classic": "file,gcp,workload", "otlp": "file,gcp-otlp,workload"}
+EXPORTERS = {"classic": "file,gcp,workload", "otlp": "file,gcp-otlp,workload"}
 JOB = "preempted-demo"
 
 
@@ -33,7 +33,7 @@ class Check(NamedTuple):
 
 
 class Arrived:
-    """What the emulator has at the end, from whichever outlet."""
+    """What the emulator has at the end, from whichever exporter."""
 
     def __init__(self, google: GoogleEmulator) -> None:
         self.google = google
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, google: GoogleEmulator) -> int:
         "OTEL_METRIC_EXPORT_INTERVAL": "10000",
     }
     command = [sys.executable, str(EXAMPLE), "--directory", str(arguments.directory)]
-    command += ["--steps", str(arguments.steps), "--exporters", OUTLETS[arguments.api]]
+    command += ["--steps", str(arguments.steps), "--exporters", EXPORTERS[arguments.api]]
     return subprocess.run(command, env=environ, check=False).returncode
 
 
@@ -119,7 +119,7 @@ def main() -> int:
     parser.add_argument(
         "--directory", type=Path, default=Path("demo-run"), help="where it writes (default: ./demo-run)"
     )
-    parser.add_argument("--api", choices=OUTLETS, default="classic", help="outlet gcp, or gcp-otlp (default: classic)")
+    parser.add_argument("--api", choices=EXPORTERS, default="classic", help="gcp, or gcp-otlp (default: classic)")
     arguments = parser.parse_args()
     with GoogleEmulator() as google:
         print(f"An emulator of Cloud Trace and Cloud Monitoring listens at {google.endpoint}.\n", flush=True)

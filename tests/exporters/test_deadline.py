@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_goodput.deadline import Ending, close_all, reserve
+from otel_goodput.deadline import ShutdownSignal, close_all, reserve
 
 
 @pytest.fixture
@@ -84,17 +84,17 @@ def test_reserved_threads_are_used_again_and_stuck_ones_replaced(stuck: threadin
 
 
 def test_an_end_wakes_those_who_wait_and_tells_what_is_left() -> None:
-    ending = Ending()
-    assert not ending.begun and ending.left(100.0) == 100.0
-    threading.Timer(0.1, ending.begin, (0.3,)).start()
+    stopping = ShutdownSignal()
+    assert not stopping.begun and stopping.left(100.0) == 100.0
+    threading.Timer(0.1, stopping.begin, (0.3,)).start()
     began = time.monotonic()
-    ending.wait(60.0)
-    assert time.monotonic() - began < 30 and ending.begun
-    assert 0.0 < ending.left(100.0) <= 0.3 and ending.left(0.01) == pytest.approx(0.01)
-    ending.wait(60.0)  # as long as there is time, and no longer
+    stopping.wait(60.0)
+    assert time.monotonic() - began < 30 and stopping.begun
+    assert 0.0 < stopping.left(100.0) <= 0.3 and stopping.left(0.01) == pytest.approx(0.01)
+    stopping.wait(60.0)  # as long as there is time, and no longer
     assert 0.4 <= time.monotonic() - began + 0.01 < 30
-    assert ending.left(100.0) <= 0.0
-    ending.wait(60.0)
+    assert stopping.left(100.0) <= 0.0
+    stopping.wait(60.0)
 
 
 # A stack that cannot be had stands for the interpreter that starts no threads any more (Python 3.12 at exit).

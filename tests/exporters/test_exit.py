@@ -1,4 +1,4 @@
-"""A process with real processors and readers over the `otlp` outlet ends in time, whatever its backend does."""
+"""A process with real processors and readers over the `otlp` exporter ends in time, whatever its backend does."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from otel_goodput.deadline import close_all, reserve
-from otel_goodput.exporters import Surroundings, open_outlet
+from otel_goodput.exporters.registry import open_exporter
+from otel_goodput.exporters.spec import ExporterContext
 
 grace = float(sys.argv[1])
-outlet = open_outlet("otlp", Surroundings("job", "run", grace_period_s=grace))
-processor = BatchSpanProcessor(outlet.span_exporter)
-reader = PeriodicExportingMetricReader(outlet.metric_exporter, export_interval_millis=200)
+exporter = open_exporter("otlp", ExporterContext("job", "run", grace_period_s=grace))
+processor = BatchSpanProcessor(exporter.span_exporter)
+reader = PeriodicExportingMetricReader(exporter.metric_exporter, export_interval_millis=200)
 traces = TracerProvider(shutdown_on_exit=False)
 traces.add_span_processor(processor)
 meters = MeterProvider([reader], shutdown_on_exit=False)

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from otel_goodput.deadline import Ending
+from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.envvars import OTEL_GOODPUT_DIR, OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GRACE_PERIOD
-from otel_goodput.exporters import Surroundings, open_outlet
 from otel_goodput.exporters.listener import Listener
+from otel_goodput.exporters.registry import open_exporter
+from otel_goodput.exporters.spec import ExporterContext
 
 from .backends import Received, grpc_backend, http_backend, reserved_port, silent_backend
 from .telemetry import spans
@@ -112,15 +113,15 @@ def test_who_was_there_before_may_come_back(wire: str, port: int, monkeypatch: p
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", str(TIMEOUT_S))
-    surroundings = Surroundings("job", "run", environ=os.environ)
-    exporter = open_outlet("otlp", surroundings).span_exporter
+    context = ExporterContext("job", "run", environ=os.environ)
+    exporter = open_exporter("otlp", context).span_exporter
     assert exporter is not None
     with BACKENDS[wire](port):
         assert exporter.export(spans(1)) is SpanExportResult.SUCCESS
     assert exporter.export(spans(2)) is SpanExportResult.FAILURE
     results: list[SpanExportResult] = []
     last = threading.Thread(target=lambda: results.append(exporter.export(spans(3))))
-    surroundings.ending.begin(60.0)
+    context.stopping.begin(60.0)
     last.start()
     last.join(LATE_S)
     assert last.is_alive() and results == []
@@ -135,26 +136,26 @@ def test_who_was_there_before_may_come_back(wire: str, port: int, monkeypatch: p
 def test_one_try_in_the_middle_of_the_job_and_where_nobody_was_ever_seen(
     port: int, begun: bool, young_s: float
 ) -> None:
-    ending, tries = Ending(), []
-    listener = Listener(("127.0.0.1", port), ending, young_s)
+    stopping, tries = ShutdownSignal(), []
+    listener = Listener(("127.0.0.1", port), stopping, young_s)
     if begun:
-        ending.begin(3600.0)
+        stopping.begin(3600.0)
     assert not listener.deliver(lambda: bool(tries.append(1)))  # type: ignore[func-returns-value]
     assert tries == [1]
 
 
 def test_an_export_that_was_under_way_when_the_end_began_has_another_try(port: int) -> None:
-    ending, tries, servers = Ending(), [], []
+    stopping, tries, servers = ShutdownSignal(), [], []
     late = threading.Timer(0.3, lambda: servers.append(socket.create_server(("127.0.0.1", port))))
 
     def send() -> bool:
         tries.append(1)
         if len(tries) == 1:
-            ending.begin(3600.0)
+            stopping.begin(3600.0)
             late.start()
         return len(tries) > 1
 
-    assert Listener(("127.0.0.1", port), ending).deliver(send)
+    assert Listener(("127.0.0.1", port), stopping).deliver(send)
     late.join()
     servers[0].close()
     assert tries == [1, 1]

@@ -229,13 +229,13 @@ print("afterwards")
 
 
 AUTO = """
-from otel_goodput.exporters import resolve
-print("outlets:", *resolve(["auto"], {}))
+from otel_goodput.exporters.registry import resolve
+print("exporters:", *resolve(["auto"], {}))
 """
 
 
 def test_where_a_person_types_at_the_interpreter_it_is_off() -> None:
-    assert on_a_terminal(AUTO)[0].lines == ["outlets: console"]
+    assert on_a_terminal(AUTO)[0].lines == ["exporters: console"]
     typed: list[str] = []
 
     def answer(written: str) -> str:
@@ -245,9 +245,9 @@ def test_where_a_person_types_at_the_interpreter_it_is_off() -> None:
         return typed[0]
 
     screen, _ = on_a_terminal(AUTO, interactive=True, answer=answer)
-    assert "outlets:" in screen.lines
+    assert "exporters:" in screen.lines
     for notebook in ("import builtins; builtins.__IPYTHON__ = True", "import sys; sys.modules['ipykernel'] = sys"):
-        assert on_a_terminal(f"{notebook}\n{AUTO}")[0].lines == ["outlets:"]
+        assert on_a_terminal(f"{notebook}\n{AUTO}")[0].lines == ["exporters:"]
 
 
 def test_a_real_job_with_prints() -> None:

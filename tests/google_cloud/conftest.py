@@ -1,4 +1,4 @@
-"""An emulator of Google's services and outlets that write to it."""
+"""An emulator of Google's services and exporters that write to it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from emulators.google import GoogleEmulator
 
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
-from otel_goodput.exporters import Outlet, Surroundings, open_outlet
+from otel_goodput.exporters.registry import open_exporter
+from otel_goodput.exporters.spec import ExporterContext, Exporters
 
-Open = Callable[..., Outlet]
+Open = Callable[..., Exporters]
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def _google_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleEmulator]:
-    """Every recorder and outlet of the test writes to it."""
+    """Every recorder and opened of the test writes to it."""
     with GoogleEmulator() as emulator:
         monkeypatch.setenv(OTEL_GOODPUT_GCP_ENDPOINT.name, emulator.endpoint)
         monkeypatch.setenv(OTEL_GOODPUT_GCP_PROJECT.name, "test-project")
@@ -32,17 +33,17 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleEmulator]:
 
 @pytest.fixture
 def opened(google: GoogleEmulator) -> Iterator[Open]:
-    """Opens outlets; what they export is at `google`."""
-    outlets: list[Outlet] = []
+    """Opens exporters; what they export is at `google`."""
+    exporters: list[Exporters] = []
 
-    def opener(name: str, **surroundings: object) -> Outlet:
-        outlets.append(open_outlet(name, Surroundings("llama", **{"run_id": "run", **surroundings})))  # type: ignore[arg-type]
-        return outlets[-1]
+    def opener(name: str, **context: object) -> Exporters:
+        exporters.append(open_exporter(name, ExporterContext("llama", **{"run_id": "run", **context})))  # type: ignore[arg-type]
+        return exporters[-1]
 
     yield opener
     google.heal()
-    for outlet in outlets:
-        if outlet.span_exporter is not None:
-            outlet.span_exporter.shutdown()
-        if outlet.metric_exporter is not None:
-            outlet.metric_exporter.shutdown(timeout_millis=1)
+    for opened in exporters:
+        if opened.span_exporter is not None:
+            opened.span_exporter.shutdown()
+        if opened.metric_exporter is not None:
+            opened.metric_exporter.shutdown(timeout_millis=1)

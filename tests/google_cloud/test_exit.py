@@ -116,7 +116,7 @@ GRACE_S = 10.0
 
 
 @pytest.mark.attack
-def test_the_end_on_a_busy_machine_with_every_outlet_hanging(google: GoogleEmulator, tmp_path: Path) -> None:
+def test_the_end_on_a_busy_machine_with_every_exporter_hanging(google: GoogleEmulator, tmp_path: Path) -> None:
     """More processes than cores, a loop that the account cannot follow, and no service that answers: what is there is
     written, and the process ends. What Python takes to go, in seconds of a processor, a witness turns into time here.
     """
@@ -130,9 +130,9 @@ def test_the_end_on_a_busy_machine_with_every_outlet_hanging(google: GoogleEmula
         environ = {**surroundings(), OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
         environ |= {OTEL_GOODPUT_GCP_PROJECT.name: "p", OTEL_GOODPUT_GRACE_PERIOD.name: str(GRACE_S)}
         environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
-        outlets = "otlp,gcp,workload,gcp-otlp,file"
+        exporters = "otlp,gcp,workload,gcp-otlp,file"
         done = subprocess.run(
-            [sys.executable, "-W", "ignore::FutureWarning", "-c", BUSY, str(tmp_path), outlets],
+            [sys.executable, "-W", "ignore::FutureWarning", "-c", BUSY, str(tmp_path), exporters],
             env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         )  # fmt: skip
         took = time.monotonic() - float(done.stdout)
@@ -152,7 +152,7 @@ def test_what_is_left_goes_with_the_next_attempt(google: GoogleEmulator, tmp_pat
     google.hang()
     with Job(tmp_path, {**named, OTEL_GOODPUT_GRACE_PERIOD.name: "1"}, warm=True) as job:
         end = job.end()
-    assert "have not reached every outlet. They are in the journal" in end.errors
+    assert "have not reached every opened. They are in the journal" in end.errors
     google.heal()
     with Job(tmp_path, named) as job:
         end = job.end()
@@ -197,7 +197,7 @@ def test_services_that_let_nothing_through_are_asked_seldom(google: GoogleEmulat
     check_told_once(end, "PERMISSION_DENIED")
     assert "roles/cloudtrace.agent" in end.errors and "roles/monitoring.metricWriter" in end.errors
     assert len(end.told) == len(SERVICES)
-    assert len(refused) == 6 and set(refused) == {*METHODS, "CreateMetricDescriptor"}, "points of two outlets"
+    assert len(refused) == 6 and set(refused) == {*METHODS, "CreateMetricDescriptor"}, "points of two exporters"
     check_delivered(google, end)
     assert cloud_spans(google) and otlp_spans(google, "llama")
     dropped = {key.labels: points[-1].value for key, points in google.series.items() if key.type.endswith(".dropped")}

@@ -26,8 +26,8 @@ from opentelemetry.sdk.resources import Resource
 from google_cloud.conftest import Open
 from google_cloud.faults import FAULTS
 from otel_goodput import Recorder, semconv
-from otel_goodput.exporters import dropped_items
 from otel_goodput.exporters.gcp.descriptions import HEAD_START_S
+from otel_goodput.exporters.registry import dropped_items
 
 NS = 10**9
 METHOD = {"gcp": "CreateTimeSeries", "gcp-otlp": "OtlpMetrics"}
@@ -35,7 +35,7 @@ METHOD = {"gcp": "CreateTimeSeries", "gcp-otlp": "OtlpMetrics"}
 
 @dataclass
 class Metrics:
-    """One outlet's way for metrics, and what is stored at its end."""
+    """One opened's way for metrics, and what is stored at its end."""
 
     name: str
     google: GoogleEmulator
@@ -44,11 +44,11 @@ class Metrics:
     def __post_init__(self) -> None:
         self.open()
 
-    def open(self, **surroundings: object) -> None:
+    def open(self, **context: object) -> None:
         """Another process, or the same one's next attempt."""
-        self.outlet = self.opened(self.name, **surroundings)
-        assert self.outlet.metric_exporter is not None
-        self.exporter = self.outlet.metric_exporter
+        self.opened = self.opened(self.name, **context)
+        assert self.opened.metric_exporter is not None
+        self.exporter = self.opened.metric_exporter
 
     def export(self, data: MetricsData) -> MetricExportResult:
         return self.exporter.export(data, timeout_millis=20_000)
@@ -70,7 +70,7 @@ class Metrics:
 
     @property
     def dropped(self) -> int:
-        return dropped_items(self.outlet)["metrics"]
+        return dropped_items(self.opened)["metrics"]
 
 
 @pytest.fixture(params=["gcp", "gcp-otlp"])

@@ -26,7 +26,7 @@ from .arrivals import check_whole, cloud_spans, differences, otlp_spans
 from .jobs import Job
 from .training import account
 
-OUTLETS = "gcp,workload,gcp-otlp"
+EXPORTERS = "gcp,workload,gcp-otlp"
 SPACING = 5 * 10**9  # ns, between two points of a series
 EARLY = {"mon.sampling", "mon.order", "mon.reset_start"}  # what a point breaks that comes too soon after another's
 
@@ -75,7 +75,7 @@ def live_on(base: Path, seed: int) -> None:
             "OTEL_BSP_SCHEDULE_DELAY": source.choice(["20", "100", "500"]),
         }
         run = Run(base, f"run {seed}", environment=environment)
-        options = {"ids": True, "exporters": OUTLETS, "rollbacks": False, "unit": 0.004}
+        options = {"ids": True, "exporters": EXPORTERS, "rollbacks": False, "unit": 0.004}
         for number in range(source.choice([1, 1, 2])):
             run.live_and_die(source.uniform(0.6, 1.6), seed=seed * 10 + number, **options)
         google.slow("*", 0.0)

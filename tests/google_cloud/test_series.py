@@ -15,7 +15,7 @@ from google.cloud.monitoring_v3.types import CreateTimeSeriesRequest, TimeSeries
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.deadline import Ending
+from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.exporters.gcp.connection import MONITORING, Connection
 from otel_goodput.exporters.gcp.delivery import Delivery
 from otel_goodput.exporters.gcp.series import Series, SeriesWriter
@@ -68,7 +68,8 @@ def test_what_is_told_no_more_is_not_told_of_later() -> None:
     with GoogleEmulator() as google, grpc.insecure_channel(google.endpoint.removeprefix("http://")) as channel:
         client = MetricServiceClient(transport=MetricServiceGrpcTransport(channel=channel))
         environ = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "OTEL_GOODPUT_GCP_PROJECT": "test-project"}
-        writer = SeriesWriter(Delivery(MONITORING, "points", Connection(environ), Ending(), 5.0), requests(client))
+        delivery = Delivery(MONITORING, "points", Connection(environ), ShutdownSignal(), 5.0)
+        writer = SeriesWriter(delivery, requests(client))
         start = time.time_ns() - 30 * NS
 
         def write(second: int, *names: str) -> None:
@@ -89,8 +90,8 @@ def test_the_last_value_of_every_series_arrives(ticks: list[Tick], series: int, 
     with GoogleEmulator() as google, grpc.insecure_channel(google.endpoint.removeprefix("http://")) as channel:
         client = MetricServiceClient(transport=MetricServiceGrpcTransport(channel=channel))
         environ = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "OTEL_GOODPUT_GCP_PROJECT": "test-project"}
-        ending = Ending()
-        writer = SeriesWriter(Delivery(MONITORING, "points", Connection(environ), ending, 5.0), requests(client))
+        stopping = ShutdownSignal()
+        writer = SeriesWriter(Delivery(MONITORING, "points", Connection(environ), stopping, 5.0), requests(client))
         length = sum(tick.tenths for tick in ticks) * NS // 10
         start = time.time_ns() - length - 30 * NS
         now = start + NS
@@ -104,7 +105,7 @@ def test_the_last_value_of_every_series_arrives(ticks: list[Tick], series: int, 
             if "down" in tick.fault or healed:
                 google.heal()
         google.heal()
-        ending.begin(5.0)
+        stopping.begin(5.0)
         assert writer.finish(5.0)
         stored = {key.type.rpartition("/")[2]: points for key, points in google.series.items()}
         assert set(stored) == {f"s{at}" for at in range(series)}

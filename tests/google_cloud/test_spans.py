@@ -18,8 +18,8 @@ from opentelemetry.trace import Link, Status, StatusCode
 
 from google_cloud.conftest import Open
 from google_cloud.faults import FAULTS
-from otel_goodput.deadline import Ending
-from otel_goodput.exporters import dropped_items
+from otel_goodput.deadline import ShutdownSignal
+from otel_goodput.exporters.registry import dropped_items
 
 NOW = time.time_ns()
 METHOD = {"gcp": "BatchWriteSpans", "gcp-otlp": "OtlpTraces"}
@@ -34,17 +34,17 @@ def span(number: int, name: str = "step", *, at: int = NOW, **more: Any) -> Read
 
 @dataclass
 class Traces:
-    """One outlet's way for spans, and what is stored at its end."""
+    """One opened's way for spans, and what is stored at its end."""
 
     name: str
     google: GoogleEmulator
     opened: Open
-    ending: Ending
+    stopping: ShutdownSignal
 
     def __post_init__(self) -> None:
-        self.outlet = self.opened(self.name, ending=self.ending)
-        assert self.outlet.span_exporter is not None
-        self.exporter: SpanExporter = self.outlet.span_exporter
+        self.opened = self.opened(self.name, stopping=self.stopping)
+        assert self.opened.span_exporter is not None
+        self.exporter: SpanExporter = self.opened.span_exporter
 
     def export(self, *spans: ReadableSpan) -> SpanExportResult:
         return self.exporter.export(spans)
@@ -69,12 +69,12 @@ class Traces:
 
     @property
     def dropped(self) -> int:
-        return dropped_items(self.outlet)["traces"]
+        return dropped_items(self.opened)["traces"]
 
 
 @pytest.fixture(params=["gcp", "gcp-otlp"])
 def traces(request: pytest.FixtureRequest, google: GoogleEmulator, opened: Open) -> Traces:
-    return Traces(request.param, google, opened, Ending())
+    return Traces(request.param, google, opened, ShutdownSignal())
 
 
 def test_spans_arrive(traces: Traces) -> None:
@@ -130,7 +130,7 @@ def test_times_ids_and_status_are_exact(traces: Traces) -> None:
 
 def test_the_resource_goes_along(google: GoogleEmulator, opened: Open) -> None:
     """Cloud Trace has no resources: what tells one process, pod and attempt from another stands at each span."""
-    traces = Traces("gcp", google, opened, Ending())
+    traces = Traces("gcp", google, opened, ShutdownSignal())
     resource = RESOURCE.merge(Resource({"k8s.pod.name": "trainer-0", "process.pid": 1}))
     traces.export(ReadableSpan("job", context(1), None, resource, start_time=NOW, end_time=NOW + 1))
     (found,) = traces.attributes()
@@ -218,7 +218,7 @@ def test_what_is_not_allowed_is_said_once(traces: Traces, caplog: pytest.LogCapt
     assert len(traces.google.requests) == 1, "it is not asked again and again"
     assert traces.dropped == 0, "they are kept"
     traces.google.heal()
-    traces.ending.begin(5.0)  # at the end it is tried once more
+    traces.stopping.begin(5.0)  # at the end it is tried once more
     assert traces.export(span(50)) is SpanExportResult.SUCCESS
     assert len(traces.names()) == 51
 
@@ -229,7 +229,7 @@ def test_what_is_kept_is_bounded_and_what_is_above_is_counted(traces: Traces) ->
         assert traces.export(*(span(start + at) for at in range(512))) is SpanExportResult.FAILURE
     assert traces.dropped == 512
     traces.google.heal()
-    traces.ending.begin(60.0)
+    traces.stopping.begin(60.0)
     assert traces.export() is SpanExportResult.SUCCESS
     assert sorted(found["goodput.step"] for found in traces.attributes()) == list(range(512, 4096 + 512))
 
@@ -264,7 +264,7 @@ def test_the_end_cuts_waiting_short(traces: Traces) -> None:
         assert time.monotonic() < until
         time.sleep(0.01)
     began = time.monotonic()
-    traces.ending.begin(1.0)
+    traces.stopping.begin(1.0)
     thread.join(20)
     assert results == [SpanExportResult.FAILURE]
     assert time.monotonic() - began < 1.5
@@ -280,6 +280,6 @@ def test_what_an_outage_held_up_arrives_at_the_end(traces: Traces) -> None:
         assert time.monotonic() < until
         time.sleep(0.01)
     traces.google.heal()
-    traces.ending.begin(8.0)
+    traces.stopping.begin(8.0)
     thread.join(20)
     assert results == [SpanExportResult.SUCCESS] and traces.names()[0].startswith("step")

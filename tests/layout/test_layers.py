@@ -27,9 +27,9 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("memory", frozenset({"journal"})),
     ("spans", frozenset({"spans"})),
     ("the line", frozenset({"phases", "instruments", "timeline", "replay", "productivity"})),
-    ("outlets and surroundings", frozenset({"exporters", "resources", "disruption", "integrations", "reports"})),
+    ("exporters and surroundings", frozenset({"exporters", "resources", "disruption", "integrations", "reports"})),
     ("wiring", frozenset({"observers", "pipelines", "runtime", "standalone"})),
-    ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "salvage", "send", "testing"})),
+    ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "recover", "send", "testing"})),
 )
 # What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.
 PURE = frozenset(

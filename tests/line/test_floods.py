@@ -252,6 +252,6 @@ def test_the_sums_of_the_journal_are_those_of_the_process(recording: Recording) 
         for span in (goodput.shutdown(), recording.spans("phases"))[1]
     }
     assert live
-    book = restore(RunDirectory(recording.folder), 0).book.successor(1)
-    floods = book.debts[-1].floods
+    index = restore(RunDirectory(recording.folder), 0).index.successor(1)
+    floods = index.unexported[-1].floods
     assert {(each.start, name, each.total) for name, each in floods} == live

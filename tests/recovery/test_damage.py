@@ -20,7 +20,7 @@ from otel_goodput.journal import records
 from otel_goodput.journal.recovery import all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.spans.debts import owed_spans
+from otel_goodput.spans.unexported import unexported_spans
 
 SEGMENT = "a0000-p0000-000000.segment"
 
@@ -146,7 +146,7 @@ def test_any_byte_changed(little: RunDirectory) -> None:
 def owed_spans_of(run: RunDirectory) -> list[Any]:
     from opentelemetry.sdk.resources import Resource
 
-    return [owed.span for owed in owed_spans(run, restore(run).book, "run", 0, Resource({}), 1)]
+    return [owed.span for owed in unexported_spans(run, restore(run).index, "run", 0, Resource({}), 1)]
 
 
 def test_noise_in_place_of_the_records(little: RunDirectory) -> None:

@@ -33,7 +33,7 @@ SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 STRANGER = 4711
 MIB = 2**20
 
-# What a journal of process 0 and the outlet `file` write, below the run's folder.
+# What a journal of process 0 and the exporter `file` write, below the run's folder.
 WRITTEN = (
     "run.json",
     "journal/a0000-p0000.lock",

@@ -1,4 +1,4 @@
-"""What an outlet has had, a restart does not give it once more: whatever others have not had, and however the process
+"""What an exporter has had, a restart does not give it once more: whatever others have not had, and however the process
 went.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from crash.exported import check_tree, read_spans
 
-from otel_goodput.exporters import NUMBERS, OUTLETS
+from otel_goodput.exporters.registry import OURS, numbers
 
 JOB = """
 import os, sys
@@ -30,12 +30,12 @@ goodput.shutdown()
 DEAD = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_GOODPUT_GRACE_PERIOD": "1"}
 
 
-@pytest.mark.parametrize("outlets", ["file", "file,otlp"])
+@pytest.mark.parametrize("exporters", ["file", "file,otlp"])
 @pytest.mark.parametrize("end", ["exit", "return"])
-def test_no_span_is_written_twice(outlets: str, end: str, tmp_path: Path) -> None:
-    """After ``os._exit``, and where of two outlets one cannot be reached: the other had everything, summaries too."""
+def test_no_span_is_written_twice(exporters: str, end: str, tmp_path: Path) -> None:
+    """After ``os._exit``, and where of two exporters one cannot be reached: the other had everything, summaries too."""
     for ending in (end, "return"):
-        subprocess.run([sys.executable, "-c", JOB, str(tmp_path), outlets, ending], env={**os.environ, **DEAD})
+        subprocess.run([sys.executable, "-c", JOB, str(tmp_path), exporters, ending], env={**os.environ, **DEAD})
     spans = read_spans(tmp_path / "run")
     assert len(check_tree(spans)) == len(spans)
     names = Counter(span.name for span in spans)
@@ -67,6 +67,7 @@ def test_what_is_written_twice_all_the_same_is_the_same(tmp_path: Path) -> None:
     assert Counter(span.name for span in spans)["job"] == 3
 
 
-def test_every_outlet_has_a_number_of_its_own() -> None:
-    assert NUMBERS.keys() == OUTLETS.keys() and len(set(NUMBERS.values())) == len(OUTLETS)
-    assert all(32 <= number < 256 for number in NUMBERS.values()), "below are places in a list, of older versions"
+def test_every_exporter_has_a_number_of_its_own() -> None:
+    assert numbers(OURS) == {"console": 32, "file": 33, "gcp": 34, "gcp-otlp": 35, "otlp": 36, "workload": 37}, (
+        "once given for good: a restart reads what an older version wrote"
+    )

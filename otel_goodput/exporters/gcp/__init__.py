@@ -9,14 +9,31 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_goodput.exporters.gcp.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
+from otel_goodput.exporters.gcp.connection import (
+    MONITORING,
+    PLAINTEXT,
+    PROJECT_SOURCES,
+    TELEMETRY,
+    TRACE,
+    Connection,
+    Service,
+    load,
+    on_google_cloud,
+)
 from otel_goodput.exporters.gcp.delivery import Delivery
+from otel_goodput.exporters.spec import (
+    METRICS,
+    TRACES,
+    Destination,
+    ExporterContext,
+    Exporters,
+    ExporterSpec,
+    Situation,
+)
 from otel_goodput.guard import report_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from otel_goodput.exporters import Outlet, Surroundings
+    from collections.abc import Callable, Mapping, Sequence
 
 RPC_S: Final = 10.0
 # At the stop one request may be under way already and the last ones follow it. All must end inside the grace period.
@@ -28,86 +45,70 @@ _CLIENTS: Final = {
 }
 
 
-def open_gcp(surroundings: Surroundings) -> Outlet:
-    """Cloud Trace and Cloud Monitoring. Raises ImportError where the extra `gcp` is not installed."""
-    from otel_goodput.exporters import Outlet
-    from otel_goodput.exporters.backlog import Backlog
+def open_gcp(context: ExporterContext) -> Exporters:
+    """Cloud Trace and Cloud Monitoring."""
+    from otel_goodput.exporters.buffering import BufferingSpanExporter
     from otel_goodput.exporters.gcp import translation
     from otel_goodput.exporters.gcp.metrics import CloudMonitoringExporter
     from otel_goodput.exporters.gcp.spans import CloudTraceExporter
 
-    _need(translation.PACKAGES)
-    connection = Connection(surroundings.environ)
+    connection = Connection(context.environ)
     spans = CloudTraceExporter(
         connection,
-        _delivery(TRACE, "spans", connection, surroundings),
+        _delivery(TRACE, "spans", connection, context),
         service_client(TRACE, connection),
-        surroundings.environ.get(translation.RESOURCE_VARIABLE) or translation.RESOURCE,
+        context.environ.get(translation.RESOURCE_VARIABLE) or translation.RESOURCE,
     )
-    return Outlet(
+    return Exporters(
         "gcp",
-        Backlog(spans, surroundings.ending),
+        BufferingSpanExporter(spans, context.stopping),
         CloudMonitoringExporter(
             connection,
-            _delivery(MONITORING, "points", connection, surroundings),
-            partial(_delivery, MONITORING, "descriptions of metrics", connection, surroundings),
+            _delivery(MONITORING, "points", connection, context),
+            partial(_delivery, MONITORING, "descriptions of metrics", connection, context),
             service_client(MONITORING, connection),
-            surroundings.run_id,
-            surroundings.process_index,
-            surroundings.run_started,
+            context.run_id,
+            context.process_index,
+            context.run_started,
         ),
     )
 
 
-def open_workload(surroundings: Surroundings) -> Outlet:
-    """Google's goodput series. Raises ImportError where the extra `gcp` is not installed."""
-    from otel_goodput.exporters import Outlet
-    from otel_goodput.exporters.gcp.translation import WORKLOAD_PACKAGE
+def open_workload(context: ExporterContext) -> Exporters:
+    """Google's goodput series."""
     from otel_goodput.exporters.gcp.workload import WorkloadExporter
 
-    _need((WORKLOAD_PACKAGE,))
-    connection = Connection(surroundings.environ)
-    delivery = _delivery(MONITORING, "points", connection, surroundings)
+    connection = Connection(context.environ)
+    delivery = _delivery(MONITORING, "points", connection, context)
     # The leader's index: 0, but where several processes lead and would write the same series.
-    replica = str(surroundings.process_index)
+    replica = str(context.process_index)
     exporter = WorkloadExporter(connection, delivery, service_client(MONITORING, connection), replica)
-    return Outlet("workload", None, exporter)
+    return Exporters("workload", None, exporter)
 
 
-def open_gcp_otlp(surroundings: Surroundings) -> Outlet:
-    """OTLP to Google. Raises ImportError where the extra `gcp-otlp` is not installed."""
-    from otel_goodput.exporters import Outlet
-    from otel_goodput.exporters.backlog import Backlog
+def open_gcp_otlp(context: ExporterContext) -> Exporters:
+    """OTLP to Google."""
+    from otel_goodput.exporters.buffering import BufferingSpanExporter
     from otel_goodput.exporters.gcp import otlp
 
-    _need(otlp.PACKAGES)
-    connection = Connection(surroundings.environ)
-    traces, metrics = (_delivery(TELEMETRY, "OTLP requests", connection, surroundings) for _ in range(2))
-    return Outlet(
+    connection = Connection(context.environ)
+    traces, metrics = (_delivery(TELEMETRY, "OTLP requests", connection, context) for _ in range(2))
+    return Exporters(
         "gcp-otlp",
-        Backlog(otlp.TelemetrySpanExporter(connection, traces, surroundings.process_index), surroundings.ending),
-        otlp.TelemetryMetricExporter(connection, metrics, surroundings.process_index, surroundings.run_started),
+        BufferingSpanExporter(otlp.TelemetrySpanExporter(connection, traces, context.process_index), context.stopping),
+        otlp.TelemetryMetricExporter(connection, metrics, context.process_index, context.run_started),
     )
-
-
-def _need(packages: Iterable[str]) -> None:
-    """Look for packages without importing them: that takes a second, and is for the export's thread."""
-    from otel_goodput.exporters import importable
-
-    for package in packages:
-        if not importable(package):
-            raise ImportError(f"no module named {package!r}", name=package)
 
 
 def _delivery(
     service: Service,
     items: str,
     connection: Connection,
-    surroundings: Surroundings,
+    context: ExporterContext,
     report: Callable[..., object] = report_once,
 ) -> Delivery:
-    rpc_s = min(RPC_S, max(surroundings.grace_period_s * SHARE_OF_GRACE, 0.1))
-    return Delivery(service, items, connection, surroundings.ending, rpc_s, report)
+    rpc_s = min(RPC_S, max(context.grace_period_s * SHARE_OF_GRACE, 0.1))
+    return Delivery(service, items, connection, context.stopping, rpc_s, report)
 
 
 def service_client(service: Service, connection: Connection) -> Callable[[], Any]:
@@ -121,3 +122,77 @@ def service_client(service: Service, connection: Connection) -> Callable[[], Any
         return getattr(load(package), name)(transport=transport)
 
     return client
+
+
+# Which signal of an exporter goes to which service.
+SERVICES: Final[dict[str, dict[str, Service]]] = {
+    "gcp": {TRACES: TRACE, METRICS: MONITORING},
+    "workload": {METRICS: MONITORING},
+    "gcp-otlp": {TRACES: TELEMETRY, METRICS: TELEMETRY},
+}
+
+
+def _describe(name: str, context: ExporterContext) -> list[Destination]:
+    """By the variables alone: nobody is asked for a project."""
+    environ = context.environ
+    connection = Connection(environ)
+    scheme = PLAINTEXT if connection.plaintext else ""
+    project = next((text for source in PROJECT_SOURCES if (text := environ.get(source, "").strip())), "")
+    return [
+        Destination(
+            signal, f"{service.name} ({scheme}{connection.target(service)}){f', project {project}' if project else ''}"
+        )
+        for signal, service in SERVICES[name].items()
+    ]
+
+
+def _packages(name: str, _: Mapping[str, str]) -> Sequence[str]:
+    from otel_goodput.exporters.gcp import otlp, translation
+
+    needed = {
+        "gcp": translation.PACKAGES,
+        "workload": (translation.WORKLOAD_PACKAGE,),
+        "gcp-otlp": otlp.PACKAGES,
+    }
+    return needed[name]
+
+
+def _here(situation: Situation) -> str:
+    return "this is Google Cloud, or a project of it is named" if on_google_cloud(situation.environ) else ""
+
+
+def _auto_gcp(situation: Situation) -> str:
+    """Not beside a collector, which is taken to pass on what it gets."""
+    return "" if "otlp" in situation.chosen else _here(situation)
+
+
+GCP: Final = ExporterSpec(
+    "gcp",
+    "Cloud Trace and Cloud Monitoring (`workload.googleapis.com/goodput.…`)",
+    open_gcp,
+    partial(_describe, "gcp"),
+    extra="gcp",
+    packages=partial(_packages, "gcp"),
+    auto=_auto_gcp,
+    number=34,
+)
+GCP_OTLP: Final = ExporterSpec(
+    "gcp-otlp",
+    "the same over OTLP to `telemetry.googleapis.com`",
+    open_gcp_otlp,
+    partial(_describe, "gcp-otlp"),
+    extra="gcp-otlp",
+    packages=partial(_packages, "gcp-otlp"),
+    number=35,
+)
+WORKLOAD: Final = ExporterSpec(
+    "workload",
+    "Google's own goodput series, which Google's ML Goodput dashboards show",
+    open_workload,
+    partial(_describe, "workload"),
+    signals=(METRICS,),
+    extra="gcp",
+    packages=partial(_packages, "workload"),
+    auto=_here,
+    number=37,
+)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from otel_goodput.deadline import Ending
+from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.exporters.gcp.connection import Connection, NoProject, Service, load
 from otel_goodput.guard import logger, report_once
 from otel_goodput.redaction import shown
@@ -28,7 +28,7 @@ class Outcome(Enum):
     DELIVERED = "delivered"
     REFUSED = "refused"  # it is the request's fault
     LATE = "late"  # not in time; it may help to send it again later
-    BARRED = "barred"  # nothing is let through at present
+    CIRCUIT_OPEN = "circuit open"  # nothing is let through at present
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Delivery:
         service: which.
         items: what is sent to it, for people.
         connection: to it.
-        ending: tells when the process stops and until when it waits.
+        stopping: tells when the process stops and until when it waits.
         rpc_s: seconds that one answer may take.
         report: is told, as :func:`~otel_goodput.guard.report_once` is, why nothing can be delivered.
     """
@@ -129,7 +129,7 @@ class Delivery:
         service: Service,
         items: str,
         connection: Connection,
-        ending: Ending,
+        stopping: ShutdownSignal,
         rpc_s: float,
         report: Callable[..., object] = report_once,
     ) -> None:
@@ -137,9 +137,9 @@ class Delivery:
         self._items = items
         self._report_once = report
         self._connection = connection
-        self._ending = ending
+        self._stopping = stopping
         self._rpc_s = rpc_s
-        self._barred_until = 0.0
+        self._open_until = 0.0
         self._bars = 0
         self._silent_since: float | None = None  # nothing has been delivered
         self._told: set[str] = set()
@@ -152,8 +152,8 @@ class Delivery:
             budget_s: seconds for all tries together; when the process stops, until its end.
         """
         begun = time.monotonic()
-        if begun < self._barred_until and not self._ending.begun:
-            return Answer(Outcome.BARRED)
+        if begun < self._open_until and not self._stopping.begun:
+            return Answer(Outcome.CIRCUIT_OPEN)
         until = begun + budget_s
         wait, repeated, renewed = FIRST_WAIT_S, False, False
         failure: Failure | None = None
@@ -173,14 +173,14 @@ class Delivery:
                 continue
             if failure.code in PERMANENT or failure.cause == "credentials":
                 self._bar(failure)
-                return Answer(Outcome.BARRED, failure.text, repeated)
+                return Answer(Outcome.CIRCUIT_OPEN, failure.text, repeated)
             if failure.code not in TRANSIENT:
                 return Answer(Outcome.REFUSED, failure.text, repeated, failure.written)
             repeated = repeated or failure.code not in UNTOUCHED
             pause = failure.wait_s if failure.wait_s is not None else wait * random.uniform(0.7, 1.3)
             if pause >= self._left(until):
                 break
-            self._ending.wait(pause)
+            self._stopping.wait(pause)
             wait = min(2 * wait, LONGEST_WAIT_S)
         if failure is None:  # not one try: those before have told why, or the exporter was late itself
             return Answer(Outcome.LATE)
@@ -194,15 +194,15 @@ class Delivery:
         except ImportError as error:  # a package is missing, which is no item's fault
             failure = failure_of(error)
             self._bar(failure)
-            return Answer(Outcome.BARRED, failure.text)
+            return Answer(Outcome.CIRCUIT_OPEN, failure.text)
         except Exception as error:  # whatever an encoder finds odd
             return Answer(Outcome.REFUSED, f"{type(error).__name__}: {error}", written=0)
         return self(send, budget_s)
 
     def _left(self, until: float) -> float:
         """Seconds for further tries. When the process stops its end is what counts, whatever was given before."""
-        if self._ending.begun:
-            return self._ending.left(math.inf) - LAST_WORD_S
+        if self._stopping.begun:
+            return self._stopping.left(math.inf) - LAST_WORD_S
         return until - time.monotonic()
 
     # --- what people are told -----------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Delivery:
         )  # fmt: skip
 
     def _arrived(self) -> None:
-        self._bars, self._barred_until = 0, 0.0
+        self._bars, self._open_until = 0, 0.0
         if self._silent_since is not None:
             lasted, self._silent_since = time.monotonic() - self._silent_since, None
             logger.info("%s takes what it is sent again, after %.0f s", self._service.name, lasted)
@@ -229,7 +229,7 @@ class Delivery:
         self._silence()
         pause = min(FIRST_BAR_S * 2**self._bars, LONGEST_BAR_S)
         self._bars += 1
-        self._barred_until = time.monotonic() + pause
+        self._open_until = time.monotonic() + pause
         self._report(failure, f"refuses {self._items}", f"it is tried again every {LONGEST_BAR_S / 60:.0f} min at most")
 
     def _late(self, failure: Failure) -> None:
@@ -244,7 +244,7 @@ class Delivery:
     def _report(self, failure: Failure, what: str, then: str) -> None:
         service, said = self._service, short(failure.text).rstrip(".")
         help_ = cure(failure.cause, service, self._connection.target(service), self._project())
-        then = "The process stops" if self._ending.begun else f"Training goes on, {then}"
+        then = "The process stops" if self._stopping.begun else f"Training goes on, {then}"
         self._report_once(
             f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",

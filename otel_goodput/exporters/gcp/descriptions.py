@@ -73,7 +73,7 @@ class Descriptions:
                 self._prompt = True
                 return
             answer = self._delivery(partial(self._create, request), BUDGET_S)
-            if answer.outcome in (Outcome.LATE, Outcome.BARRED):
+            if answer.outcome in (Outcome.LATE, Outcome.CIRCUIT_OPEN):
                 return
             self._trouble = None
             if answer.outcome is Outcome.REFUSED:

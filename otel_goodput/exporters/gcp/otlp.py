@@ -1,4 +1,4 @@
-"""The `gcp-otlp` outlet: OTLP to telemetry.googleapis.com, encoded by OpenTelemetry, delivered by us.
+"""The `gcp-otlp` exporter: OTLP to telemetry.googleapis.com, encoded by OpenTelemetry, delivered by us.
 
 OpenTelemetry's own exporter loses there what Cloud Monitoring's rules forbid, such as a last value that comes within
 five seconds of the one before it.

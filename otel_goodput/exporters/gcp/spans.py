@@ -1,4 +1,4 @@
-"""The spans of the `gcp` outlet: Google's exporter translates them, and what it would send is delivered by us."""
+"""The spans of the `gcp` exporter: Google's exporter translates them, and what it would send is delivered by us."""
 
 from __future__ import annotations
 

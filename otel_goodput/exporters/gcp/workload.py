@@ -1,7 +1,7 @@
-"""The `workload` outlet: Google's own goodput series, which the ML Goodput dashboards of Google Cloud show.
+"""The `workload` exporter: Google's own goodput series, which the ML Goodput dashboards of Google Cloud show.
 
 They are what ml-goodput-measurement writes (names, labels and units in ``workload_series.SERIES``), made from the same
-metrics that every other outlet gets.
+metrics that every other exporter gets.
 """
 
 from __future__ import annotations

@@ -37,16 +37,16 @@ def test_all_is_well(google: GoogleEmulator, examined: Examined) -> None:
 def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined: Examined, tmp_path: Path) -> None:
     done = examined(gcp=False, OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     where = f"({google.endpoint}), project test-project"
-    assert f"traces to {TRACE} {where}; metrics to {MONITORING} {where}" in findings(done, "outlet gcp", "ok")
-    assert f"metrics to {MONITORING} {where}" in findings(done, "outlet workload", "ok")
+    assert f"traces to {TRACE} {where}; metrics to {MONITORING} {where}" in findings(done, "exporter gcp", "ok")
+    assert f"metrics to {MONITORING} {where}" in findings(done, "exporter workload", "ok")
     assert "none are needed" in findings(done, "credentials", "ok")
     assert findings(done, "project", "ok").startswith("test-project, by ")
     assert "`otel-goodput doctor --gcp`" in findings(done, "google cloud", "ok")
-    exports = {(one["outlet"], one["signal"]): one["where"] for one in json.loads(done.stdout)["exports"]}
+    exports = {(one["exporter"], one["signal"]): one["where"] for one in json.loads(done.stdout)["exports"]}
     assert exports["gcp", "traces"] == f"{TRACE} {where}"
     assert exports["workload", "metrics"] == f"{MONITORING} {where}"
     unknown = examined(gcp=False, OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, OTEL_GOODPUT_EXPORTERS="gcp-otlp")
-    assert "traces and metrics to Telemetry API" in findings(unknown, "outlet gcp-otlp", "ok")
+    assert "traces and metrics to Telemetry API" in findings(unknown, "exporter gcp-otlp", "ok")
     assert "set OTEL_GOODPUT_GCP_PROJECT" in findings(unknown, "project", "problem")
     with TokenServer() as tokens:
         key = tokens.key_file(tmp_path / "key.json")
@@ -54,7 +54,7 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
         assert tokens.issued == 0
     assert f"the key of a service account, {ACCOUNT}, ({key}, by " in findings(real, "credentials", "ok")
     assert "test-project, by the file of credentials" in findings(real, "project", "ok")
-    assert f"traces to {TRACE} (cloudtrace.googleapis.com:443); metrics to" in findings(real, "outlet gcp", "ok")
+    assert f"traces to {TRACE} (cloudtrace.googleapis.com:443); metrics to" in findings(real, "exporter gcp", "ok")
     nobody = examined(gcp=False, OTEL_GOODPUT_EXPORTERS="gcp")
     assert "gcloud auth application-default login" in findings(nobody, "credentials", "warning")
     assert "google cloud" not in examined(gcp=False, OTEL_GOODPUT_EXPORTERS="file").stdout
@@ -140,11 +140,11 @@ def test_a_service_that_refuses(
     assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
 
 
-def test_a_service_that_no_outlet_needs(google: GoogleEmulator, examined: Examined) -> None:
+def test_a_service_that_no_exporter_needs(google: GoogleEmulator, examined: Examined) -> None:
     google.fail("OtlpTraces", "PERMISSION_DENIED", times=None)
     unused = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     assert unused.returncode == 0
-    assert "no outlet in force needs it; " in findings(unused, TELEMETRY, "ok")
+    assert "no exporter in force needs it; " in findings(unused, TELEMETRY, "ok")
     used = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, OTEL_GOODPUT_EXPORTERS="gcp-otlp", **PROJECT)
     assert "--role=roles/telemetry.writer" in findings(used, TELEMETRY, "problem")
 

@@ -1,4 +1,4 @@
-"""The `otlp` outlet against real gRPC and HTTP servers on loopback."""
+"""The `otlp` opened against real gRPC and HTTP servers on loopback."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from otel_goodput.deadline import close_all
-from otel_goodput.exporters import OutletUnavailable, Surroundings, dropped_items, open_outlet
-from otel_goodput.exporters.otlp import protocol, timeout
+from otel_goodput.exporters.otlp_variables import protocol, timeout
+from otel_goodput.exporters.registry import dropped_items, open_exporter
+from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 
 from .backends import Received, grpc_backend, http_backend, silent_backend
 from .telemetry import RESOURCE, collect, context, observed, spans
@@ -40,11 +41,11 @@ def test_all_spans_and_the_last_value_arrive(wire: str, monkeypatch: pytest.Monk
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
         if wire != "grpc":  # which is the default
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
-        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
-        assert outlet.span_exporter is not None
-        assert outlet.metric_exporter is not None
-        processor = BatchSpanProcessor(outlet.span_exporter)
-        reader = PeriodicExportingMetricReader(outlet.metric_exporter, 3_600_000)
+        opened = open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
+        assert opened.span_exporter is not None
+        assert opened.metric_exporter is not None
+        processor = BatchSpanProcessor(opened.span_exporter)
+        reader = PeriodicExportingMetricReader(opened.metric_exporter, 3_600_000)
         traces = TracerProvider(resource=RESOURCE, shutdown_on_exit=False)
         traces.add_span_processor(processor)
         meters = MeterProvider([reader], resource=RESOURCE, shutdown_on_exit=False)
@@ -68,7 +69,7 @@ def test_all_spans_and_the_last_value_arrive(wire: str, monkeypatch: pytest.Monk
         (data,) = received.metrics
         kinds = {m.name: m.WhichOneof("data") for m in data.resource_metrics[0].scope_metrics[0].metrics}
         assert kinds == {"c": "sum", "h": "exponential_histogram"}
-        assert dropped_items(outlet) == {"traces": 0, "metrics": 0}
+        assert dropped_items(opened) == {"traces": 0, "metrics": 0}
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
@@ -80,11 +81,11 @@ def test_a_malformed_header_is_told_by_its_place(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"x-key=1, authorization: Bearer s3cr3t-{wire}")
-        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
-        assert outlet.span_exporter is not None and outlet.metric_exporter is not None
-        assert outlet.span_exporter.export(spans(1)) is SpanExportResult.SUCCESS
-        outlet.span_exporter.shutdown()
-        outlet.metric_exporter.shutdown()
+        opened = open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
+        assert opened.span_exporter is not None and opened.metric_exporter is not None
+        assert opened.span_exporter.export(spans(1)) is SpanExportResult.SUCCESS
+        opened.span_exporter.shutdown()
+        opened.metric_exporter.shutdown()
         assert received.headers[0]["x-key"] == "1" and "authorization" not in received.headers[0]
     assert "s3cr3t" not in caplog.text
     told = "item 2 of OTEL_EXPORTER_OTLP_HEADERS is no header: it is to be NAME=VALUE, not NAME: VALUE; it is left out"
@@ -93,8 +94,8 @@ def test_a_malformed_header_is_told_by_its_place(
 
 def test_a_header_that_grpc_cannot_send_is_told_before_the_first_export(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=1,authorization=Bearer%20s3cr3t%0A2")
-    with pytest.raises(OutletUnavailable) as told:
-        open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+    with pytest.raises(ExporterUnavailable) as told:
+        open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
     assert "item 2 of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over grpc" in str(told.value)
     assert "s3cr3t" not in str(told.value)
 
@@ -106,17 +107,17 @@ def test_odd_values_do_not_cost_the_batch(wire: str, monkeypatch: pytest.MonkeyP
     with BACKENDS[wire]() as received:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
-        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
-        assert outlet.span_exporter is not None and outlet.metric_exporter is not None
+        opened = open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
+        assert opened.span_exporter is not None and opened.metric_exporter is not None
         odd = ReadableSpan(name, context(1), attributes={name: name, "big": 2**70}, start_time=1, end_time=2)
-        assert outlet.span_exporter.export([odd, *spans(1)]) is SpanExportResult.SUCCESS
+        assert opened.span_exporter.export([odd, *spans(1)]) is SpanExportResult.SUCCESS
         assert received.span_names() == ["caf?", "step 0"]
         points = [(1.0, {name: name}), (2.0, {"plain": "b"})]
         data = collect(observed("gauge", "g", *points))
-        assert outlet.metric_exporter.export(data, timeout_millis=10_000) is MetricExportResult.SUCCESS
-        outlet.metric_exporter.shutdown(10_000)
+        assert opened.metric_exporter.export(data, timeout_millis=10_000) is MetricExportResult.SUCCESS
+        opened.metric_exporter.shutdown(10_000)
         assert received.metric_names() == {"g"}
-        assert dropped_items(outlet) == {"traces": 0, "metrics": 0}
+        assert dropped_items(opened) == {"traces": 0, "metrics": 0}
 
 
 def test_each_signal_may_have_its_own_protocol_and_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,15 +126,15 @@ def test_each_signal_may_have_its_own_protocol_and_endpoint(monkeypatch: pytest.
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{over_http.endpoint}/v1/traces")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
-        assert outlet.span_exporter is not None
-        assert outlet.metric_exporter is not None
-        assert outlet.span_exporter.export(spans(2)) is SpanExportResult.SUCCESS
-        reader = PeriodicExportingMetricReader(outlet.metric_exporter, 3_600_000)
+        opened = open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
+        assert opened.span_exporter is not None
+        assert opened.metric_exporter is not None
+        assert opened.span_exporter.export(spans(2)) is SpanExportResult.SUCCESS
+        reader = PeriodicExportingMetricReader(opened.metric_exporter, 3_600_000)
         provider = MeterProvider([reader], shutdown_on_exit=False)
         provider.get_meter("m").create_counter("c").add(1)
         provider.shutdown()
-        outlet.span_exporter.shutdown()
+        opened.span_exporter.shutdown()
         assert over_http.span_names() == ["step 0", "step 1"]
         assert over_http.headers[0]["content-encoding"] == "gzip"
         assert over_grpc.metric_names() == {"c"}
@@ -146,16 +147,16 @@ def test_temporality_and_aggregation_by_the_standard_variables(wire: str, monkey
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "explicit_bucket_histogram")
-        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
-        assert outlet.metric_exporter is not None
-        assert outlet.metric_exporter._preferred_temporality is not None
-        assert Counter in outlet.metric_exporter._preferred_temporality
-        reader = PeriodicExportingMetricReader(outlet.metric_exporter, 3_600_000)
+        opened = open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
+        assert opened.metric_exporter is not None
+        assert opened.metric_exporter._preferred_temporality is not None
+        assert Counter in opened.metric_exporter._preferred_temporality
+        reader = PeriodicExportingMetricReader(opened.metric_exporter, 3_600_000)
         provider = MeterProvider([reader], shutdown_on_exit=False)
         provider.get_meter("m").create_histogram("h").record(1.0)
         provider.shutdown()
-        assert outlet.span_exporter is not None
-        outlet.span_exporter.shutdown()
+        assert opened.span_exporter is not None
+        opened.span_exporter.shutdown()
         metric = received.metrics[0].resource_metrics[0].scope_metrics[0].metrics[0]
         assert metric.WhichOneof("data") == "histogram"
         assert metric.histogram.aggregation_temporality == 1  # delta
@@ -170,17 +171,17 @@ def test_a_silent_backend_costs_an_export_no_more_than_its_share_of_the_grace_pe
     with silent_backend() as endpoint:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
-        outlet = open_outlet("otlp", Surroundings("job", "run", environ=os.environ, grace_period_s=1.0))
-        assert outlet.span_exporter is not None
-        assert outlet.metric_exporter is not None
+        opened = open_exporter("otlp", ExporterContext("job", "run", environ=os.environ, grace_period_s=1.0))
+        assert opened.span_exporter is not None
+        assert opened.metric_exporter is not None
         started = time.monotonic()
-        assert outlet.span_exporter.export(spans(3)) is SpanExportResult.FAILURE
+        assert opened.span_exporter.export(spans(3)) is SpanExportResult.FAILURE
         assert time.monotonic() - started < 1.0
-        assert dropped_items(outlet) == {"traces": 0, "metrics": 0}  # there is another try
-        outlet.span_exporter.shutdown()
-        assert dropped_items(outlet) == {"traces": 3, "metrics": 0}
-        outlet.span_exporter.shutdown()
-        outlet.metric_exporter.shutdown()
+        assert dropped_items(opened) == {"traces": 0, "metrics": 0}  # there is another try
+        opened.span_exporter.shutdown()
+        assert dropped_items(opened) == {"traces": 3, "metrics": 0}
+        opened.span_exporter.shutdown()
+        opened.metric_exporter.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The spans that attempts which died still owe, as their journals tell them."""
+"""The spans that attempts which died did not export, as their journals tell them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.spanbook import NO_PHASE, Debt, SpanBook, SpanEntry
+from otel_goodput.journal.span_index import NO_PHASE, SpanEntry, SpanIndex, Unexported
 from otel_goodput.journal.thinning import Summary
 from otel_goodput.semconv import (
     ATTEMPT,
@@ -57,53 +57,54 @@ _NAME_ATTRIBUTE = {
 _OF_STEPS = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART, rules.COMPILE})
 
 
-class Owed(NamedTuple):
-    """A span that a dead attempt owes; the outlets of the numbers `had` have exported it."""
+class UnexportedSpan(NamedTuple):
+    """A span that a dead attempt did not export; the exporters of the numbers `exported_by` have it all the same."""
 
     span: ReadableSpan
-    had: frozenset[int]
+    exported_by: frozenset[int]
 
 
-def owed_spans(
-    run: RunDirectory, book: SpanBook, run_id: str, process: int, resource: Resource, latest: int
-) -> list[Owed]:
-    """The spans that the attempts before that of `book` still owe, the oldest attempt's first, parents after children.
+def unexported_spans(
+    run: RunDirectory, index: SpanIndex, run_id: str, process: int, resource: Resource, latest: int
+) -> list[UnexportedSpan]:
+    """The spans that the attempts before that of `index` did not export, the oldest first, parents after children.
 
     Those that were open are closed at the attempt's last sign of life, with status ERROR and ``goodput.interrupted``.
     A job that was open is linked to the attempt after its own, where there is one: `latest` is the last that there is.
     """
     spans = []
-    for debt in book.debts:
-        if run.recovered_path(debt.attempt, process).exists():
+    for left in index.unexported:
+        if run.recovered_path(left.attempt, process).exists():
             continue
         theirs: dict[str, int | str] = {
-            ATTEMPT: debt.attempt,
-            SERVICE_INSTANCE_ID: ids.instance_id(run_id, debt.attempt, process),
+            ATTEMPT: left.attempt,
+            SERVICE_INSTANCE_ID: ids.instance_id(run_id, left.attempt, process),
         }
         if TRACE_ID in resource.attributes:
-            theirs[TRACE_ID] = f"{ids.attempt_trace_id(run_id, debt.attempt):032x}"
-        build = _Builder(run_id, debt, process, resource.merge(Resource(theirs)), debt.attempt < latest)
-        if debt.share >= SMALL:
-            spans += [Owed(build.summary(summary), debt.told(summary)) for summary in debt.summaries]
-            spans += [Owed(build.flood(name, summary), debt.told(summary, name)) for name, summary in debt.floods]
-        for place, entry in enumerate(debt.spans, 1):
-            had = frozenset(outlet for outlet, reached in debt.reached.items() if place <= reached)
-            spans.append(Owed(build.span(entry), had))
+            theirs[TRACE_ID] = f"{ids.attempt_trace_id(run_id, left.attempt):032x}"
+        build = _Builder(run_id, left, process, resource.merge(Resource(theirs)), left.attempt < latest)
+        if left.share >= SMALL:
+            spans += [UnexportedSpan(build.summary(summary), left.summed_by(summary)) for summary in left.summaries]
+            for name, summary in left.floods:
+                spans.append(UnexportedSpan(build.flood(name, summary), left.summed_by(summary, name)))
+        for place, entry in enumerate(left.spans, 1):
+            exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
+            spans.append(UnexportedSpan(build.span(entry), exported_by))
     return spans
 
 
 class _Builder:
-    def __init__(self, run_id: str, debt: Debt, process: int, resource: Resource, followed: bool) -> None:
-        self._identity = (run_id, debt.attempt, process)
-        self._debt = debt
+    def __init__(self, run_id: str, left: Unexported, process: int, resource: Resource, followed: bool) -> None:
+        self._identity = (run_id, left.attempt, process)
+        self._left = left
         self._resource = resource
         self._followed = followed
-        self._root = ids.attempt_span_context(run_id, debt.attempt)
+        self._root = ids.attempt_span_context(run_id, left.attempt)
         # A journal from before there were roots has the job of process 0 in the root's place.
-        self._job = ids.job_span_context(*self._identity) if debt.rooted or process else self._root
+        self._job = ids.job_span_context(*self._identity) if left.rooted or process else self._root
         self._scope = InstrumentationScope(SCOPE_NAME, __version__)
-        self._volumes = Volumes(run_id, debt.attempt, debt.steps, debt.group)
-        if debt.share < SMALL:
+        self._volumes = Volumes(run_id, left.attempt, left.steps, left.group)
+        if left.share < SMALL:
             self._job = self._volumes.root(0)
 
     def span(self, entry: SpanEntry) -> ReadableSpan:
@@ -135,7 +136,7 @@ class _Builder:
             attributes[GOODPUT_STEP_OUTLIER] = True
         failed = interrupted or bool(entry.end_flags & records.ERRED)
         status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
-        own = self._own_trace(entry) if self._debt.own_traces else 0
+        own = self._own_trace(entry) if self._left.own_traces else 0
         trace = own or entry.trace or self._around(entry).trace_id
         if number := self._volumes.number_of(trace):
             attributes[GOODPUT_TRACE_NUMBER] = number
@@ -151,7 +152,7 @@ class _Builder:
             links,
             status=status,
             start_time=entry.start,
-            end_time=max(entry.start, self._debt.last_sign if entry.end is None else entry.end),
+            end_time=max(entry.start, self._left.last_sign if entry.end is None else entry.end),
             instrumentation_scope=self._scope,
         )
 

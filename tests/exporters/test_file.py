@@ -1,4 +1,4 @@
-"""The `file` outlet on a real disk, a full one and a read-only one."""
+"""The `file` opened on a real disk, a full one and a read-only one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from otel_goodput.exporters import OutletUnavailable, Surroundings, dropped_items, open_outlet
 from otel_goodput.exporters.file import FileSpanExporter, LineFile
+from otel_goodput.exporters.registry import dropped_items, open_exporter
+from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 
 from .backends import poll
 from .telemetry import RESOURCE, collect, context, observed, recorded, rich_spans, spans
@@ -27,8 +28,8 @@ from .telemetry import RESOURCE, collect, context, observed, recorded, rich_span
 OK = SpanExportResult.SUCCESS
 
 
-def surroundings(directory: Path | None, attempt: int = 0, process_index: int = 0) -> Surroundings:
-    return Surroundings("job", "run", attempt=attempt, process_index=process_index, directory=directory)
+def made_for(directory: Path | None, attempt: int = 0, process_index: int = 0) -> ExporterContext:
+    return ExporterContext("job", "run", attempt=attempt, process_index=process_index, directory=directory)
 
 
 def names(path: Path) -> list[str]:
@@ -46,18 +47,18 @@ def names(path: Path) -> list[str]:
 
 def test_one_line_an_export_in_a_private_file_for_each_attempt_and_process(tmp_path: Path) -> None:
     directory = tmp_path / "not" / "yet"
-    outlet = open_outlet("file", surroundings(directory, attempt=12, process_index=3))
-    assert outlet.interval_ms is None
-    assert not directory.exists()  # an outlet that is never used leaves nothing behind
-    assert outlet.span_exporter is not None
-    assert outlet.metric_exporter is not None
+    opened = open_exporter("file", made_for(directory, attempt=12, process_index=3))
+    assert opened.interval_ms is None
+    assert not directory.exists()  # an opened that is never used leaves nothing behind
+    assert opened.span_exporter is not None
+    assert opened.metric_exporter is not None
     for batch in (spans(2), rich_spans()):
-        assert outlet.span_exporter.export(batch) is OK
-    assert outlet.metric_exporter.export(collect(observed("gauge", "g", (1.0, {})))) is MetricExportResult.SUCCESS
-    assert outlet.span_exporter.force_flush()
-    assert outlet.metric_exporter.force_flush()
-    outlet.span_exporter.shutdown()
-    outlet.metric_exporter.shutdown()
+        assert opened.span_exporter.export(batch) is OK
+    assert opened.metric_exporter.export(collect(observed("gauge", "g", (1.0, {})))) is MetricExportResult.SUCCESS
+    assert opened.span_exporter.force_flush()
+    assert opened.metric_exporter.force_flush()
+    opened.span_exporter.shutdown()
+    opened.metric_exporter.shutdown()
 
     assert sorted(path.name for path in directory.iterdir()) == [
         "metrics-attempt0012-p0003.jsonl", "traces-attempt0012-p0003.jsonl",
@@ -67,16 +68,16 @@ def test_one_line_an_export_in_a_private_file_for_each_attempt_and_process(tmp_p
     traces = directory / "traces-attempt0012-p0003.jsonl"
     assert len(traces.read_bytes().splitlines()) == 2
     assert names(traces)[:3] == ["step 0", "step 1", "0"]
-    assert dropped_items(outlet) == {"traces": 0, "metrics": 0}
+    assert dropped_items(opened) == {"traces": 0, "metrics": 0}
 
 
 def test_histograms_are_exponential(tmp_path: Path) -> None:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    outlet = open_outlet("file", surroundings(tmp_path))
-    assert outlet.metric_exporter is not None
-    reader = PeriodicExportingMetricReader(outlet.metric_exporter, 3_600_000)
+    opened = open_exporter("file", made_for(tmp_path))
+    assert opened.metric_exporter is not None
+    reader = PeriodicExportingMetricReader(opened.metric_exporter, 3_600_000)
     provider = MeterProvider([reader], resource=RESOURCE, shutdown_on_exit=False)
     recorded("h", 1.0, 2.0)(provider.get_meter("m"))
     provider.shutdown()
@@ -140,18 +141,18 @@ def test_a_deleted_file_and_directory_come_back(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_fails_and_recovers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the directory should be")
-    outlet = open_outlet("file", surroundings(blocked))
-    assert outlet.span_exporter is not None
+    opened = open_exporter("file", made_for(blocked))
+    assert opened.span_exporter is not None
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
-            assert outlet.span_exporter.export(spans(3)) is SpanExportResult.FAILURE
+            assert opened.span_exporter.export(spans(3)) is SpanExportResult.FAILURE
     assert len(caplog.records) == 1
     assert "will go on trying" in caplog.text
-    assert dropped_items(outlet) == {"traces": 15, "metrics": 0}
+    assert dropped_items(opened) == {"traces": 15, "metrics": 0}
 
     blocked.unlink()
-    assert outlet.span_exporter.export(spans(3)) is OK
-    outlet.span_exporter.shutdown()
+    assert opened.span_exporter.export(spans(3)) is OK
+    opened.span_exporter.shutdown()
     assert names(blocked / "traces-attempt0000-p0000.jsonl") == ["step 0", "step 1", "step 2"]
 
 
@@ -247,6 +248,6 @@ def test_no_spans_no_line_and_only_bad_spans_a_failure(tmp_path: Path, caplog: p
     assert len(caplog.records) == 1
 
 
-def test_without_a_directory_the_outlet_is_unavailable() -> None:
-    with pytest.raises(OutletUnavailable, match="OTEL_GOODPUT_DIR"):
-        open_outlet("file", surroundings(None))
+def test_without_a_directory_it_is_unavailable() -> None:
+    with pytest.raises(ExporterUnavailable, match="OTEL_GOODPUT_DIR"):
+        open_exporter("file", made_for(None))

@@ -1,4 +1,4 @@
-"""``otel-goodput doctor`` and outlets: against real receivers, silent ones and dead ports."""
+"""``otel-goodput doctor`` and exporters: against real receivers, silent ones and dead ports."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_a_machine_on_which_nothing_is_set(place: Path) -> None:
     assert str(place / "goodput") in findings(done, "journal", "ok")
     where = str(place / "goodput" / "<run id>")
     assert answer["exports"] == [
-        {"outlet": "file", "signal": "traces", "where": f"{where}/traces-*.jsonl"},
-        {"outlet": "file", "signal": "metrics", "where": f"{where}/metrics-*.jsonl"},
+        {"exporter": "file", "signal": "traces", "where": f"{where}/traces-*.jsonl"},
+        {"exporter": "file", "signal": "metrics", "where": f"{where}/metrics-*.jsonl"},
     ]
 
 
@@ -54,8 +54,8 @@ def test_a_receiver_that_takes_everything(wire: str, place: Path) -> None:
             OTEL_EXPORTER_OTLP_PROTOCOL=wire,
             OTEL_EXPORTER_OTLP_HEADERS="x-key=swordfish",
         )
-        assert findings(done, "outlet otlp", "problem") == ""
-        ok = findings(done, "outlet otlp", "ok")
+        assert findings(done, "exporter otlp", "problem") == ""
+        ok = findings(done, "exporter otlp", "ok")
         assert received.endpoint in ok
         assert f"({wire}): accepted an empty export" in ok
         assert received.headers[0]["x-key"] == "swordfish", "it is the real protocol"
@@ -63,7 +63,7 @@ def test_a_receiver_that_takes_everything(wire: str, place: Path) -> None:
         assert received.span_names() == []
         assert received.metric_names() == set()
     assert "swordfish" not in done.stdout
-    exports = {(one["outlet"], one["signal"]): one["where"] for one in json.loads(done.stdout)["exports"]}
+    exports = {(one["exporter"], one["signal"]): one["where"] for one in json.loads(done.stdout)["exports"]}
     added = "" if wire == "grpc" else "/v1/traces"
     assert exports["otlp", "traces"] == f"{received.endpoint}{added} ({wire})"
 
@@ -90,7 +90,7 @@ NOT_PLAIN = {
 def test_credentials_in_plain_text(case: str, place: Path) -> None:
     endpoint, variables = {**PLAIN, **NOT_PLAIN}[case]
     done = doctor(place, "--timeout", "0.3", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, **variables)
-    assert ("go to 192.0.2.7 in plain text" in findings(done, "outlet otlp", "warning")) is (case in PLAIN)
+    assert ("go to 192.0.2.7 in plain text" in findings(done, "exporter otlp", "warning")) is (case in PLAIN)
     assert "swordfish" not in done.stdout + done.stderr
 
 
@@ -111,7 +111,7 @@ def test_credentials_of_a_journal_in_plain_text(url: str, plain: bool, place: Pa
 
 def test_a_dead_port(place: Path) -> None:
     done = doctor(place, OTEL_EXPORTER_OTLP_ENDPOINT=DEAD)
-    found = findings(done, "outlet otlp", "problem")
+    found = findings(done, "exporter otlp", "problem")
     assert "traces and metrics to http://127.0.0.1:9 (grpc): nothing listens at 127.0.0.1:9 -> " in found
 
 
@@ -120,14 +120,14 @@ def test_a_receiver_that_never_answers(wire: str, place: Path) -> None:
     started = time.monotonic()
     with silent_backend() as endpoint:
         done = doctor(place, "--timeout", "0.5", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
-    assert endpoint in findings(done, "outlet otlp", "problem")
+    assert endpoint in findings(done, "exporter otlp", "problem")
     assert time.monotonic() - started < 20
 
 
 def test_a_receiver_that_takes_a_request_and_stalls(place: Path) -> None:
     with stalled_grpc_backend() as endpoint:
         done = doctor(place, "--timeout", "0.5", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
-    assert "DEADLINE_EXCEEDED" in findings(done, "outlet otlp", "problem")
+    assert "DEADLINE_EXCEEDED" in findings(done, "exporter otlp", "problem")
 
 
 @contextmanager
@@ -152,8 +152,8 @@ def traces_only() -> Iterator[str]:
 def test_a_receiver_of_traces_alone(place: Path) -> None:
     with traces_only() as endpoint:
         done = doctor(place, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
-    assert findings(done, "outlet otlp", "ok").startswith(f"traces to {endpoint}")
-    found = findings(done, "outlet otlp", "problem")
+    assert findings(done, "exporter otlp", "ok").startswith(f"traces to {endpoint}")
+    found = findings(done, "exporter otlp", "problem")
     assert found.startswith(f"metrics to {endpoint}")
     assert "UNIMPLEMENTED" in found
     assert "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" in found
@@ -166,7 +166,7 @@ def test_a_path_that_is_not_there(place: Path) -> None:
             OTEL_EXPORTER_OTLP_ENDPOINT=f"{received.endpoint}/v1/traces",
             OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
         )
-    found = findings(done, "outlet otlp", "problem")
+    found = findings(done, "exporter otlp", "problem")
     assert "404" in found
     assert "is the base URL" in found
 
@@ -180,7 +180,7 @@ def test_signals_with_endpoints_of_their_own(place: Path) -> None:
             OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf",
         )
         assert len(over_grpc.traces) == len(over_http.metrics) == 1
-    found = findings(done, "outlet otlp", "ok")
+    found = findings(done, "exporter otlp", "ok")
     assert f"traces to {over_grpc.endpoint} (grpc): accepted" in found
     assert f"metrics to {over_http.endpoint}/v1/metrics (http/protobuf): accepted" in found
 
@@ -205,7 +205,7 @@ def test_endpoints_that_lead_nowhere(endpoint: str, wire: str, said: str, place:
         OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
         OTEL_EXPORTER_OTLP_PROTOCOL=wire,
     )
-    found = findings(done, "outlet otlp", "problem")
+    found = findings(done, "exporter otlp", "problem")
     assert said in found, done.stdout
 
 
@@ -226,16 +226,16 @@ def test_behind_a_proxy_there_is_nothing_to_connect_to(place: Path) -> None:
         OTEL_EXPORTER_OTLP_ENDPOINT="http://collector.invalid:4318", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
         http_proxy=DEAD, no_proxy="",
     )  # fmt: skip
-    found = findings(done, "outlet otlp", "problem")
+    found = findings(done, "exporter otlp", "problem")
     assert "cannot be resolved" not in found
     assert "collector.invalid:4318" in found
 
 
-def test_outlets_that_are_not_there(place: Path) -> None:
+def test_exporters_that_are_not_there(place: Path) -> None:
     unknown = doctor(place, OTEL_GOODPUT_EXPORTERS="file,floppy")
-    assert "unknown outlet 'floppy'" in findings(unknown, "settings", "problem")
+    assert "unknown exporter 'floppy'" in findings(unknown, "settings", "problem")
     nothing = doctor(place, OTEL_GOODPUT_EXPORTERS="none")
-    assert "nothing is exported" in findings(nothing, "outlets", "ok")
+    assert "nothing is exported" in findings(nothing, "exporters", "ok")
     assert json.loads(nothing.stdout)["exports"] == []
 
 
@@ -248,8 +248,8 @@ def test_the_extra_is_not_installed(asked: str, place: Path) -> None:
             OTEL_GOODPUT_EXPORTERS=asked,
             OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
         )
-    assert "pip install 'otel-goodput[otlp]'" in findings(done, "outlet otlp", "problem")
-    assert ("something listens there" in findings(done, "outlet otlp", "ok")) == (asked == "otlp")
+    assert "pip install 'otel-goodput[otlp]'" in findings(done, "exporter otlp", "problem")
+    assert ("something listens there" in findings(done, "exporter otlp", "ok")) == (asked == "otlp")
 
 
 def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> None:
@@ -258,13 +258,13 @@ def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> N
         OTEL_EXPORTER_OTLP_ENDPOINT="http://me:swordfish@127.0.0.1:9",
         OTEL_EXPORTER_OTLP_HEADERS="authorization swordfish",
     )
-    assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS is no header" in findings(done, "outlet otlp", "warning")
-    assert "http://***@127.0.0.1:9" in findings(done, "outlet otlp", "problem")
+    assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS is no header" in findings(done, "exporter otlp", "warning")
+    assert "http://***@127.0.0.1:9" in findings(done, "exporter otlp", "problem")
     assert "swordfish" not in done.stdout
 
 
 def test_processes_that_do_not_export(place: Path) -> None:
     done = doctor(place, OTEL_GOODPUT_EXPORTERS="file", OTEL_GOODPUT_PROCESSES="leader", RANK="1", WORLD_SIZE="2")
     assert json.loads(done.stdout)["exports"] == []
-    assert "not exported (leader)" in findings(done, "outlets", "ok")
-    assert "leading process only" in findings(done, "outlets", "ok")
+    assert "not exported (leader)" in findings(done, "exporters", "ok")
+    assert "leading process only" in findings(done, "exporters", "ok")

@@ -1,4 +1,4 @@
-"""Notes in the journal how far an outlet has got, so that a restart knows which spans a dead attempt still owes."""
+"""Notes in the journal how far an exporter has got, so that a restart knows what a dead attempt did not export."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from otel_goodput.spans.finished import AttemptSpan, PhaseReadableSpan
 _SUMMARIES: Final = frozenset({STEPS_SUMMARY_SPAN, PHASES_SUMMARY_SPAN})
 
 
-class ReceiptExporter(SpanExporter):
+class AcknowledgingExporter(SpanExporter):
     """Hands spans on to `exporter` and journals each success.
 
     Args:
-        exporter: the outlet's own.
+        exporter: the exporter's own.
         account: whose journal.
-        outlet: the outlet's number, the same in every attempt.
+        number: the exporter's, the same in every attempt.
     """
 
-    def __init__(self, exporter: SpanExporter, account: Account, outlet: int) -> None:
+    def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
         self._exporter = exporter
         self._account = account
-        self._outlet = outlet
+        self._number = number
         self._note(0)
 
     def _note(self, key: int) -> None:
-        self._account.append(EXPORTED, self._outlet, 0, 0, key, NO_STEP, self._account.clock())
+        self._account.append(EXPORTED, self._number, 0, 0, key, NO_STEP, self._account.clock())
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
@@ -67,7 +67,7 @@ class ReceiptExporter(SpanExporter):
                 ends[whose] = max(ends.get(whose, 0), span.end_time or 0)
         for (attempt, name), end in ends.items():
             label = self._account.journal.name(name) if name else 0
-            self._account.append(EXPORTED, self._outlet, SUMMED, label, attempt, NO_STEP, end)
+            self._account.append(EXPORTED, self._number, SUMMED, label, attempt, NO_STEP, end)
 
     def shutdown(self) -> None:
         self._exporter.shutdown()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Overheard(logging.Handler):
+class LogCapture(logging.Handler):
     """Keeps warnings and errors, by the thread that logged them."""
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class Overheard(logging.Handler):
 
 
 @contextmanager
-def overheard() -> Iterator[Overheard]:
+def captured_logs() -> Iterator[LogCapture]:
     """Nothing is logged to anyone else meanwhile."""
     root = logging.getLogger()
-    handlers, listener = root.handlers[:], Overheard()
+    handlers, listener = root.handlers[:], LogCapture()
     root.handlers[:] = [listener]
     try:
         yield listener

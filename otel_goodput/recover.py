@@ -1,4 +1,4 @@
-"""``otel-goodput recover``: what a killed attempt still owes is exported without a restart."""
+"""``otel-goodput recover``: what a killed attempt did not export is exported without a restart."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput import config as configuration
 from otel_goodput import files
 from otel_goodput.deadline import close_all
-from otel_goodput.exporters import NUMBERS, OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.exporters.registry import numbers, open_exporter, resolve
+from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.finding import Found
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.redaction import encodable, shown
 from otel_goodput.resources import process as process_resource
-from otel_goodput.spans.debts import owed_spans
+from otel_goodput.spans.unexported import unexported_spans
 
 
-def salvage(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
-    """Export the spans that dead attempts of a run owe; says what it did. Returns an exit status, 3 where a part of
-    the journal cannot be read.
+def recover(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
+    """Export the spans that dead attempts of a run did not export; says what it did.
+
+    Returns an exit status, 3 where a part of the journal cannot be read.
 
     Raises:
-        ConfigurationError: `exporters` names an unknown outlet.
+        ConfigurationError: `exporters` names an unknown opened.
     """
     restored = restore(found.run, process)
     if (note := restored.damages.note()) is not None:
         print(f"otel-goodput: {note.text}", file=sys.stderr)
-    status = _salvage(found, restored, process, exporters, again=again)
+    status = _recover(found, restored, process, exporters, again=again)
     return max(status, STATUS) if note is not None else status
 
 
-def _salvage(found: Found, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
+def _recover(found: Found, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
     run, mirror = found
     identity = run.identity()
     run_id = run.called()
@@ -47,8 +49,8 @@ def _salvage(found: Found, restored: Restored, process: int, exporters: str | No
     if run.alive(restored.attempt, process):
         print(f"run {run_id!r}: attempt {restored.attempt + 1} is alive, nothing to recover")
         return 0
-    book = restored.book.successor(restored.attempt + 1)
-    done = [run.recovered_path(debt.attempt, process) for debt in book.debts]
+    index = restored.index.successor(restored.attempt + 1)
+    done = [run.recovered_path(left.attempt, process) for left in index.unexported]
     if again:
         for mark in done:
             files.remove(mark)
@@ -59,11 +61,11 @@ def _salvage(found: Found, restored: Restored, process: int, exporters: str | No
     # Who recovers a run may be somewhere else than it was.
     count = max(config.process_count, process + 1)
     resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
-    owed = owed_spans(run, book, run_id, process, Resource(dict(resource.attributes)), restored.attempt)
-    if not owed:
-        print(f"run {run_id!r}: attempt {restored.attempt + 1} owes no spans")
+    unexported = unexported_spans(run, index, run_id, process, Resource(dict(resource.attributes)), restored.attempt)
+    if not unexported:
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} has no spans left to export")
         return 0
-    surroundings = Surroundings(
+    context = ExporterContext(
         job_name=config.job_name,
         run_id=run_id,
         attempt=restored.attempt,
@@ -72,16 +74,18 @@ def _salvage(found: Found, restored: Restored, process: int, exporters: str | No
         grace_period_s=config.grace_period_s,
     )
     reached = 0
-    for name in resolve(config.exporters, os.environ, directory=None if mirror else run.path):
+    names = resolve(config.exporters, os.environ, directory=None if mirror else run.path)
+    number = numbers(names)
+    for name in names:
         try:
-            outlet = open_outlet(name, surroundings)
-        except OutletUnavailable as error:
+            opened = open_exporter(name, context)
+        except ExporterUnavailable as error:
             print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
             continue
-        exporter = outlet.span_exporter
+        exporter = opened.span_exporter
         if exporter is None:
             continue
-        spans = [span for span, had in owed if again or NUMBERS[name] not in had]
+        spans = [span for span, exported_by in unexported if again or number[name] not in exported_by]
         exported = not spans or exporter.export(spans) is SpanExportResult.SUCCESS
         close_all([(name, _closer(exporter))], config.grace_period_s)
         print(
@@ -91,7 +95,7 @@ def _salvage(found: Found, restored: Restored, process: int, exporters: str | No
         reached += exported
     if reached:
         for mark in done:
-            files.write_privately(mark, json.dumps({"at": time.time(), "spans": len(owed)}).encode())
+            files.write_privately(mark, json.dumps({"at": time.time(), "spans": len(unexported)}).encode())
             if mirror is not None:
                 mirror.put(mark)
         return 0

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import Recorder
-from otel_goodput.deadline import Ending
-from otel_goodput.exporters.backlog import MOST, PATIENCE, Backlog
+from otel_goodput.deadline import ShutdownSignal
+from otel_goodput.exporters.buffering import MOST, PATIENCE, BufferingSpanExporter
 
 from .backends import grpc_backend, poll
 
@@ -42,88 +42,88 @@ def numbered(count: int) -> Iterator[ReadableSpan]:
 @pytest.mark.parametrize("tried", [False, True])
 def test_the_end_is_one_more_try(tried: bool) -> None:
     """Even if no span comes any more; where the last ones were tried since the process stops, there is none."""
-    ending, service = Ending(), Service()
-    backlog = Backlog(service, ending)
+    stopping, service = ShutdownSignal(), Service()
+    buffer = BufferingSpanExporter(service, stopping)
     service.away = True
     if tried:
-        ending.begin(10)
-    assert backlog.export(list(numbered(3))) is SpanExportResult.FAILURE
-    ending.begin(10)
+        stopping.begin(10)
+    assert buffer.export(list(numbered(3))) is SpanExportResult.FAILURE
+    stopping.begin(10)
     service.away = False
-    backlog.shutdown()
-    assert (service.tries, backlog.dropped) == ((1, 3) if tried else (2, 0))
+    buffer.shutdown()
+    assert (service.tries, buffer.dropped) == ((1, 3) if tried else (2, 0))
 
 
 def test_what_could_not_leave_leaves_later_in_its_order() -> None:
     service = Service()
-    backlog = Backlog(service)
+    buffer = BufferingSpanExporter(service)
     service.away = True
     *all_but_last, last = numbered(2000)
     for at in range(0, 1999, 100):
-        assert backlog.export(all_but_last[at : at + 100]) is SpanExportResult.FAILURE
+        assert buffer.export(all_but_last[at : at + 100]) is SpanExportResult.FAILURE
     assert service.tries == 20  # one an export, however much is kept
     service.away = False
-    while backlog.export([last]) is SpanExportResult.FAILURE:
+    while buffer.export([last]) is SpanExportResult.FAILURE:
         pass
     assert sorted(map(int, set(service.taken))) == [*range(2000)]
-    assert backlog.dropped == 0
+    assert buffer.dropped == 0
 
 
 def test_there_is_room_for_so_many_and_the_oldest_go_first() -> None:
     service = Service()
-    backlog = Backlog(service)
+    buffer = BufferingSpanExporter(service)
     service.away = True
     for span in numbered(MOST + 10):
-        backlog.export([span])
-    assert backlog.dropped == 10
+        buffer.export([span])
+    assert buffer.dropped == 10
     service.away = False
-    assert backlog.export([]) is SpanExportResult.SUCCESS
+    assert buffer.export([]) is SpanExportResult.SUCCESS
     assert sorted(map(int, service.taken)) == [*range(10, MOST + 10)]
 
 
 def test_what_leaves_one_by_one_is_not_sent_together() -> None:
     service = Service(most=100)
-    backlog = Backlog(service)
+    buffer = BufferingSpanExporter(service)
     service.away = True
     waiting = list(numbered(2000))
     for at in range(0, 2000, 100):
-        backlog.export(waiting[at : at + 100])
+        buffer.export(waiting[at : at + 100])
     service.away = False
-    assert backlog.export([]) is SpanExportResult.SUCCESS
-    assert len(service.taken) == 2000 and backlog.dropped == 0
+    assert buffer.export([]) is SpanExportResult.SUCCESS
+    assert len(service.taken) == 2000 and buffer.dropped == 0
 
 
 @pytest.mark.parametrize("count", [1, 12, 512])
 def test_a_bad_export_holds_up_nobody_for_long_and_takes_nobody_along(count: int) -> None:
     service = Service()
-    backlog = Backlog(service)
+    buffer = BufferingSpanExporter(service)
     service.bad = "0"
     waiting = list(numbered(8 * count))
     for at in range(0, len(waiting), count):
-        backlog.export(waiting[at : at + count])
+        buffer.export(waiting[at : at + count])
     assert PATIENCE + 2 < 8
     assert sorted(map(int, service.taken)) == [*range(count, 8 * count)]
-    assert backlog.dropped == count
+    assert buffer.dropped == count
 
 
 def test_what_is_kept_at_the_end_is_lost_unless_it_is_delivered_yet() -> None:
     service = Service()
-    backlog = Backlog(service)
+    buffer = BufferingSpanExporter(service)
     service.away = True
-    backlog.export(list(numbered(3)))
-    backlog.shutdown()
-    assert backlog.dropped == 3
+    buffer.export(list(numbered(3)))
+    buffer.shutdown()
+    assert buffer.dropped == 3
     service.away = False  # for an export that was under way
-    backlog.export([])
-    assert (len(service.taken), backlog.dropped) == (3, 0)
+    buffer.export([])
+    assert (len(service.taken), buffer.dropped) == (3, 0)
 
 
 def test_an_empty_export_asks_whether_anybody_listens() -> None:
     service = Service()
-    backlog = Backlog(service)
-    assert (backlog.export([]), service.tries) == (SpanExportResult.SUCCESS, 1)
+    buffer = BufferingSpanExporter(service)
+    assert (buffer.export([]), service.tries) == (SpanExportResult.SUCCESS, 1)
     service.away = True
-    assert (backlog.export([]), backlog.dropped) == (SpanExportResult.FAILURE, 0)
+    assert (buffer.export([]), buffer.dropped) == (SpanExportResult.FAILURE, 0)
 
 
 def test_errors_of_the_exporter_cost_its_batch_and_are_told() -> None:
@@ -134,13 +134,13 @@ def test_errors_of_the_exporter_cost_its_batch_and_are_told() -> None:
             return super().export(batch)
 
     service = Broken()
-    backlog = Backlog(service)
+    buffer = BufferingSpanExporter(service)
     service.bad = "all"
     with pytest.raises(RuntimeError):
-        backlog.export(list(numbered(3)))
+        buffer.export(list(numbered(3)))
     service.bad = None
-    assert backlog.export(list(numbered(2))) is SpanExportResult.SUCCESS
-    assert (service.taken, backlog.dropped) == (["0", "1"], 3)
+    assert buffer.export(list(numbered(2))) is SpanExportResult.SUCCESS
+    assert (service.taken, buffer.dropped) == (["0", "1"], 3)
 
 
 def test_a_collector_that_comes_back_gets_what_was_made_meanwhile(

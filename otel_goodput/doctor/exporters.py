@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -14,22 +13,26 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput.config import Config
 from otel_goodput.deadline import Closer, close_all
 from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
-from otel_goodput.doctor.google import SIGNALS as GOOGLE
-from otel_goodput.doctor.overheard import Overheard
+from otel_goodput.doctor.log_capture import LogCapture
 from otel_goodput.doctor.plaintext import check_endpoint
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters import AUTO, EXTRAS, Outlet, OutletUnavailable, Surroundings, open_outlet, resolve
+from otel_goodput.exporters import registry
 from otel_goodput.exporters.endpoints import Endpoint, connect, endpoint
-from otel_goodput.exporters.gcp.connection import PLAINTEXT, PROJECT_SOURCES, Connection
-from otel_goodput.exporters.otlp import SHARE_OF_GRACE, SIGNALS, variables
+from otel_goodput.exporters.otlp_variables import SHARE_OF_GRACE
+from otel_goodput.exporters.spec import (
+    SIGNALS,
+    Destination,
+    ExporterContext,
+    Exporters,
+    ExporterUnavailable,
+    Situation,
+)
 
 Exporter = SpanExporter | MetricExporter
-# The one for both is what people look for first.
-_ENDPOINTS: Final = dict.fromkeys(name for signal in SIGNALS for name in reversed(variables(signal, "ENDPOINT")))
 
 
-class Outlets:
-    """The outlets that a job would open.
+class ExporterChecks:
+    """The exporters that a job would open.
 
     Args:
         config: in force.
@@ -38,7 +41,7 @@ class Outlets:
         said: hears what exporters log.
     """
 
-    def __init__(self, config: Config, directory: Path, timeout_s: float, said: Overheard) -> None:
+    def __init__(self, config: Config, directory: Path, timeout_s: float, said: LogCapture) -> None:
         self._config = config
         self._directory = directory
         self._timeout_s = timeout_s
@@ -46,16 +49,16 @@ class Outlets:
         self.exports: list[Export] = []
 
     def names(self) -> tuple[str, ...]:
-        """Names of the outlets, as the job resolves them."""
+        """Names of the exporters, as the job resolves them."""
         try:
-            return resolve(self._config.exporters, os.environ, directory=self._directory)
+            return registry.resolve(self._config.exporters, os.environ, directory=self._directory)
         except ConfigurationError:  # told among the settings; the job falls back to this too
-            return resolve((AUTO,), os.environ, directory=self._directory)
+            return registry.resolve((registry.AUTO,), os.environ, directory=self._directory)
 
     def check(self, name: str) -> Iterator[Finding]:
-        """Open the outlet and try what can be tried without leaving anything behind."""
-        about = f"outlet {name}"
-        surroundings = Surroundings(
+        """Open the exporter and try what can be tried without leaving anything behind."""
+        about = f"exporter {name}"
+        context = ExporterContext(
             job_name=self._config.job_name,
             run_id=self._config.run_id,
             process_index=self._config.process_index,
@@ -63,81 +66,59 @@ class Outlets:
             # The share of it that one export may take is then just the time there is.
             grace_period_s=self._timeout_s / SHARE_OF_GRACE,
         )
-        outlet = None
+        opened = None
         try:
-            outlet = open_outlet(name, surroundings)
-        except OutletUnavailable as error:
-            yield Finding(PROBLEM, about, f"cannot be opened: {error.reason}", error.hint or "take another outlet")
+            opened = registry.open_exporter(name, context)
+        except ExporterUnavailable as error:
+            yield Finding(PROBLEM, about, f"cannot be opened: {error.reason}", error.hint or "take another exporter")
         heard = "; ".join(self._said.take())
-        if heard and outlet is not None:
+        if heard and opened is not None:
             yield Finding(WARNING, about, heard)
+        destinations = self._described(name, context)
+        for one in destinations:
+            self._note(name, one)
         if name == "otlp":
-            yield from self._otlp(about, outlet)
-        elif name in GOOGLE:
-            where = self._google(name)
-            if outlet is not None:
+            yield from self._otlp(about, opened)
+        elif opened is not None:
+            where = _told(destinations) or "opened; it does not say where to"
+            if name == "file" and self._config.remote:
+                what = f"{where}, on this machine only: these files are not copied to {self._config.directory}"
+                yield Finding(WARNING, about, what, "collect them there, or use another exporter")
+            else:
                 yield Finding(OK, about, where)
-        elif name == "file" and outlet is not None:
-            yield self._file(about)
-        elif outlet is not None:
-            self._note(name, "metrics", "stderr")
-            yield Finding(OK, about, "lines about the run on stderr")
+
+    def _described(self, name: str, context: ExporterContext) -> list[Destination]:
+        """Where it sends; an exporter of somebody else's may fail to say so."""
+        try:
+            return list(registry.spec(name).describe(context))
+        except Exception:
+            return []
 
     def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
         """What is not exported although it seems to be wanted."""
         if not names:
-            yield Finding(OK, "outlets", "nothing is exported; `otel-goodput report` reads the journal")
-        asked = [name for name in _ENDPOINTS if os.environ.get(name, "").strip()]
-        if AUTO in self._config.exporters and asked and "otlp" not in names:
-            yield Finding(
-                PROBLEM,
-                "outlet otlp",
-                f"{asked[0]} is set, but what sends OTLP is not installed: nothing goes there",
-                f"pip install 'otel-goodput[{EXTRAS['otlp']}]'",
-            )
+            yield Finding(OK, "exporters", "nothing is exported; `otel-goodput report` reads the journal")
+        for name in registry.names() if registry.AUTO in self._config.exporters else ():
+            reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
+            if reason and name not in names and (missing := registry.missing(name, os.environ)):
+                what = f"{reason}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
+                yield Finding(PROBLEM, f"exporter {name}", f"{what}nothing goes there", registry.spec(name).hint)
         if not self._config.exports_spans():
-            yield Finding(OK, "outlets", f"spans of this process are not exported ({self._config.processes})")
+            yield Finding(OK, "exporters", f"spans of this process are not exported ({self._config.processes})")
         if not self._config.leads:
-            yield Finding(OK, "outlets", "metrics come from the leading process only")
+            yield Finding(OK, "exporters", "metrics come from the leading process only")
 
-    def _note(self, name: str, signal: str, where: str) -> None:
-        wanted = self._config.exports_spans() if signal == "traces" else self._config.leads
+    def _note(self, name: str, one: Destination) -> None:
+        wanted = self._config.exports_spans() if one.signal == "traces" else self._config.leads
         if wanted:
-            self.exports.append(Export(name, signal, where))
+            self.exports.append(Export(name, one.signal, one.place))
 
-    def _file(self, about: str) -> Finding:
-        for signal in SIGNALS:
-            self._note("file", signal, str(self._directory / f"{signal}-*.jsonl"))
-        where = f"OTLP JSON lines in {self._directory}"
-        if self._config.remote:
-            return Finding(
-                WARNING,
-                about,
-                f"{where}, on this machine only: files of this outlet are not copied to {self._config.directory}",
-                "collect them there, or use another outlet",
-            )
-        return Finding(OK, about, where)
-
-    def _google(self, name: str) -> str:
-        """Where it goes, by the variables alone."""
-        connection = Connection(os.environ)
-        scheme = PLAINTEXT if connection.plaintext else ""
-        named = next((text for source in PROJECT_SOURCES if (text := os.environ.get(source, "").strip())), "")
-        by_place: dict[str, list[str]] = {}
-        for signal, service in GOOGLE[name].items():
-            place = f"{service.name} ({scheme}{connection.target(service)}){f', project {named}' if named else ''}"
-            self._note(name, signal, place)
-            by_place.setdefault(place, []).append(signal)
-        return "; ".join(f"{' and '.join(signals)} to {place}" for place, signals in by_place.items())
-
-    def _otlp(self, about: str, outlet: Outlet | None) -> Iterator[Finding]:
+    def _otlp(self, about: str, opened: Exporters | None) -> Iterator[Finding]:
         """Connect, and export nothing at all over the real protocol."""
         failures: dict[Endpoint, str] = {}
         endpoints = [endpoint(os.environ, signal) for signal in SIGNALS]
-        for one in endpoints:
-            self._note("otlp", one.signal, str(one))
         yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
-        exporters = (None, None) if outlet is None else (outlet.span_exporter, outlet.metric_exporter)
+        exporters = (None, None) if opened is None else (opened.span_exporter, opened.metric_exporter)
 
         def attempt(one: Endpoint, exporter: Exporter | None) -> None:
             try:
@@ -166,12 +147,20 @@ class Outlets:
                 where = f"{' and '.join(one.signal for one in same)} to {same[0]}"
             if failure:
                 yield Finding(PROBLEM, about, f"{where}: {failure}", advice)
-            elif outlet is not None:
+            elif opened is not None:
                 yield Finding(OK, about, f"{where}: accepted an empty export")
             else:
                 yield Finding(OK, about, f"{where}: something listens there")
         closers = [(one.signal, _later(exporter.shutdown)) for one, exporter in pairs if exporter is not None]
         close_all(closers, self._timeout_s)
+
+
+def _told(destinations: list[Destination]) -> str:
+    """In a sentence; signals that go to the same place together."""
+    by_place: dict[str, list[str]] = {}
+    for one in destinations:
+        by_place.setdefault(one.place, []).append(one.signal)
+    return "; ".join(f"{' and '.join(signals)} to {place}" for place, signals in by_place.items())
 
 
 def export_nothing(exporter: Exporter) -> bool:

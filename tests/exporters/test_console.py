@@ -1,4 +1,4 @@
-"""The `console` outlet: its line, and where it goes; the terminal is a real pseudo-terminal."""
+"""The `console` exporter: its line, and where it goes; the terminal is a real pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 
 from otel_goodput import semconv
-from otel_goodput.exporters import Surroundings, open_outlet
 from otel_goodput.exporters.console import ConsoleMetricExporter, Summary, duration, render, width
+from otel_goodput.exporters.registry import open_exporter
+from otel_goodput.exporters.spec import ExporterContext
 
 from .backends import poll
 from .telemetry import collect, observed, recorded
@@ -198,10 +199,10 @@ def terminal(columns: int) -> Iterator[tuple[TextIO, int]]:
 
 def test_on_a_terminal_one_line_is_rewritten_in_place() -> None:
     with terminal(200) as (stream, screen):
-        outlet = open_outlet("console", Surroundings("job", "run", stream=stream))
-        assert outlet.span_exporter is None
-        assert outlet.interval_ms == 1000.0
-        exporter = outlet.metric_exporter
+        exporter = open_exporter("console", ExporterContext("job", "run", stream=stream))
+        assert exporter.span_exporter is None
+        assert exporter.interval_ms == 1000.0
+        exporter = exporter.metric_exporter
         assert exporter is not None
         assert exporter.export(whole_run()) is OK
         first = os.read(screen, 4096).decode()
@@ -217,7 +218,7 @@ def test_on_a_terminal_one_line_is_rewritten_in_place() -> None:
 
 def test_a_narrow_terminal_is_not_overrun() -> None:
     with terminal(60) as (stream, screen):
-        exporter = open_outlet("console", Surroundings("job", "run", stream=stream)).metric_exporter
+        exporter = open_exporter("console", ExporterContext("job", "run", stream=stream)).metric_exporter
         assert exporter is not None
         assert exporter.export(whole_run()) is OK
         assert os.read(screen, 4096).decode() == "\rgoodput 87.3 % · step 1240 · 3.1 s/step"
@@ -225,11 +226,11 @@ def test_a_narrow_terminal_is_not_overrun() -> None:
 
 def test_through_a_real_reader_the_last_figures_are_printed_at_the_end() -> None:
     stream = io.StringIO()
-    outlet = open_outlet("console", Surroundings("job", "run", stream=stream))
-    assert outlet.interval_ms is None
-    assert outlet.metric_exporter is not None
+    exporter = open_exporter("console", ExporterContext("job", "run", stream=stream))
+    assert exporter.interval_ms is None
+    assert exporter.metric_exporter is not None
     provider = MeterProvider(
-        [PeriodicExportingMetricReader(outlet.metric_exporter, 10)], shutdown_on_exit=False
+        [PeriodicExportingMetricReader(exporter.metric_exporter, 10)], shutdown_on_exit=False
     )
     observed("gauge", "goodput.ratio", (0.5, {"goodput.window": "run"}))(provider.get_meter("m"))
     poll(lambda: stream.getvalue().count("\n") >= 2)

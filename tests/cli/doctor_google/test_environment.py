@@ -150,18 +150,19 @@ def test_nothing_is_installed(google: GoogleEmulator, place: Path) -> None:
     )
     done = without(modules, place, OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     found = findings(done, "google cloud", "problem")
-    assert "what outlet gcp needs is not installed -> pip install 'otel-goodput[gcp]'" in found
-    assert "what outlet gcp-otlp needs is not installed; none in force needs it" in findings(done, "google cloud", "ok")
+    assert "what exporter gcp needs is not installed -> pip install 'otel-goodput[gcp]'" in found
+    other = "what exporter gcp-otlp needs is not installed; none in force needs it"
+    assert other in findings(done, "google cloud", "ok")
     assert "nothing is asked of it: the packages for it are missing" in findings(done, TRACE, "ok")
     assert google.requests == []
 
 
-@pytest.mark.parametrize(("outlet", "status"), [("workload", 0), ("gcp", 1)])
-def test_some_is_installed(outlet: str, status: int, google: GoogleEmulator, place: Path) -> None:
-    variables = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "OTEL_GOODPUT_EXPORTERS": outlet, **PROJECT}
+@pytest.mark.parametrize(("exporter", "status"), [("workload", 0), ("gcp", 1)])
+def test_some_is_installed(exporter: str, status: int, google: GoogleEmulator, place: Path) -> None:
+    variables = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "OTEL_GOODPUT_EXPORTERS": exporter, **PROJECT}
     done = without("google.cloud.trace_v2,opentelemetry.exporter.cloud_trace", place, **variables)
     assert done.returncode == status, done.stdout
-    assert ("pip install 'otel-goodput[gcp]'" in findings(done, "outlet gcp", "problem")) == bool(status)
+    assert ("pip install 'otel-goodput[gcp]'" in findings(done, "exporter gcp", "problem")) == bool(status)
     assert "takes CreateTimeSeries" in findings(done, MONITORING, "ok")
     assert TRACE not in {one["about"] for one in json.loads(done.stdout)["findings"]}
 
@@ -177,7 +178,7 @@ def test_packages_that_do_not_go_together(
     assert "grpc cannot be imported: TypeError: Descriptors cannot be created -> install them anew" in found
 
 
-def test_no_outlet_goes_there(google: GoogleEmulator, examined: Examined) -> None:
+def test_no_exporter_goes_there(google: GoogleEmulator, examined: Examined) -> None:
     done = examined(OTEL_GOODPUT_EXPORTERS="file", OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     assert "OTEL_GOODPUT_EXPORTERS=gcp,workload" in findings(done, "google cloud", "warning")
     assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")

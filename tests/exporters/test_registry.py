@@ -1,4 +1,4 @@
-"""The table of outlets, what `auto` means, and what holds for every exporter."""
+"""The table of exporters, what `auto` means, and what holds for every exporter."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput.exporters import OUTLETS, OutletUnavailable, Surroundings, open_outlet, resolve
-from otel_goodput.exporters.fence import MetricFence, SpanFence
+from otel_goodput.exporters.registry import OURS, open_exporter, resolve, spec
+from otel_goodput.exporters.safe import SafeMetricExporter, SafeSpanExporter
+from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 
 from .telemetry import collect, observed, spans
 
@@ -69,18 +70,18 @@ def test_names_keep_their_order_and_count_once() -> None:
 def test_wrong_names_are_refused_with_the_known_ones() -> None:
     known = "auto, none, console, file, gcp, gcp-otlp, otlp, workload$"
     for name in ("flie", "tensorboard"):
-        with pytest.raises(ValueError, match=f"unknown outlet {name!r}; known are {known}"):
+        with pytest.raises(ValueError, match=f"unknown exporter {name!r}; known are {known}"):
             resolve([name], {})
     with pytest.raises(ValueError, match="'none' excludes"):
         resolve(["none", "file"], {})
-    with pytest.raises(ValueError, match="unknown outlet 'flie'"):
-        open_outlet("flie", Surroundings("job", "run"))
+    with pytest.raises(ValueError, match="unknown exporter 'flie'"):
+        open_exporter("flie", ExporterContext("job", "run"))
 
 
 GOOGLE = {"OTEL_GOODPUT_GCP_PROJECT": "p"}
 
 
-def test_auto_takes_googles_outlets_where_google_cloud_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_googles_exporters_where_google_cloud_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of Google's, or a project that somebody names; a collector beside the job takes spans and metrics."""
     for environ in (GOOGLE, {"OTEL_GOODPUT_GCP_ENDPOINT": "http://h:1"}, {"GCE_METADATA_HOST": "127.0.0.1:9"}):
         assert resolve(["auto"], environ, stream=PIPE) == ("gcp", "workload")
@@ -100,22 +101,23 @@ def test_auto_takes_googles_outlets_where_google_cloud_is(monkeypatch: pytest.Mo
         ("gcp-otlp", "opentelemetry.exporter.otlp.proto.common", "gcp-otlp"),
     ],
 )
-def test_an_outlet_of_googles_without_its_extra(
+def test_an_exporter_of_googles_without_its_extra(
     name: str, missing: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(OutletUnavailable) as caught:
-        open_outlet(name, Surroundings("job", "run", environ=GOOGLE))
+    with pytest.raises(ExporterUnavailable) as caught:
+        open_exporter(name, ExporterContext("job", "run", environ=GOOGLE))
     assert caught.value.hint == f"pip install 'otel-goodput[{extra}]'"
 
 
-def test_nothing_of_googles_is_imported_to_open_an_outlet() -> None:
+def test_nothing_of_googles_is_imported_to_open_an_exporter() -> None:
     """It takes a second, and credentials are looked for over the network: both are for the export's thread."""
     program = """
 import sys
-from otel_goodput.exporters import Surroundings, open_outlet
+from otel_goodput.exporters.registry import open_exporter
+from otel_goodput.exporters.spec import ExporterContext
 for name in ("gcp", "workload", "gcp-otlp"):
-    open_outlet(name, Surroundings("job", "run", environ={"OTEL_GOODPUT_GCP_PROJECT": "p"}))
+    open_exporter(name, ExporterContext("job", "run", environ={"OTEL_GOODPUT_GCP_PROJECT": "p"}))
 print([name for name in sys.modules if name.startswith(("google.auth", "google.cloud.", "google.api_core", "grpc"))])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -125,44 +127,41 @@ print([name for name in sys.modules if name.startswith(("google.auth", "google.c
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
     monkeypatch.delitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", raising=False)
-    with pytest.raises(OutletUnavailable) as caught:
-        open_outlet("otlp", Surroundings("job", "run", environ={}))
+    with pytest.raises(ExporterUnavailable) as caught:
+        open_exporter("otlp", ExporterContext("job", "run", environ={}))
     assert caught.value.hint == "pip install 'otel-goodput[otlp]'"
     assert "pip install 'otel-goodput[otlp]'" in str(caught.value)
 
 
 def test_a_variable_that_an_exporter_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "lzma")
-    with pytest.raises(OutletUnavailable, match="OTEL_EXPORTER_OTLP_COMPRESSION"):
-        open_outlet("otlp", Surroundings("job", "run", environ=os.environ))
+    with pytest.raises(ExporterUnavailable, match="OTEL_EXPORTER_OTLP_COMPRESSION"):
+        open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
 
 
 def test_nothing_heavy_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
     program = """if True:
         import sys
         from pathlib import Path
-        from otel_goodput import exporters
+        from otel_goodput.exporters import registry, spec
         heavy = ("grpc", "google.protobuf", "requests", "opentelemetry.exporter")
         loaded = lambda names: [name for name in names if name in sys.modules]
         assert not loaded(heavy), loaded(heavy)
-        names = exporters.resolve(["auto", "console"], {}, directory=Path(sys.argv[1]))
+        names = registry.resolve(["auto", "console"], {}, directory=Path(sys.argv[1]))
         assert names == ("file", "console"), names
         for name in names:
-            exporters.open_outlet(name, exporters.Surroundings("job", "run", directory=Path(sys.argv[1])))
+            registry.open_exporter(name, spec.ExporterContext("job", "run", directory=Path(sys.argv[1])))
         assert not loaded(heavy), loaded(heavy)
     """
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, stdin=subprocess.DEVNULL, timeout=120)
 
 
-def test_every_outlet_of_the_table_exists() -> None:
-    import importlib
-
-    for place in OUTLETS.values():
-        module, _, function = place.partition(":")
-        assert callable(getattr(importlib.import_module(module), function))
+@pytest.mark.parametrize("name", OURS)
+def test_every_exporter_of_the_table_exists_under_its_name(name: str) -> None:
+    assert spec(name).name == name
 
 
-# --- the fence --------------------------------------------------------------------------------------------------------
+# --- never raising ----------------------------------------------------------------------------------------------------
 
 
 class Faulty(SpanExporter):
@@ -198,26 +197,26 @@ class FaultyMetrics(MetricExporter):
         raise RuntimeError("no")
 
 
-def test_the_fence_holds_errors_logs_the_first_and_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_they_hold_errors_logs_the_first_and_counts(caplog: pytest.LogCaptureFixture) -> None:
     inner, inner_metrics = Faulty(), FaultyMetrics()
-    fence, metrics = SpanFence("x", inner), MetricFence("y", inner_metrics)
+    safe, metrics = SafeSpanExporter("x", inner), SafeMetricExporter("y", inner_metrics)
     data = collect(observed("gauge", "a", (1.0, {}), (2.0, {"k": "v"})), observed("counter", "b", (1, {})))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert fence.export(spans(2)) is SpanExportResult.FAILURE
+            assert safe.export(spans(2)) is SpanExportResult.FAILURE
             assert metrics.export(data) is MetricExportResult.FAILURE
-        assert not fence.force_flush()
+        assert not safe.force_flush()
         assert not metrics.force_flush()
-        fence.shutdown(timeout_millis=250)
+        safe.shutdown(timeout_millis=250)
         metrics.shutdown(timeout=125.0)  # as the SDK's reader calls it
-    assert (fence.dropped, metrics.dropped) == (6, 9)
+    assert (safe.dropped, metrics.dropped) == (6, 9)
     assert [record.getMessage() for record in caplog.records] == [
-        "outlet x: exporting spans failed: RuntimeError: no",
-        "outlet y: exporting metrics failed: RuntimeError: no",
-        "outlet x: flushing spans failed: RuntimeError: no",
-        "outlet y: flushing metrics failed: RuntimeError: no",
-        "outlet x: closing spans failed: RuntimeError: no",
-        "outlet y: closing metrics failed: RuntimeError: no",
+        "exporter x: exporting spans failed: RuntimeError: no",
+        "exporter y: exporting metrics failed: RuntimeError: no",
+        "exporter x: flushing spans failed: RuntimeError: no",
+        "exporter y: flushing metrics failed: RuntimeError: no",
+        "exporter x: closing spans failed: RuntimeError: no",
+        "exporter y: closing metrics failed: RuntimeError: no",
     ]
     assert inner.calls == [250]
     assert inner_metrics.calls == [(125.0, {})]
@@ -233,11 +232,11 @@ def test_an_exporter_whose_shutdown_takes_no_time(tmp_path: Path) -> None:
         def shutdown(self) -> None:
             closed.append("yes")
 
-    fence = SpanFence("x", Plain())
-    assert fence.export([ReadableSpan("s")]) is SpanExportResult.SUCCESS
-    fence.shutdown(timeout_millis=5)
+    safe = SafeSpanExporter("x", Plain())
+    assert safe.export([ReadableSpan("s")]) is SpanExportResult.SUCCESS
+    safe.shutdown(timeout_millis=5)
     assert closed == ["yes"]
-    assert fence.dropped == 0
+    assert safe.dropped == 0
 
 
 FORK = """if True:
@@ -248,13 +247,14 @@ FORK = """if True:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from otel_goodput.exporters import Surroundings, open_outlet
+    from otel_goodput.exporters.registry import open_exporter
+    from otel_goodput.exporters.spec import ExporterContext
 
     directory = Path(sys.argv[1])
-    outlet = open_outlet("file", Surroundings("job", "run", directory=directory))
+    exporter = open_exporter("file", ExporterContext("job", "run", directory=directory))
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(outlet.span_exporter, schedule_delay_millis=10))
-    reader = PeriodicExportingMetricReader(outlet.metric_exporter, 10)
+    provider.add_span_processor(BatchSpanProcessor(exporter.span_exporter, schedule_delay_millis=10))
+    reader = PeriodicExportingMetricReader(exporter.metric_exporter, 10)
     meters = MeterProvider([reader], shutdown_on_exit=False)
     collected = []
     meters.get_meter("m").create_observable_gauge(

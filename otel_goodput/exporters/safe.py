@@ -19,7 +19,7 @@ from otel_goodput.guard import report_once
 
 
 class _Ground:
-    """The part that both fences share: whose process this is, and how errors are told."""
+    """The part that both share: whose process this is, and how errors are told."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class _Ground:
         return os.getpid() == self._pid
 
     def tell(self, doing: str, error: Exception) -> None:
-        site = f"outlet {self._name}: {doing}"
+        site = f"exporter {self._name}: {doing}"
         report_once(site, "%s failed: %s: %s", site, type(error).__name__, error)
 
 
@@ -39,8 +39,8 @@ def _dropped(exporter: object, failed: int) -> int:
     return failed + int(getattr(exporter, "refused", 0)) if own is None else own
 
 
-class SpanFence(SpanExporter):
-    """A span exporter behind the fence."""
+class SafeSpanExporter(SpanExporter):
+    """A span exporter that never raises."""
 
     def __init__(self, name: str, exporter: SpanExporter) -> None:
         self._ground = _Ground(name)
@@ -87,8 +87,8 @@ class SpanFence(SpanExporter):
             self._ground.tell("closing spans", error)
 
 
-class MetricFence(MetricExporter):
-    """A metric exporter behind the fence."""
+class SafeMetricExporter(MetricExporter):
+    """A metric exporter that never raises."""
 
     def __init__(self, name: str, exporter: MetricExporter) -> None:
         # The reader asks its exporter for these two under just these names.

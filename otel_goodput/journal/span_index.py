@@ -31,7 +31,7 @@ from otel_goodput.journal.thinning import SUMMARY, Summary, Thinner
 from otel_goodput.semconv import PHASES
 
 MOMENTS: Final = 1_000_000_000  # ns
-ATTEMPTS: Final = 16  # whose debts are remembered
+ATTEMPTS: Final = 16  # whose unexported spans are remembered
 # Of the entry that is the root of one of the attempt's traces: `step` is which, behind `parent`, of the group `flags`.
 NO_PHASE: Final = -1
 ENDLESS: Final = 1 << 62
@@ -64,8 +64,8 @@ class SpanEntry(NamedTuple):
     end_flags: int = 0
 
 
-class Debt:
-    """What a dead attempt owes the exporters, in the order in which it is to be exported: the job last.
+class Unexported:
+    """What a dead attempt did not export, in the order in which it is to be exported: the job last.
 
     Attributes:
         attempt: its number.
@@ -78,8 +78,8 @@ class Debt:
         share: spans of this process that fit into one.
         group: of processes that share one.
         rooted: its trace has a root of its own; in journals of older versions the job of process 0 is it.
-        reached: how many of the spans have left through which outlet.
-        summed: up to when (ns) summaries have left through which outlet, by name; of steps that is empty.
+        reached: how many of the spans have left through which exporter.
+        summed: up to when (ns) summaries have left through which exporter, by name; of steps that is empty.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class Debt:
         self.reached: dict[int, int] = {}
         self.summed: dict[tuple[int, str], int] = {}
 
-    def paid(self, outlets: Iterable[int]) -> bool:
-        """Whether every one of `outlets` has exported everything."""
-        return all(self.reached.get(outlet, 0) >= len(self.spans) for outlet in outlets)
+    def exported_by(self, exporters: Iterable[int]) -> bool:
+        """Whether every one of `exporters` has exported everything."""
+        return all(self.reached.get(exporter, 0) >= len(self.spans) for exporter in exporters)
 
-    def told(self, summary: Summary, name: str = "") -> frozenset[int]:
-        """The outlets that have exported a summary; `name` is that of the phases, of steps empty."""
-        return frozenset(outlet for (outlet, of), end in self.summed.items() if of == name and summary.end <= end)
+    def summed_by(self, summary: Summary, name: str = "") -> frozenset[int]:
+        """The exporters that have exported a summary; `name` is that of the phases, of steps empty."""
+        return frozenset(exporter for (exporter, of), end in self.summed.items() if of == name and summary.end <= end)
 
     def to_state(self) -> list[Any]:
         reached = list(self.reached.items())
@@ -118,9 +118,9 @@ class Debt:
         return [self.attempt, self.last_sign, self.own_traces, self.spans, self.summaries, reached, *later]
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> Debt:
+    def from_state(cls, state: list[Any]) -> Unexported:
         attempt, last_sign, own_traces, spans, summaries, reached, *later = state
-        debt = cls(
+        left = cls(
             attempt,
             last_sign,
             own_traces,
@@ -128,14 +128,14 @@ class Debt:
             [Summary(*summary) for summary in summaries],
             bool(later[0]) if later else False,
         )
-        debt.reached = dict(reached)
-        debt.floods = [(name, Summary(*summary)) for name, summary in (later[1] if len(later) > 1 else ())]
-        debt.summed = {(outlet, name): end for outlet, name, end in (later[2] if len(later) > 2 else ())}
-        debt.steps, debt.share, debt.group = later[3:6] if len(later) > 5 else (ENDLESS, ENDLESS, 0)
-        return debt
+        left.reached = dict(reached)
+        left.floods = [(name, Summary(*summary)) for name, summary in (later[1] if len(later) > 1 else ())]
+        left.summed = {(exporter, name): end for exporter, name, end in (later[2] if len(later) > 2 else ())}
+        left.steps, left.share, left.group = later[3:6] if len(later) > 5 else (ENDLESS, ENDLESS, 0)
+        return left
 
 
-class SpanBook:
+class SpanIndex:
     """Follows one attempt's records; says what a restart has to export in its place.
 
     Attributes:
@@ -143,12 +143,12 @@ class SpanBook:
         last_sign: latest timestamp that the attempt left, ns.
         summaries: stretches of thinned steps not known to have been exported.
         floods: names, and stretches of other phases that are left out for there are too many of them, likewise.
-        debts: what attempts before it still owe.
+        unexported: what attempts before it did not export.
     """
 
-    def __init__(self, attempt: int = -1, debts: Sequence[Debt] = ()) -> None:
+    def __init__(self, attempt: int = -1, unexported: Sequence[Unexported] = ()) -> None:
         self.attempt = attempt
-        self.debts = list(debts)
+        self.unexported = list(unexported)
         self.own_traces = False
         self.rooted = False
         self.steps, self.share, self.group = ENDLESS, ENDLESS, 0
@@ -159,9 +159,9 @@ class SpanBook:
         self._ended: deque[SpanEntry] = deque()
         self._first = 1  # place of the first of them among all spans that ended
         self._places: dict[int, int] = {}
-        self._reached: dict[int, int] = {}  # outlet -> place up to which it has exported
+        self._reached: dict[int, int] = {}  # exporter -> place up to which it has exported
         self.floods: list[tuple[str, Summary]] = []
-        self._summed: dict[tuple[int, str], int] = {}  # outlet, name -> ns up to which it has exported summaries
+        self._summed: dict[tuple[int, str], int] = {}  # exporter, name -> ns up to which it has exported summaries
         self._thinner = Thinner()
         self._thinners: dict[str, Thinner] = {}  # of other phases, by name
         self._thinned = 0  # since the last look for summaries
@@ -192,16 +192,17 @@ class SpanBook:
             self._open[key] = self._open[key]._replace(trace=unsigned(step) << 64 | unsigned(time))
         elif kind == EXPORTED and flags & SUMMED:
             self._sum_up()
-            for summed in [self._summed] if key == self.attempt else [d.summed for d in self.debts if d.attempt == key]:
+            theirs = [left.summed for left in self.unexported if left.attempt == key]
+            for summed in [self._summed] if key == self.attempt else theirs:
                 summed[phase, name] = max(summed.get((phase, name), 0), time)
             self.summaries = self._unsummed(self.summaries)
             self.floods = self._unsummed_floods(self.floods)
         elif kind == EXPORTED:
             self._reached[phase] = max(self._reached.get(phase, 0), self._places.get(key, 0))
             self._forget()
-            for debt in self.debts:
-                debt.reached[phase] = max(debt.reached.get(phase, 0), debt.places.get(key, 0))
-            self.debts = [debt for debt in self.debts if not debt.paid(self._reached)]
+            for left in self.unexported:
+                left.reached[phase] = max(left.reached.get(phase, 0), left.places.get(key, 0))
+            self.unexported = [left for left in self.unexported if not left.exported_by(self._reached)]
         elif kind == ROOT and not self.rooted:
             self.rooted = True
             self._end(SpanEntry(key, NO_PHASE, "", step, flags, time, end=time))
@@ -227,8 +228,8 @@ class SpanBook:
         return next((entry.key for entry in opened if entry.phase == rules.STEP and entry.step == number), 0)
 
     def _unsummed(self, summaries: list[Summary], name: str = "") -> list[Summary]:
-        """Those that not every outlet has exported."""
-        common = min((self._summed.get((outlet, name), 0) for outlet in self._reached), default=0)
+        """Those that not every exporter has exported."""
+        common = min((self._summed.get((exporter, name), 0) for exporter in self._reached), default=0)
         return [summary for summary in summaries if summary.end > common]
 
     def _unsummed_floods(self, floods: list[tuple[str, Summary]]) -> list[tuple[str, Summary]]:
@@ -279,7 +280,7 @@ class SpanBook:
             self._sum_up()
 
     def _forget(self) -> None:
-        """Drop what every outlet has exported."""
+        """Drop what every exporter has exported."""
         self._sum_up()
         common = min(self._reached.values())
         while self._ended and self._first <= common:
@@ -294,9 +295,9 @@ class SpanBook:
         self._places.pop(done.key, None)
         return done
 
-    def successor(self, attempt: int) -> SpanBook:
-        """The book of the next attempt; what this one still owes is a debt there."""
-        debts = self.debts
+    def successor(self, attempt: int) -> SpanIndex:
+        """The index of the next attempt; what this one did not export is unexported there."""
+        unexported = self.unexported
         spans = [*self._ended, *self._interrupted()]
         if self.attempt >= 0 and spans:
             # Of copies: whoever asks twice is told the same.
@@ -304,13 +305,13 @@ class SpanBook:
             floods = list(self.floods)
             for name, thinner in deepcopy(self._thinners).items():
                 floods += [(name, summary) for summary in thinner.summaries(final=True)]
-            debt = Debt(self.attempt, self.last_sign, self.own_traces, spans, summaries, self.rooted)
-            debt.floods, debt.summed = self._unsummed_floods(floods), dict(self._summed)
-            debt.steps, debt.share, debt.group = self.steps, self.share, self.group
+            left = Unexported(self.attempt, self.last_sign, self.own_traces, spans, summaries, self.rooted)
+            left.floods, left.summed = self._unsummed_floods(floods), dict(self._summed)
+            left.steps, left.share, left.group = self.steps, self.share, self.group
             before = self._first - 1
-            debt.reached = {outlet: max(0, place - before) for outlet, place in self._reached.items()}
-            debts = [*debts, debt]
-        return SpanBook(attempt, debts[-ATTEMPTS:])
+            left.reached = {exporter: max(0, place - before) for exporter, place in self._reached.items()}
+            unexported = [*unexported, left]
+        return SpanIndex(attempt, unexported[-ATTEMPTS:])
 
     def _interrupted(self) -> list[SpanEntry]:
         """What was open, innermost first, as far as the trace has room for it."""
@@ -331,53 +332,54 @@ class SpanBook:
 
     def prove(self) -> None:
         """See that all of it is of the form that it should be. Raises ValueError or TypeError where it is not."""
-        entries = [*self._open.values(), *self._ended, *(entry for debt in self.debts for entry in debt.spans)]
+        entries = [*self._open.values(), *self._ended, *(entry for left in self.unexported for entry in left.spans)]
         for entry in entries:
             for number in (*entry[:2], *entry[3:8], entry.end_flags, entry.end or 0):
                 _integer(number, 128)
             if not isinstance(entry.name, str) or not NO_PHASE <= entry.phase < len(PHASES):
                 raise ValueError("it has a span that is none")
-        floods = [*self.floods, *(flood for debt in self.debts for flood in debt.floods)]
+        floods = [*self.floods, *(flood for left in self.unexported for flood in left.floods)]
         if not all(isinstance(name, str) for name in (*self._thinners, *(name for name, _ in floods))):
             raise ValueError("it has a name that is none")
         thinners = (self._thinner, *self._thinners.values())
         for summary in (
             *self.summaries,
-            *(summary for debt in self.debts for summary in debt.summaries),
+            *(summary for left in self.unexported for summary in left.summaries),
             *(summary for _, summary in floods),
         ):
             for number in summary:
                 _integer(number, 63)
-        sizes = [self._thinner.most, self.steps, *(debt.steps for debt in self.debts)]
+        sizes = [self._thinner.most, self.steps, *(left.steps for left in self.unexported)]
         for number in (
-            *(debt.attempt for debt in self.debts), *(debt.last_sign for debt in self.debts), self.attempt,
+            *(left.attempt for left in self.unexported), *(left.last_sign for left in self.unexported), self.attempt,
             self.last_sign, self._first, *self._reached, *self._reached.values(),
-            *sizes, self.share, *(debt.share for debt in self.debts), self.group, *(debt.group for debt in self.debts),
+            *sizes, self.share, *(left.share for left in self.unexported),
+            self.group, *(left.group for left in self.unexported),
             *(number for thinner in thinners for held in thinner.held() for number in held),
-            *(number for summed in (self._summed, *(debt.summed for debt in self.debts))
-              for (outlet, _), end in summed.items() for number in (outlet, end)),
+            *(number for summed in (self._summed, *(left.summed for left in self.unexported))
+              for (exporter, _), end in summed.items() for number in (exporter, end)),
         ):  # fmt: skip
             _integer(number, 63)
         if min(sizes) < 1:
             raise ValueError("it has a trace that holds nothing")
 
     @property
-    def unexported(self) -> int:
+    def own_unexported(self) -> int:
         """How many of the attempt's ended spans, as far as they are remembered, are not known to have been exported."""
         return len(self._ended)
 
     @property
-    def owed(self) -> int:
-        """As :attr:`unexported`, with what the attempts before it owe."""
-        return self.unexported + sum(
-            len(debt.spans) - min((debt.reached.get(outlet, 0) for outlet in self._reached), default=0)
-            for debt in self.debts
+    def all_unexported(self) -> int:
+        """As :attr:`unexported`, with what the attempts before it did not export."""
+        return self.own_unexported + sum(
+            len(left.spans) - min((left.reached.get(exporter, 0) for exporter in self._reached), default=0)
+            for left in self.unexported
         )
 
     def to_state(self) -> dict[str, Any]:
         return {
             "attempt": self.attempt,
-            "debts": [debt.to_state() for debt in self.debts],
+            "debts": [left.to_state() for left in self.unexported],
             "own_traces": self.own_traces,
             "rooted": self.rooted,
             "bounds": [self.steps, self.share, self.group, self._thinner.most, self._cuts],
@@ -394,28 +396,28 @@ class SpanBook:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> SpanBook:
-        book = cls(state["attempt"], [Debt.from_state(debt) for debt in state["debts"]])
-        book.own_traces = state["own_traces"]
-        book.rooted = state.get("rooted", False)
+    def from_state(cls, state: dict[str, Any]) -> SpanIndex:
+        index = cls(state["attempt"], [Unexported.from_state(left) for left in state["debts"]])
+        index.own_traces = state["own_traces"]
+        index.rooted = state.get("rooted", False)
         if "bounds" in state:
-            book.steps, book.share, book.group, most, book._cuts = state["bounds"]
-            book._thinner = Thinner(most, book.steps)
-        book.last_sign = state["last_sign"]
+            index.steps, index.share, index.group, most, index._cuts = state["bounds"]
+            index._thinner = Thinner(most, index.steps)
+        index.last_sign = state["last_sign"]
         for fields in state["open"]:
             entry = SpanEntry(*fields)
-            book._open[entry.key] = entry
-        book._ended.extend(SpanEntry(*fields) for fields in state["ended"])
-        book._first = state["first"]
-        book._places = {entry.key: place for place, entry in enumerate(book._ended, book._first)}
-        book._reached = dict(state["reached"])
-        book._summed = {(outlet, name): end for outlet, name, end in state.get("summed", ())}
-        book.summaries = [Summary(*summary) for summary in state.get("summaries", ())]
+            index._open[entry.key] = entry
+        index._ended.extend(SpanEntry(*fields) for fields in state["ended"])
+        index._first = state["first"]
+        index._places = {entry.key: place for place, entry in enumerate(index._ended, index._first)}
+        index._reached = dict(state["reached"])
+        index._summed = {(exporter, name): end for exporter, name, end in state.get("summed", ())}
+        index.summaries = [Summary(*summary) for summary in state.get("summaries", ())]
         for number, start, end in state["thinned"]:
-            book._thinner.add(number, start, end)
-        book.floods = [(name, Summary(*summary)) for name, summary in state.get("floods", ())]
+            index._thinner.add(number, start, end)
+        index.floods = [(name, Summary(*summary)) for name, summary in state.get("floods", ())]
         for name, held in state.get("left_out", {}).items():
-            thinner = book._thinners[name] = Thinner()
+            thinner = index._thinners[name] = Thinner()
             for number, start, end in held:
                 thinner.add(number, start, end)
-        return book
+        return index

@@ -9,13 +9,13 @@ from typing import Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput.deadline import Ending
+from otel_goodput.deadline import ShutdownSignal
 
 MOST: Final = 4096  # as many as the journal remembers for a restart
 PATIENCE: Final = 2  # how often an export may fail while a later one leaves
 
 
-class Backlog(SpanExporter):
+class BufferingSpanExporter(SpanExporter):
     """Hands spans on, the oldest first; an export goes well when all of those before have left, too.
 
     The SDK's processor forgets what it has handed over, whatever comes of it. Most exporters do not tell a service that
@@ -24,16 +24,16 @@ class Backlog(SpanExporter):
 
     Args:
         exporter: knows by `refused` how many spans the service did not want, if it tells that apart.
-        ending: tells when the process stops: what is kept then is tried once more, whatever was tried before.
+        stopping: tells when the process stops: what is kept then is tried once more, whatever was tried before.
 
     Attributes:
         lost: how many spans there was no room for, or that failed while others left.
     """
 
-    def __init__(self, exporter: SpanExporter, ending: Ending | None = None) -> None:
+    def __init__(self, exporter: SpanExporter, stopping: ShutdownSignal | None = None) -> None:
         self._exporter = exporter
-        self._ending = ending
-        self._owed = False  # a try since the process stops
+        self._stopping = stopping
+        self._last_try_due = False  # a try since the process stops
         self._kept: deque[Sequence[ReadableSpan]] = deque()
         self._count = 0  # spans in it
         self._stuck = False  # the oldest has failed
@@ -52,7 +52,7 @@ class Backlog(SpanExporter):
         return self.lost + left + int(getattr(self._exporter, "refused", 0))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._owed = self._ending is not None and not self._ending.begun
+        self._last_try_due = self._stopping is not None and not self._stopping.begun
         if not spans and not self._kept:  # somebody wants to know whether anybody listens
             return self._exporter.export(spans)
         if spans:
@@ -107,7 +107,7 @@ class Backlog(SpanExporter):
 
     def shutdown(self) -> None:
         """What is still kept is lost. An export may be under way, and may deliver it yet."""
-        if self._kept and self._owed and not self._sending:
+        if self._kept and self._last_try_due and not self._sending:
             # The last spans came right before the process began to stop, and no others have followed.
             self.export(())
         self._closed = True

@@ -1,0 +1,192 @@
+"""The exporters that there are, ours and those that other packages register, and which of them are meant by `auto`."""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters.safe import SafeMetricExporter, SafeSpanExporter
+from otel_goodput.exporters.spec import (
+    METRICS,
+    TRACES,
+    ExporterContext,
+    Exporters,
+    ExporterSpec,
+    ExporterUnavailable,
+    Situation,
+)
+from otel_goodput.guard import report_once
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP: Final = "otel_goodput.exporters"
+
+# Name -> where its ExporterSpec is, as an entry point says it. `auto` asks them in this order.
+OURS: Final[dict[str, str]] = {
+    "otlp": "otel_goodput.exporters.otlp:OTLP",
+    "gcp": "otel_goodput.exporters.gcp:GCP",
+    "gcp-otlp": "otel_goodput.exporters.gcp:GCP_OTLP",
+    "workload": "otel_goodput.exporters.gcp:WORKLOAD",
+    "file": "otel_goodput.exporters.file:FILE",
+    "console": "otel_goodput.exporters.console:CONSOLE",
+}
+
+AUTO: Final = "auto"
+NONE: Final = "none"
+
+# The journal has a byte for an exporter's number. Below 32 are places in a list, which older versions wrote.
+FIRST_OF_OTHERS: Final = 64
+NUMBERS: Final = 256
+
+
+@cache
+def _others() -> dict[str, EntryPoint]:
+    """What other packages register; a name of ours stays ours."""
+    from importlib.metadata import entry_points  # brings a lot
+
+    found = {point.name.lower(): point for point in entry_points(group=GROUP)}
+    for name in found.keys() & {*OURS, AUTO, NONE}:
+        report_once(f"exporter {name}", "the exporter %r that %s registers is ours", name, found.pop(name).value)
+    return found
+
+
+def names() -> tuple[str, ...]:
+    """All that can be asked for by name."""
+    return (*OURS, *_others())
+
+
+@cache
+def spec(name: str) -> ExporterSpec:
+    """What the exporter of that name says of itself.
+
+    Raises:
+        ConfigurationError: nobody knows the name.
+        ExporterUnavailable: another package registers it, and it cannot be imported or is none.
+    """
+    if name in OURS:
+        module, _, attribute = OURS[name].partition(":")
+        ours: ExporterSpec = getattr(importlib.import_module(module), attribute)
+        return ours
+    if name not in _others():
+        raise ConfigurationError(f"unknown exporter {name!r}; known are {', '.join((AUTO, NONE, *sorted(names())))}")
+    point = _others()[name]
+    try:
+        found = point.load()
+    except Exception as error:
+        raise ExporterUnavailable(name, f"{point.value}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, ExporterSpec):
+        raise ExporterUnavailable(name, f"{point.value} is no ExporterSpec")
+    return found
+
+
+def numbers(asked: Iterable[str]) -> dict[str, int]:
+    """By what numbers the journal knows the exporters of these names, the same whenever the same ones are asked for."""
+    asked = tuple(asked)
+    found: dict[str, int] = {}
+    for name in sorted(asked):
+        number = spec(name).number if name in OURS else None
+        if number is None:
+            number = FIRST_OF_OTHERS + zlib.crc32(name.encode()) % (NUMBERS - FIRST_OF_OTHERS)
+            while number in found.values():
+                number = number + 1 if number + 1 < NUMBERS else FIRST_OF_OTHERS
+        found[name] = number
+    return {name: found[name] for name in asked}
+
+
+def open_exporter(name: str, context: ExporterContext) -> Exporters:
+    """Open the exporter of that name, silent in forked children and never raising.
+
+    Raises:
+        ConfigurationError: nobody knows the name.
+        ExporterUnavailable: it cannot be opened here and now.
+    """
+    found = spec(name)
+    try:
+        for package in found.packages(context.environ):
+            if not importable(package):
+                raise ExporterUnavailable(name, f"no module named {package!r}", found.hint)
+        opened = found.open(context)
+    except ExporterUnavailable:
+        raise
+    except ImportError as error:
+        raise ExporterUnavailable(name, str(error), found.hint) from error
+    except Exception as error:  # an exporter's constructor may refuse a variable of its own in any way it likes
+        raise ExporterUnavailable(name, f"{type(error).__name__}: {error}") from error
+    return opened._replace(
+        name=name,
+        span_exporter=opened.span_exporter and SafeSpanExporter(name, opened.span_exporter),
+        metric_exporter=opened.metric_exporter and SafeMetricExporter(name, opened.metric_exporter),
+    )
+
+
+def dropped_items(opened: Exporters) -> dict[str, int]:
+    """Spans (`traces`) and data points (`metrics`) that an opened exporter has failed to export so far."""
+    safe = {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
+    return {signal: getattr(each, "dropped", 0) for signal, each in safe.items() if each is not None}
+
+
+def resolve(
+    asked: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    directory: Path | None = None,
+    stream: TextIO | None = None,
+) -> tuple[str, ...]:
+    """The names of the exporters to open: `auto` expanded, `none` taken out, each name once, in the order given.
+
+    `auto` is each that gives a reason (:attr:`ExporterSpec.auto`) and has the packages it needs. `directory` is where
+    files may be written (else a local path in OTEL_GOODPUT_DIR), `stream` where a person would look (None: stderr).
+
+    Raises:
+        ConfigurationError: for an unknown name, and for `none` beside others.
+    """
+    wanted = [name.strip().lower() for name in asked if name.strip()]
+    for name in wanted:
+        if name not in (*OURS, AUTO, NONE) and name not in _others():
+            spec(name)  # says what is known
+    if NONE in wanted:
+        if set(wanted) != {NONE}:
+            raise ConfigurationError(f"exporter {NONE!r} excludes all others, got {', '.join(wanted)}")
+        return ()
+    found: dict[str, None] = {}
+    for name in wanted:
+        found.update(dict.fromkeys(_auto(environ, directory, stream) if name == AUTO else (name,)))
+    return tuple(found)
+
+
+def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | None) -> list[str]:
+    chosen: list[str] = []
+    for name in names():
+        situation = Situation(environ, directory, stream, tuple(chosen))
+        if reason(name, situation) and not missing(name, environ):
+            chosen.append(name)
+    return chosen
+
+
+def reason(name: str, situation: Situation) -> str:
+    """Why `auto` would take the exporter, whether or not its packages are there; empty where it would not."""
+    try:
+        return spec(name).auto(situation)
+    except Exception as error:  # somebody else's
+        report_once(f"exporter {name}", "exporter %s is left out: %s: %s", name, type(error).__name__, error)
+        return ""
+
+
+def missing(name: str, environ: Mapping[str, str]) -> list[str]:
+    """Modules that the exporter needs and that are not installed."""
+    return [package for package in spec(name).packages(environ) if not importable(package)]
+
+
+def importable(module: str) -> bool:
+    """Whether a package is installed; it is not imported."""
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # a parent package is missing, or blocked in sys.modules
+        return False
