@@ -18,6 +18,7 @@ from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
+from otel_goodput.options import OF_VARIABLE, OPTIONS
 from otel_goodput.phases import Phases
 from otel_goodput.reports.advice import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
@@ -98,9 +99,17 @@ def attributes() -> str:
 
 def environment() -> str:
     def row(one: EnvVar) -> Sequence[str]:
-        return f"`{one.name}`", one.type, f"`{one.default}`" if one.default else "", one.brief
+        argument = OF_VARIABLE.get(one.name, "")
+        default = f"`{one.default}`" if one.default else ""
+        return f"`{one.name}`", f"`{argument}`" if argument else "", one.type, default, one.brief
 
-    return table(("variable", "type", "default", ""), map(row, (*ENVVARS, *STANDARD)))
+    return table(("variable", "argument", "type", "default", ""), map(row, (*ENVVARS, *STANDARD)))
+
+
+def arguments() -> str:
+    """Those that have no variable."""
+    rows = ((f"`{name}`", one.brief) for name, one in OPTIONS.items() if one.variable is None)
+    return table(("argument", ""), rows)
 
 
 def exporters() -> str:
@@ -148,6 +157,7 @@ FILES: dict[str, Tables] = {
         "metrics": metrics,
         "attributes": attributes,
         "environment": environment,
+        "arguments": arguments,
     },
     "collector/README.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
 }

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput import envvars, placement
 from otel_goodput.envvars import EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, report_once
+from otel_goodput.options import OPTIONS, Options, check
 from otel_goodput.redaction import encodable
 from otel_goodput.times import NS, duration, moment
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MOST_PROCESSES: Final = 1 << 16  # of a job; a restart is not counted further either
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
@@ -169,7 +173,9 @@ class _Reader:
         self.environ = environ
         self.settings: dict[str, Setting] = {}
 
-    def __call__(self, variable: EnvVar, given: Any, parse: Any) -> Any:
+    def __call__(self, option: str, options: Mapping[str, Any], parse: Any) -> Any:
+        given, variable = options.get(option), OPTIONS[option].variable
+        assert variable is not None, "what is read here has one"
         if given is not None:
             text = ",".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
             try:
@@ -206,37 +212,22 @@ def _possible(told: placement.Told | None, most: int) -> placement.Told | None:
 
 
 def read(
-    job_name: str | None = None,
-    *,
-    run_id: str | None = None,
-    directory: str | Path | None = None,
-    exporters: str | Sequence[str] | None = None,
-    processes: str | None = None,
-    step_sampling: int | None = None,
-    step_traces: str | None = None,
-    windows: str | Sequence[str] | None = None,
-    grace_period: float | None = None,
-    submitted_at: float | str | None = None,
-    process_index: int | None = None,
-    process_count: int | None = None,
-    leader: int = 0,
-    ideal_step_time: float | None = None,
-    flops_per_step: float | None = None,
-    peak_flops: float | None = None,
-    integrations: str | Sequence[str] | None = None,
-    device_clock: str | None = None,
-    trace_spans: int | None = None,
-    environ: Mapping[str, str] | None = None,
+    job_name: str | None = None, *, environ: Mapping[str, str] | None = None, **options: Unpack[Options]
 ) -> Config:
-    """The configuration in force; see ``configure()`` for the arguments.
+    """The configuration in force; what concerns providers is left to who has them.
 
     Raises:
-        ConfigurationError: an argument is wrong.
+        ConfigurationError: an option is wrong.
+        TypeError: one is none.
     """
+    check("configure", options)
+    process_index, process_count = options.get("process_index"), options.get("process_count")
+    leader, ideal_step_time = options.get("leader", 0), options.get("ideal_step_time")
+    flops_per_step, peak_flops = options.get("flops_per_step"), options.get("peak_flops")
     environ = os.environ if environ is None else environ
     setting = _Reader(environ)
     job = encodable((job_name or environ.get("OTEL_SERVICE_NAME") or "").strip() or _script_name())
-    run = setting(envvars.OTEL_GOODPUT_RUN_ID, run_id, str.strip)
+    run = setting("run_id", options, str.strip)
     named = bool(run)
     if not run:
         given = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), "")
@@ -272,14 +263,14 @@ def read(
     return Config(
         job_name=job,
         run_id=run,
-        directory=setting(envvars.OTEL_GOODPUT_DIR, directory, str) or "goodput",
-        exporters=setting(envvars.OTEL_GOODPUT_EXPORTERS, exporters, _names),
-        processes=setting(envvars.OTEL_GOODPUT_PROCESSES, processes, _processes),
-        step_sampling=setting(envvars.OTEL_GOODPUT_STEP_SAMPLING, step_sampling, _sampling),
-        own_traces=setting(envvars.OTEL_GOODPUT_STEP_TRACES, step_traces, _traces),
-        windows=setting(envvars.OTEL_GOODPUT_WINDOWS, windows, _windows),
-        grace_period_s=setting(envvars.OTEL_GOODPUT_GRACE_PERIOD, grace_period, _grace),
-        submitted_at=setting(envvars.OTEL_GOODPUT_SUBMITTED_AT, submitted_at, moment),
+        directory=setting("directory", options, str) or "goodput",
+        exporters=setting("exporters", options, _names),
+        processes=setting("processes", options, _processes),
+        step_sampling=setting("step_sampling", options, _sampling),
+        own_traces=setting("step_traces", options, _traces),
+        windows=setting("windows", options, _windows),
+        grace_period_s=setting("grace_period", options, _grace),
+        submitted_at=setting("submitted_at", options, moment),
         process_index=index,
         process_count=count,
         leader=leader,
@@ -287,9 +278,9 @@ def read(
         ideal_step_time_s=ideal_step_time,
         flops_per_step=flops_per_step,
         peak_flops=peak_flops,
-        trace_spans=setting(envvars.OTEL_GOODPUT_TRACE_SPANS, trace_spans, _spans),
-        integrations=setting(envvars.OTEL_GOODPUT_INTEGRATIONS, integrations, _integrations),
-        device_clock=setting(envvars.OTEL_GOODPUT_DEVICE_CLOCK, device_clock, _device_clock),
+        trace_spans=setting("trace_spans", options, _spans),
+        integrations=setting("integrations", options, _integrations),
+        device_clock=setting("device_clock", options, _device_clock),
         settings=setting.settings,
     )
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
-from opentelemetry.sdk.metrics.export import MetricReader
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.util import types
 
 from otel_goodput.accounting import Totals
 from otel_goodput.guard import TRUE, report_once
+from otel_goodput.options import Options, taking_options
 from otel_goodput.phases import Phases
 from otel_goodput.redaction import redacting_logger
 from otel_goodput.reports.report import Report
 from otel_goodput.runtime import Recorder
 from otel_goodput.spans.tracer import PhaseTracer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = redacting_logger("otel_goodput")
 
@@ -47,41 +47,22 @@ def imported_again() -> bool:
     return process is not None and bool(getattr(process.current_process(), "_inheriting", False))
 
 
-def configure(
-    job_name: str | None = None,
-    *,
-    run_id: str | None = None,
-    directory: str | Path | None = None,
-    exporters: str | Sequence[str] | None = None,
-    processes: str | None = None,
-    step_sampling: int | None = None,
-    step_traces: str | None = None,
-    windows: str | Sequence[str] | None = None,
-    grace_period: float | None = None,
-    submitted_at: float | str | None = None,
-    process_index: int | None = None,
-    process_count: int | None = None,
-    leader: int = 0,
-    ideal_step_time: float | None = None,
-    flops_per_step: float | None = None,
-    peak_flops: float | None = None,
-    integrations: str | Sequence[str] | None = None,
-    resource_attributes: Mapping[str, types.AttributeValue] | None = None,
-    tracer_provider: TracerProvider | None = None,
-    meter_provider: metrics_api.MeterProvider | None = None,
-    span_processors: Sequence[SpanProcessor] = (),
-    metric_readers: Sequence[MetricReader] = (),
-    set_global: bool = False,
-) -> Recorder | None:
+@taking_options
+def configure(job_name: str | None = None, *, set_global: bool = False, **options: Unpack[Options]) -> Recorder | None:
     """Start recording; call it once, before training.
 
-    See :class:`~otel_goodput.runtime.Recorder` for the arguments. With `set_global` our providers become
-    OpenTelemetry's global ones. With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned. So it is
-    while a spawned child (of multiprocessing, a loader's worker) imports the main module of its parent again; what the
-    child calls in its own target is recorded.
+    With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned. So it is while a spawned child (of
+    multiprocessing, a loader's worker) imports the main module of its parent again; what the child calls in its own
+    target is recorded.
+
+    Args:
+        job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
+        {options}
+        set_global: whether our providers become OpenTelemetry's global ones.
 
     Raises:
         ConfigurationError: an argument is wrong. (A wrong environment variable only warns.)
+        TypeError: there is no such argument.
     """
     global _recorder, _rehearsing
     if imported_again():
@@ -93,30 +74,7 @@ def configure(
         if not _recorder.closed:
             logger.warning("configure() is called again: what was recorded so far ends here")
         _recorder.shutdown()
-    _recorder = recorder = Recorder(
-        job_name,
-        run_id=run_id,
-        directory=directory,
-        exporters=exporters,
-        processes=processes,
-        step_sampling=step_sampling,
-        step_traces=step_traces,
-        windows=windows,
-        grace_period=grace_period,
-        submitted_at=submitted_at,
-        process_index=process_index,
-        process_count=process_count,
-        leader=leader,
-        ideal_step_time=ideal_step_time,
-        flops_per_step=flops_per_step,
-        peak_flops=peak_flops,
-        integrations=integrations,
-        resource_attributes=resource_attributes,
-        tracer_provider=tracer_provider,
-        meter_provider=meter_provider,
-        span_processors=span_processors,
-        metric_readers=metric_readers,
-    )
+    _recorder = recorder = Recorder(job_name, **options)
     if recorder.tracer is not None:
         recorder.tracer.find = _find
     if set_global:

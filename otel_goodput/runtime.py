@@ -9,15 +9,11 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from opentelemetry import metrics as metrics_api
-from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.util import types
+from opentelemetry.sdk.trace import SpanProcessor
 
 from otel_goodput import config as configuration
 from otel_goodput import deadline, instruments
@@ -32,6 +28,7 @@ from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.paces import Paces
 from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.observers import Observers
+from otel_goodput.options import Options, described, taking_options
 from otel_goodput.phases import Phases
 from otel_goodput.pipelines import Pipelines, exporter_names, open_exporters
 from otel_goodput.productivity import Inputs, Productivity
@@ -49,6 +46,9 @@ from otel_goodput.spans.tracer import PhaseTracer
 from otel_goodput.spans.unexported import UnexportedSpan, unexported_spans
 from otel_goodput.spans.volumes import Volumes, steps_in_a_trace
 from otel_goodput.version import __version__
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = redacting_logger("otel_goodput")
 
@@ -79,77 +79,19 @@ class Recorder(Phases[Any]):
 
     Args:
         job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
-        run_id: identity of the run over its restarts; by default ``OTEL_GOODPUT_RUN_ID``, else the
-            scheduler's id of the job, else the job name.
-        directory: where the journal lives: a local directory or an fsspec URL; by default ``OTEL_GOODPUT_DIR``, else
-            ``./goodput``.
-        exporters: exporters, such as ``["otlp", "file"]``; by default ``OTEL_GOODPUT_EXPORTERS``, else ``auto``.
-        processes: which processes export spans: ``all``, ``leader`` or indices.
-        step_sampling: after the first 100 steps export one in this many.
-        step_traces: ``shared`` or ``own``.
-        windows: rolling windows such as ``["1h", "24h"]``.
-        grace_period: bound in seconds on stopping, over all signals.
-        submitted_at: unix seconds or RFC 3339 time of the job's submission.
-        process_index, process_count, leader: which process this is, of how many, and whose phases are accounted.
-        ideal_step_time: seconds, instead of the estimate.
-        flops_per_step, peak_flops: floating-point operations of the model in one step, and per second of all chips
-            together at their peak; with both, the program goodput (MFU) is known.
-        integrations: libraries that are watched: ``auto``, ``none``, or some of ``jax``, ``orbax``, ``signals``,
-            ``maintenance``, ``kubernetes``.
-        resource_attributes: further attributes of the resource.
-        tracer_provider, meter_provider: providers of your own to use instead of ours; they stay yours to shut down.
-        span_processors, metric_readers: further processors of spans and readers of metrics; shut down along with us.
+        {options}
 
     Raises:
-        ConfigurationError: an argument is wrong.
+        ConfigurationError: an option is wrong.
+        TypeError: one is none.
     """
 
-    def __init__(
-        self,
-        job_name: str | None = None,
-        *,
-        run_id: str | None = None,
-        directory: str | Path | None = None,
-        exporters: str | Sequence[str] | None = None,
-        processes: str | None = None,
-        step_sampling: int | None = None,
-        step_traces: str | None = None,
-        windows: str | Sequence[str] | None = None,
-        grace_period: float | None = None,
-        submitted_at: float | str | None = None,
-        process_index: int | None = None,
-        process_count: int | None = None,
-        leader: int = 0,
-        ideal_step_time: float | None = None,
-        flops_per_step: float | None = None,
-        peak_flops: float | None = None,
-        integrations: str | Sequence[str] | None = None,
-        resource_attributes: Mapping[str, types.AttributeValue] | None = None,
-        tracer_provider: TracerProvider | None = None,
-        meter_provider: metrics_api.MeterProvider | None = None,
-        span_processors: Sequence[SpanProcessor] = (),
-        metric_readers: Sequence[MetricReader] = (),
-    ) -> None:
+    @taking_options
+    def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
         super().__init__(self._live_tracer)
-        self.config: Config = configuration.read(
-            job_name,
-            run_id=run_id,
-            directory=directory,
-            exporters=exporters,
-            processes=processes,
-            step_sampling=step_sampling,
-            step_traces=step_traces,
-            windows=windows,
-            grace_period=grace_period,
-            submitted_at=submitted_at,
-            process_index=process_index,
-            process_count=process_count,
-            leader=leader,
-            ideal_step_time=ideal_step_time,
-            flops_per_step=flops_per_step,
-            peak_flops=peak_flops,
-            integrations=integrations,
-        )
+        self.config: Config = configuration.read(job_name, **options)
+        tracer_provider, meter_provider = options.get("tracer_provider"), options.get("meter_provider")
+        span_processors, metric_readers = options.get("span_processors", ()), options.get("metric_readers", ())
         self._tracer: PhaseTracer | None = None
         self._closing = threading.Lock()
         self._closed = False
@@ -171,7 +113,7 @@ class Recorder(Phases[Any]):
             self.attempt,
             config.process_index,
             config.process_count,
-            resource_attributes,
+            options.get("resource_attributes"),
             traced=tracer_provider is None,
         )
         self.resource = resource
@@ -482,3 +424,6 @@ class Recorder(Phases[Any]):
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+
+Recorder.__doc__ = described(Recorder.__doc__ or "")

@@ -17,24 +17,11 @@ from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 from otel_goodput.exporters.registry import resolve
+from otel_goodput.options import OF_VARIABLE
 from otel_goodput.redaction import HIDDEN, redact, secret
 
 PREFIX: Final = "OTEL_GOODPUT_"
 
-# Argument of config.read() that takes what the variable holds.
-_ARGUMENTS: Final = {
-    envvars.OTEL_GOODPUT_RUN_ID.name: "run_id",
-    envvars.OTEL_GOODPUT_INTEGRATIONS.name: "integrations",
-    envvars.OTEL_GOODPUT_DIR.name: "directory",
-    envvars.OTEL_GOODPUT_EXPORTERS.name: "exporters",
-    envvars.OTEL_GOODPUT_PROCESSES.name: "processes",
-    envvars.OTEL_GOODPUT_STEP_SAMPLING.name: "step_sampling",
-    envvars.OTEL_GOODPUT_STEP_TRACES.name: "step_traces",
-    envvars.OTEL_GOODPUT_TRACE_SPANS.name: "trace_spans",
-    envvars.OTEL_GOODPUT_WINDOWS.name: "windows",
-    envvars.OTEL_GOODPUT_GRACE_PERIOD.name: "grace_period",
-    envvars.OTEL_GOODPUT_SUBMITTED_AT.name: "submitted_at",
-}
 _NAMELESS: Final = "\0"  # a job's name that nobody can have given
 
 
@@ -121,9 +108,9 @@ def _derived_run_id(row: Row, run_id: str, environ: Mapping[str, str]) -> Row:
 def refusal(variable: EnvVar, text: str) -> str:
     """Why the value `text` of `variable` is not used; empty where it is."""
     try:
-        if variable.name in _ARGUMENTS:
-            given: dict[str, Any] = {_ARGUMENTS[variable.name]: text}
-            config = configuration.read(_NAMELESS, process_index=0, process_count=1, environ={}, **given)
+        if variable.name in OF_VARIABLE:
+            given: Any = {"process_index": 0, "process_count": 1, OF_VARIABLE[variable.name]: text}
+            config = configuration.read(_NAMELESS, environ={}, **given)
             if variable is envvars.OTEL_GOODPUT_EXPORTERS:
                 resolve(config.exporters, {})
         elif variable.name in _CHECKS:

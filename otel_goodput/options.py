@@ -1,0 +1,131 @@
+"""What ``configure()`` takes: each option once, with its type, default, variable and meaning.
+
+Arguments, their help, ``otel-goodput env``, the README's table and the check of variables come from here.
+"""
+
+# No `from __future__ import annotations`: these are read while the package runs.
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict, TypeVar, get_args
+
+from opentelemetry.util import types
+
+from otel_goodput import envvars
+from otel_goodput.envvars import EnvVar
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Option(NamedTuple):
+    """One option: what it means, where its variable does not say so; the variable; the default where there is none."""
+
+    brief: str = ""
+    variable: EnvVar | None = None
+    default: Any = None
+
+    @property
+    def meaning(self) -> str:
+        """One line of reStructuredText."""
+        if self.variable is None:
+            return self.brief
+        default = f"={self.variable.default}" if self.variable.default else ""
+        return f"{self.brief or self.variable.brief} (``{self.variable.name}{default}``)"
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of ``configure()``, ``Recorder`` and ``config.read()``."""
+
+    run_id: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_RUN_ID)]
+    directory: Annotated[str | Path | None, Option(variable=envvars.OTEL_GOODPUT_DIR)]
+    exporters: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_EXPORTERS)]
+    processes: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_PROCESSES)]
+    step_sampling: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_STEP_SAMPLING)]
+    step_traces: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_STEP_TRACES)]
+    trace_spans: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_TRACE_SPANS)]
+    windows: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_WINDOWS)]
+    integrations: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_INTEGRATIONS)]
+    device_clock: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_DEVICE_CLOCK)]
+    grace_period: Annotated[float | None, Option(variable=envvars.OTEL_GOODPUT_GRACE_PERIOD)]
+    submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT)]
+    process_index: Annotated[int | None, Option("which process this is, from 0; by default as the launcher says")]
+    process_count: Annotated[int | None, Option("of how many; by default as the launcher says")]
+    leader: Annotated[int, Option("index of the process whose phases are accounted", default=0)]
+    ideal_step_time: Annotated[float | None, Option("seconds, instead of the estimate")]
+    flops_per_step: Annotated[
+        float | None,
+        Option(
+            "floating-point operations of the model in one step; with the peak too, the program goodput (MFU) is known"
+        ),
+    ]
+    peak_flops: Annotated[
+        float | None, Option("floating-point operations per second of all chips together; by default jax's devices'")
+    ]
+    resource_attributes: Annotated[
+        Mapping[str, types.AttributeValue] | None, Option("further attributes of the resource")
+    ]
+    tracer_provider: Annotated[
+        "TracerProvider | None", Option("of your own, to use instead of ours; it stays yours to shut down")
+    ]
+    meter_provider: Annotated[
+        "MeterProvider | None", Option("of your own, to use instead of ours; it stays yours to shut down")
+    ]
+    span_processors: Annotated[
+        "Sequence[SpanProcessor]", Option("further processors of spans, shut down along with us", default=())
+    ]
+    metric_readers: Annotated[
+        "Sequence[MetricReader]", Option("further readers of metrics, shut down along with us", default=())
+    ]
+
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    name: get_args(annotation)[1] for name, annotation in Options.__annotations__.items()
+}
+
+# By the name of the variable, what option takes what it holds.
+OF_VARIABLE: Final[Mapping[str, str]] = {
+    option.variable.name: name for name, option in OPTIONS.items() if option.variable is not None
+}
+
+
+def check(called: str, given: Mapping[str, object]) -> None:
+    """Raises TypeError where one of `given` is no option, as Python does where a function has no such argument."""
+    for name in given:
+        if name not in OPTIONS:
+            raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
+
+
+def taking_options(function: F) -> F:
+    """``help(function)`` shows every option in the place of ``**options``, and its meaning in that of ``{options}``."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
+    ours = [
+        inspect.Parameter(name, keyword, default=option.default, annotation=_type_of(name))
+        for name, option in OPTIONS.items()
+    ]
+    placed = [each for each in own if each.kind is not keyword]
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*placed, *ours, *(each for each in own if each.kind is keyword)],
+        return_annotation=inspect.signature(function).return_annotation,
+    )
+    function.__doc__ = described(function.__doc__ or "")
+    return function
+
+
+def _type_of(name: str) -> Any:
+    found = get_args(Options.__annotations__[name])[0]
+    return getattr(found, "__forward_arg__", found)
+
+
+def described(text: str) -> str:
+    """`text` with the meanings of the options, a line each, in the place of ``{options}``."""
+    lines = [f"{name}: {option.meaning}." for name, option in OPTIONS.items()]
+    return "\n".join(
+        "\n".join(line.replace("{options}", each) for each in lines) if line.strip() == "{options}" else line
+        for line in text.split("\n")
+    )
