@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 EVERYDAY ?= .venv-everyday
 LOCK := .ci/requirements.lock
+# What the core is, and what it promises.
+FAST := tests/accounting tests/line tests/reports tests/docs
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # uv is four times as fast, but does not read where pip shall look; whatever it cannot do, pip does. Bytecode is made once,
@@ -14,7 +16,7 @@ define install
 endef
 
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test attack everyday search bench bench-gcp collector parts lint types lock clean
+.PHONY: demo demo-gcp test test-fast test-pythons test-lowest attack everyday search bench bench-gcp collector parts lint types lock clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
@@ -27,6 +29,15 @@ test: $(VENV)/.test parts  ## everything that must hold: tests, lint, types
 	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+test-fast: $(VENV)/.fast  ## for the habit of every save: no jax, no Go, no network, under a minute
+	$(PY) -m pytest -n auto --dist worksteal -m 'not jax and not crash and not attack' $(FAST) $(PYTEST_ARGS)
+
+test-pythons: $(VENV)/.made  ## the suite on every Python that can be had here, and which were not
+	$(PY) .ci/pythons.py $(PYTEST_ARGS)
+
+test-lowest: $(VENV)/.made  ## the suite with the oldest versions that pyproject.toml lets in
+	$(PY) .ci/pythons.py --lowest $(PYTEST_ARGS)
 
 attack: $(VENV)/.test parts  ## hostile files, receivers and disks by name, with counts, and ten thousand cases of a fuzz
 	$(PY) tests/attack.py --write $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
@@ -102,6 +113,10 @@ $(VENV)/.prometheus: $(VENV)/.made
 	      exit 1; }; } && \
 	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool ./usr/bin/prometheus && \
 	  install -m 755 usr/bin/promtool usr/bin/prometheus "$(abspath $(VENV)/bin)" && touch "$(abspath $@)"
+
+$(VENV)/.fast: $(VENV)/.made pyproject.toml
+	$(call install,--editable . --group fast)
+	@touch $@
 
 $(VENV)/.bench: $(VENV)/.made pyproject.toml
 	$(call install,--editable . --group demo --group bench)

@@ -23,11 +23,11 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
         ),
     ),
     ("pure core", frozenset({"accounting"})),
-    ("edge of the process", frozenset({"guard", "config", "deadline", "files", "placement"})),
+    ("edge of the process", frozenset({"guard", "config", "deadline", "files", "options", "placement"})),
     ("memory", frozenset({"journal"})),
     ("spans", frozenset({"spans"})),
     ("the line", frozenset({"phases", "instruments", "timeline", "replay", "productivity"})),
-    ("exporters and surroundings", frozenset({"exporters", "resources", "disruption", "integrations", "reports"})),
+    ("exporters and environment", frozenset({"exporters", "resources", "disruption", "integrations", "reports"})),
     ("wiring", frozenset({"observers", "pipelines", "runtime", "standalone"})),
     ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "recover", "send", "testing"})),
 )

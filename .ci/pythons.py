@@ -1,0 +1,116 @@
+"""Run the suite on every supported Python that is here, or with the oldest versions that pyproject.toml lets in.
+
+Which were not run is named, and why. Exit status 1 where one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14")
+LOWEST = SUPPORTED[0]
+GROUPS = ("test", "demo", "types")
+# What needs the collector, Prometheus or kustomize is run by `make test`: a Python's version is nothing to them.
+LEFT_OUT = ("tests/otelcol", "tests/collector")
+
+
+class Outcome(NamedTuple):
+    version: str
+    passed: bool
+    said: str
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of that version: on PATH, of pyenv, or one that uv has or can get."""
+    pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")))
+    for name in (shutil.which(f"python{version}"), *pyenv):
+        if name and _is(name, version):
+            return name
+    for get in (("find",), ("install", "--quiet")):
+        done = subprocess.run(
+            [sys.executable, "-m", "uv", "python", *get, version], capture_output=True, text=True, check=False
+        )
+        found = done.stdout.strip()
+        if get[0] == "install" and done.returncode == 0:
+            found = subprocess.run(
+                [sys.executable, "-m", "uv", "python", "find", version], capture_output=True, text=True, check=False
+            ).stdout.strip()
+        if found and _is(found, version):
+            return found
+    return None
+
+
+def _is(name: str, version: str) -> bool:
+    """Whether it runs and is what its name says: what pyenv puts on PATH may be neither."""
+    code = "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([name, "-c", code], capture_output=True, text=True, check=False)
+    return done.returncode == 0 and done.stdout.strip() == version
+
+
+def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Outcome:
+    """The suite, mypy and vermin in an environment of its own."""
+    place = ROOT / f".venv-{'lowest' if lowest else version}"
+    uv = [sys.executable, "-m", "uv"]
+    subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", python, str(place)], check=True, cwd=ROOT)
+    own = place / "bin/python"
+    groups = [word for group in GROUPS for word in ("--group", group)]
+    install = [*uv, "pip", "install", "--quiet", "--python", str(own), "--editable", ".", *groups, "vermin>=1.6"]
+    done = subprocess.run(
+        [*install, *(("--resolution", "lowest-direct") if lowest else ())],
+        check=False, cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        why = done.stderr.strip().splitlines() or ["it cannot be installed"]
+        return Outcome(version, False, f"not installed: {why[-1].strip()}")
+    if not lowest:
+        for name, options in (("mypy", ("--python-version", version)), ("vermin", _VERMIN)):
+            check = [str(place / "bin" / name), *options]
+            checked = subprocess.run(check, check=False, cwd=ROOT, capture_output=True, text=True)
+            if checked.returncode:
+                lines = (checked.stdout + checked.stderr).strip().splitlines()
+                return Outcome(version, False, f"{name}: {lines[-1]}")
+    ignored = [f"--ignore={folder}" for folder in LEFT_OUT]
+    tests = [str(own), "-m", "pytest", "-n", "auto", "--dist", "worksteal", "-q", *ignored, *arguments]
+    environment = {**os.environ, "PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    with subprocess.Popen(tests, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        closing = ""
+        for line in process.stdout:
+            if re.match(r"FAILED|ERROR|SKIPPED", line):
+                sys.stdout.write(line)
+                sys.stdout.flush()
+            if re.search(r"\b(passed|failed|error)", line):
+                closing = line.strip(" =\n")
+    return Outcome(version, process.returncode == 0, closing or "it did not come to its closing line")
+
+
+_VERMIN = ("-q", "--target=3.10-", "--no-tips", "--violations", "otel_goodput")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lowest", action="store_true", help="the oldest versions, on the oldest Python")
+    parser.add_argument("--python", action="append", choices=SUPPORTED, help="only this one (repeatable)")
+    options, arguments = parser.parse_known_args()
+    outcomes = []
+    for version in [LOWEST] if options.lowest else options.python or SUPPORTED:
+        python = interpreter(version)
+        if python is None:
+            print(f"Python {version}: not run, none can be had here", flush=True)
+            continue
+        print(f"Python {version} ({python}) ...", flush=True)
+        outcomes.append(run(version, python, arguments, lowest=options.lowest))
+        print(f"Python {version}: {outcomes[-1].said}", flush=True)
+    return int(not outcomes or not all(one.passed for one in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

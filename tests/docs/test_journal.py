@@ -1,0 +1,63 @@
+"""docs/journal.md says of every byte what the code says."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+from otel_goodput.accounting import events, snapshot
+from otel_goodput.exporters.registry import FIRST_OF_OTHERS, OURS, numbers
+from otel_goodput.journal import keeper, records
+
+TEXT = (Path(__file__).parents[2] / "docs/journal.md").read_text()
+TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q", "8 bytes": "8s"}
+
+
+def table(head: str) -> list[list[str]]:
+    """The rows of the table with that heading."""
+    body = TEXT.split(f"| {head} |\n", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in body]
+
+
+def layout(rows: list[list[str]]) -> str:
+    """The struct that the rows describe, each where it is said to be."""
+    form = "<"
+    for place, kind, _ in rows:
+        assert struct.calcsize(form) == int(re.split("–", place)[0]), place
+        form += TYPES[kind]
+    return form
+
+
+def test_the_header() -> None:
+    rows = table("bytes | type | header")
+    check = struct.calcsize("<I")
+    assert layout(rows[:7]) == records.HEADER.format
+    assert layout([["0", *rows[7][1:]], ["8", *rows[8][1:]]]) == records.HEARTBEAT.format
+    assert rows[7][0].startswith(str(records.HEARTBEAT_AT))
+    assert rows[9][0].startswith(str(records.HEARTBEAT_AT + records.HEARTBEAT.size))
+    assert rows[10][0] == f"{records.HEARTBEAT_AT + records.HEARTBEAT.size + check}–{records.HEADER_SIZE - 1}"
+    assert f"{records.CAPACITY:,} records of {records.SIZE} bytes" in TEXT
+    assert f"`{records.MAGIC.decode()}`" in rows[0][2] and str(records.VERSION) in rows[1][2]
+
+
+def test_a_record() -> None:
+    assert layout(table("bytes | type | record")) == records.RECORD.format
+
+
+def test_every_kind() -> None:
+    said = {int(number): name.strip("`") for number, name, _ in table("kind | name | what it says")}
+    assert said.keys() == records.KINDS.keys()
+    assert all(getattr(records if number >= 64 else events, name) == number for number, name in said.items())
+
+
+def test_every_flag() -> None:
+    said = [(int(number), name.strip("`")) for number, name, _, _ in table("flag | name | of | what it says")]
+    assert all(getattr(records if number >= 256 else events, name) == number for number, name in said)
+    assert len(said) == 14
+
+
+def test_exporters_and_snapshots() -> None:
+    assert all(f"{number} `{name}`" in TEXT for name, number in numbers(OURS).items())
+    assert f"from {FIRST_OF_OTHERS} on" in TEXT
+    assert f"`format`, {snapshot.FORMAT}" in TEXT and keeper.SNAPSHOT_S == 300 and "every five minutes" in TEXT
