@@ -67,6 +67,8 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if default is not None:
         default.shutdown()
         default._recorder = None
+    orbax = sys.modules.get("otel_goodput.integrations.orbax")
+    assert orbax is None or not orbax._hooks, "a recorder that a test left open sees what others save"
     guard = sys.modules.get("otel_goodput.guard")
     if guard is not None:
         guard.contained.clear()

@@ -162,7 +162,10 @@ def test_nobody_agrees_upon_tls(wire: str, traces: Path) -> None:
 def test_nobody_answers(wire: str, traces: Path) -> None:
     """Over HTTP what was written may be read yet; over gRPC nothing goes before the receiver has said a word."""
     with listening(silent) as port:
-        assert ("no answer within" if wire == HTTP else "no connection within") in late(traces, port, wire)
+        said = late(traces, port, wire)
+    # gRPC gives up the connection by itself where it is sooner than we are.
+    expected = ("no answer within",) if wire == HTTP else ("no connection within", "SETTINGS frame")
+    assert any(words in said for words in expected)
     assert ("one request may be there twice" in next_time(traces, port, wire)) is (wire == HTTP)
 
 

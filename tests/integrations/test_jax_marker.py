@@ -322,7 +322,9 @@ def test_after_the_backends_were_cleared(recorder: Recorder) -> None:
         with recorder.elastic_reinit():
             importlib.import_module("jax.extend.backend").clear_backends()
             work, state = work_of(20), fresh()
-            work(state)[1].block_until_ready()  # compiled: the witness knows of no compilations
+            loss = work(state)[1].block_until_ready()  # compiled: the witness knows of no compilations
+            tiny = jax.jit(lambda loss: loss + 1)
+            tiny(loss).block_until_ready()
         assert recorder.tracer is not None
         device = recorder._observers._device_clock
         while not device._markers[0].prepared:  # the keeper may be looking just then, and found nothing to do before
@@ -332,16 +334,20 @@ def test_after_the_backends_were_cleared(recorder: Recorder) -> None:
         witness = Witness(clock)
         before = productive(recorder)
         with Lateness() as late:
-            for number in range(3, 13):
+            for number in range(3, 33):
                 with recorder.step(number):
                     begun = clock()
                     state, loss = work(state)
                     witness.put("step", begun, loss)
+            last = tiny(loss)
             state.block_until_ready()
-            busy = witness.busy(by=clock())["step"]
-    assert recorder.totals().clock == "device" and recorder.totals().kept == 13
+            over = clock()
+            busy = witness.busy(by=over)["step"]
+            last.block_until_ready()
+            late.seen = clock() - over  # so long a device on a busy machine takes for as little as a mark is
+    assert recorder.totals().clock == "device" and recorder.totals().kept == 33
     spent = productive(recorder) - before
-    assert late.agree(spent, busy, 0.06, wakes=10), f"{spent} of {busy} ns; {late}"
+    assert late.agree(spent, busy, 0.06, wakes=30), f"{spent} of {busy} ns; {late}"
 
 
 EIGHT = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,21 @@ Record = Callable[..., Recording]
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> Record:
+def record(tmp_path: Path) -> Iterator[Record]:
     """Configures the default recorder; a second call goes on with the run, as a restart would."""
+    made = []
 
     def configure(make: Callable[..., Any] = goodput.configure, **options: Any) -> Recording:
         exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
         whole = {"job_name": "line", "run_id": "run", "directory": tmp_path / "runs", "exporters": "none", **options}
         recorder = make(**whole, span_processors=[SimpleSpanProcessor(exporter)], metric_readers=[reader])
         assert isinstance(recorder, Recorder)
+        made.append(recorder)
         return Recording(recorder, exporter, reader, tmp_path / "runs" / folder_name(recorder.run_id))
 
-    return configure
+    yield configure
+    for recorder in made:
+        recorder.shutdown()  # else what it watches in others' libraries is still watched in other tests
 
 
 @pytest.fixture
