@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import os
 import shlex
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,17 +14,15 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor
 
 from otel_goodput import config as configuration
-from otel_goodput import deadline, instruments
+from otel_goodput import deadline
 from otel_goodput.accounting import Totals
-from otel_goodput.clock import anchored
 from otel_goodput.config import Config
 from otel_goodput.exporters.spec import ExporterContext
 from otel_goodput.guard import contain
-from otel_goodput.journal.account import PATIENCE_S, Account, behind
-from otel_goodput.journal.keeper import Keeper
-from otel_goodput.journal.opening import Opened, open_journal
+from otel_goodput.journal.account import PATIENCE_S, behind
 from otel_goodput.journal.paces import Paces
 from otel_goodput.journal.records import OWN_TRACES
+from otel_goodput.live import LiveAccount, call_in_children
 from otel_goodput.observers import Observers
 from otel_goodput.options import Options, described, taking_options
 from otel_goodput.phases import Phases
@@ -98,15 +94,11 @@ class Recorder(Phases[Any]):
         self._exiting = False
         config = self.config
         names = exporter_names(config)  # before anything is opened: a wrong name leaves nothing behind
-        clock = anchored()
-        opened: Opened = open_journal(config, clock)
-        self.run_id = opened.run_id
-        self.attempt = opened.attempt
-        self._opened = opened
-        opened.restored.ledger.collect_finished()
-        self._account = account = Account(opened.journal, opened.restored.ledger, clock)
-        opened.introduce(account)
-        account.begin_attempt(OWN_TRACES if config.own_traces else 0)
+        self._live = live = LiveAccount(config, OWN_TRACES if config.own_traces else 0)
+        assert live.opened is not None
+        self._opened = opened = live.opened
+        self.run_id, self.attempt = live.run_id, live.attempt
+        self._account = account = live.account
         resource: Resource = process.describe(
             config.job_name,
             self.run_id,
@@ -178,34 +170,28 @@ class Recorder(Phases[Any]):
         tracer.open_span = self._processor.open_span
         tracer.tell_bounds()
         self.meter_provider = meter_provider or pipelines.meter_provider(resource)
-        index = opened.restored.index.successor(self.attempt)
         self._unexported: list[UnexportedSpan] = []
         if opened.run is not None and pipelines.batchers:
             self._unexported = unexported_spans(
-                opened.run, index, self.run_id, config.process_index, resource, self.attempt
+                opened.run, live.index, self.run_id, config.process_index, resource, self.attempt
             )
             if opened.before is not None:
                 opened.before.recall(without_credentials(str(config.directory)))
-        self._keeper = Keeper(account, opened.run, index, self._work, opened.prepare)
+        self._keeper = live.keep(self._work)
         self._keeper.between = tracer.sum_up
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
         self._processor.device = self._observers.device
         if config.leads:  # last: a reader may ask for everything at once
-            meter = self.meter_provider.get_meter(SCOPE_NAME, __version__)
-            record = instruments.register(
-                meter, self._totals, lambda: tracer.overhead, self._dropped, tracer.loaded
-            )
-            if meter_provider is not None or pipelines.measured:
-                account.on_steps, account.on_phases = record.steps, record.phases
+            wanted = meter_provider is not None or pipelines.measured
+            overhead, ready = (lambda: tracer.overhead), tracer.loaded
+            live.measure(self.meter_provider, self._totals, overhead, self._dropped, ready, durations=wanted)
         self._keeper.start()
         if opened.mirror is not None:
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
         deadline.reserve(len(pipelines.closers()) + 4)  # the last words, the journal, its upload, its lock
         _call_at_exit(self._exit)
-        if hasattr(os, "register_at_fork"):
-            silence = weakref.WeakMethod(self._silence)  # what is registered stays for ever, the recorder need not
-            os.register_at_fork(after_in_child=lambda: (call := silence()) and call())
+        call_in_children(self._silence)
 
     @property
     def tracer(self) -> PhaseTracer | None:
@@ -373,9 +359,8 @@ class Recorder(Phases[Any]):
         # The journal last: what has left is noted there, and what has not the next attempt exports. It is never long.
         closers = self._pipelines.closers(self._settle_figures)
         unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
-        if deadline.close_all([("journal", lambda _: self._keeper.stop())], until - time.monotonic()):
+        if not self._live.close(until - time.monotonic()):
             unfinished.append("journal")
-            self._account.hanging = True
         if unfinished:
             logger.warning("%s not finished within %.1f s", ", ".join(unfinished), seconds)
         self._say_what_is_left()
@@ -385,8 +370,8 @@ class Recorder(Phases[Any]):
             last = ("journal upload", lambda _: mirror.send(self._account.journal))
             if deadline.close_all([last], until - time.monotonic()):
                 logger.warning("the journal's last upload did not finish in time; the spool has it")
-        if (lock := self._opened.lock) is not None:
-            self._on_disk("lock", max(until - time.monotonic(), LOCK_S), lock.release)
+        if self._opened.lock is not None:
+            self._on_disk("lock", max(until - time.monotonic(), LOCK_S), self._live.release)
 
     def _settle_figures(self, milliseconds: int) -> None:
         """The last values are about to be read: bring the account up to the end, in so much time."""
@@ -412,10 +397,7 @@ class Recorder(Phases[Any]):
         tracer, self._tracer = self._tracer, None
         self._closed = True
         self._closing = threading.Lock()
-        self._account.orphan(self._opened.recall)
-        if self._opened.lock is not None:
-            # The parent's stays: but it is not to outlive the parent in a child.
-            self._opened.lock.release()
+        self._live.orphan()
         if tracer is not None:
             tracer.close()
 

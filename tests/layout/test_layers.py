@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("spans", frozenset({"spans"})),
     ("the line", frozenset({"phases", "instruments", "timeline", "replay", "productivity"})),
     ("exporters and environment", frozenset({"exporters", "resources", "disruption", "integrations", "reports"})),
-    ("wiring", frozenset({"observers", "pipelines", "runtime", "standalone"})),
+    ("wiring", frozenset({"live", "observers", "pipelines", "runtime", "standalone"})),
     ("faces", frozenset({"", "__main__", "cli", "compat", "default", "doctor", "recover", "send", "testing"})),
 )
 # What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.
