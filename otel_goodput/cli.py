@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 from otel_goodput import files
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import GoodputError
-from otel_goodput.redaction import REDACTED, shown
-from otel_goodput.times import NS, Moment, asked_moment, duration
+from otel_goodput.text.durations import NS, Moment, asked_moment, parse_duration
+from otel_goodput.text.redact import REDACTED, shown
 from otel_goodput.version import __version__
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 _moment = _named("time", asked_moment)
-_length = _named("length of time", duration)
+_length = _named("length of time", parse_duration)
 
 
 def _spans(asked: Sequence[tuple[Moment, Moment]], start: int | None) -> list[tuple[int, int]]:

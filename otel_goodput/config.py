@@ -14,8 +14,8 @@ from otel_goodput.envvars import EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, report_once
 from otel_goodput.options import OPTIONS, Options, check
-from otel_goodput.redaction import encodable
-from otel_goodput.times import NS, duration, moment
+from otel_goodput.text.durations import NS, parse_duration, parse_moment
+from otel_goodput.text.redact import encodable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -108,7 +108,7 @@ def boolean(text: str) -> bool:
 
 
 def _windows(text: str) -> tuple[int, ...]:
-    spans = tuple(duration(part) for part in text.split(",") if part.strip())
+    spans = tuple(parse_duration(part) for part in text.split(",") if part.strip())
     if spans and min(spans) < NS:
         raise ValueError(f"a rolling window is at least one second: {text!r}")
     return spans
@@ -270,7 +270,7 @@ def read(
         own_traces=setting("step_traces", options, _traces),
         windows=setting("windows", options, _windows),
         grace_period_s=setting("grace_period", options, _grace),
-        submitted_at=setting("submitted_at", options, moment),
+        submitted_at=setting("submitted_at", options, parse_moment),
         process_index=index,
         process_count=count,
         leader=leader,

@@ -14,10 +14,10 @@ from otel_goodput.accounting import Totals
 from otel_goodput.guard import TRUE, report_once
 from otel_goodput.options import Options, taking_options
 from otel_goodput.phases import Phases
-from otel_goodput.redaction import redacting_logger
 from otel_goodput.reports.report import Report
 from otel_goodput.runtime import Recorder
 from otel_goodput.spans.tracer import PhaseTracer
+from otel_goodput.text.redact import redacting_logger
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from otel_goodput.envvars import OTEL_GOODPUT_STRICT
 from otel_goodput.errors import PhaseError
-from otel_goodput.redaction import redacting_logger
+from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")
 

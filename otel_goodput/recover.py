@@ -19,9 +19,9 @@ from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.finding import Found
 from otel_goodput.journal.recovery import Restored, restore
-from otel_goodput.redaction import encodable, shown
 from otel_goodput.resources import process as process_resource
 from otel_goodput.spans.unexported import unexported_spans
+from otel_goodput.text.redact import encodable, shown
 
 
 def recover(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:

@@ -28,7 +28,6 @@ from otel_goodput.options import Options, described, taking_options
 from otel_goodput.phases import Phases
 from otel_goodput.pipelines import Pipelines, exporter_names, open_exporters
 from otel_goodput.productivity import Inputs, Productivity
-from otel_goodput.redaction import redacting_logger, without_credentials
 from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
 from otel_goodput.semconv import SCOPE_NAME
@@ -41,6 +40,7 @@ from otel_goodput.spans.sampling import StepSampler
 from otel_goodput.spans.tracer import PhaseTracer
 from otel_goodput.spans.unexported import UnexportedSpan, unexported_spans
 from otel_goodput.spans.volumes import Volumes, steps_in_a_trace
+from otel_goodput.text.redact import redacting_logger, without_credentials
 from otel_goodput.version import __version__
 
 if TYPE_CHECKING:

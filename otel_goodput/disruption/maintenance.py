@@ -18,11 +18,11 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput.clock import Clock
-from otel_goodput.disruption.metadata import FLAVOR, LONGEST, Answer, NotGoogles, Reception, address, request
+from otel_goodput.disruption.metadata import FLAVOR, LONGEST, MetadataAnswer, NotGoogles, Reception, address, request
 from otel_goodput.disruption.notices import Notices
 from otel_goodput.guard import logger, report_once
-from otel_goodput.redaction import printable
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, GOODPUT_NOTICE_VALUE, Reason
+from otel_goodput.text.redact import printable
 
 _LONGEST: Final = 1 << 13  # bytes of an answer: its headers are some hundreds, a value some ten
 
@@ -257,7 +257,7 @@ class _Watch:
             why,
         )
 
-    def _judge(self, answer: Answer) -> None:
+    def _judge(self, answer: MetadataAnswer) -> None:
         """Take an answer.
 
         Raises:

@@ -29,7 +29,7 @@ _END_OF_HEAD: Final = b"\r\n\r\n"
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 
 
-class Answer(NamedTuple):
+class MetadataAnswer(NamedTuple):
     """An answer: `flavored` says that it bears the header by which the metadata server is known."""
 
     status: int
@@ -75,7 +75,7 @@ def request(host: str, target: str) -> bytes:
     return "\r\n".join(lines).encode("ascii")
 
 
-def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> Answer:
+def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> MetadataAnswer:
     """Ask once. `timeout_s` bounds the whole exchange and not each of its pieces, `longest` the bytes of the answer.
 
     Raises:
@@ -137,7 +137,7 @@ class Reception:
         self._chunked = False
         self._chunk = 0  # where the next chunk begins
 
-    def take(self, piece: bytes) -> Answer | None:
+    def take(self, piece: bytes) -> MetadataAnswer | None:
         """The answer, once it is complete; an empty piece is the end of the connection.
 
         Raises:
@@ -187,7 +187,7 @@ class Reception:
             self._chunk = self._searched = after
 
 
-def parse(received: bytes, *, ended: bool) -> Answer | None:
+def parse(received: bytes, *, ended: bool) -> MetadataAnswer | None:
     """An answer as far as it was received; None while it is not complete.
 
     Raises:
@@ -210,7 +210,8 @@ def parse(received: bytes, *, ended: bool) -> Answer | None:
         raise NotGoogles(f"no HTTP ({type(error).__name__})") from None
     name, flavor = FLAVOR
     flavored = response.headers.get(name) == flavor
-    return Answer(response.status, flavored, response.headers.get("ETag", "").strip(), body.decode("utf-8", "replace"))
+    etag = response.headers.get("ETag", "").strip()
+    return MetadataAnswer(response.status, flavored, etag, body.decode("utf-8", "replace"))
 
 
 def _begun(received: bytes) -> HTTPResponse:

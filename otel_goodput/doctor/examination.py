@@ -21,7 +21,7 @@ from otel_goodput.doctor.variables import rows
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.gcp import SERVICES
 from otel_goodput.journal.rundir import folder_name
-from otel_goodput.redaction import redact, secrets
+from otel_goodput.text.redact import redact, secrets
 from otel_goodput.version import __version__
 
 _LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))

@@ -26,7 +26,7 @@ from otel_goodput.exporters.gcp.connection import (
     load,
 )
 from otel_goodput.exporters.gcp.delivery import cure, short
-from otel_goodput.reports.quantities import duration
+from otel_goodput.reports.quantities import format_duration
 from otel_goodput.resources.gcp import Machine, Unknown, look_up
 
 _USUAL: Final = ("gcp", "workload")  # what `auto` takes on Google Cloud
@@ -227,7 +227,7 @@ class Google:
             yield Finding(OK, _CLOCK, "not checked: nobody told the time")
             return
         whose, seconds = self._clocks[-1]
-        off = f"{duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} {whose}"
+        off = f"{format_duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} {whose}"
         for bound, level, why in _AHEAD if seconds > 0 else _BEHIND:
             if abs(seconds) > bound:
                 yield Finding(level, _CLOCK, f"{off}: {why}", _SET_IT)

@@ -15,7 +15,7 @@ from otel_goodput.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput.exporters.gcp.connection import TRACE, Connection, load
 from otel_goodput.exporters.gcp.delivery import cure, short
-from otel_goodput.reports.quantities import duration
+from otel_goodput.reports.quantities import format_duration
 
 ABOUT: Final = "credentials"
 QUOTA: Final = "quota project"
@@ -88,7 +88,7 @@ class Identity:
         expiry = getattr(credentials, "expiry", None)
         if isinstance(expiry, datetime):
             left = (expiry.replace(tzinfo=timezone.utc) - datetime.now(timezone.utc)).total_seconds()
-            what += f", good for {duration(left)}"
+            what += f", good for {format_duration(left)}"
         return Finding(OK, ABOUT, what)
 
     def _quota(self, credentials: Any, project: str) -> Iterator[Finding]:

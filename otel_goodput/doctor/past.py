@@ -11,7 +11,7 @@ from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.doubts import dispatch_only
-from otel_goodput.reports.quantities import duration
+from otel_goodput.reports.quantities import format_duration
 from otel_goodput.semconv import ClockState
 
 
@@ -46,10 +46,10 @@ def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
         return Finding(
             WARNING,
             "run",
-            f"run {name!r} left its last sign of life {duration(-since)} in the future",
+            f"run {name!r} left its last sign of life {format_duration(-since)} in the future",
             "set the clocks of the machines right",
         )
-    ago = duration(max(0.0, since))
+    ago = format_duration(max(0.0, since))
     if cursor.ended and cursor.clean:
         return Finding(
             WARNING,
@@ -88,8 +88,9 @@ def _measured(name: str, restored: Restored) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             "run",
-            f"the steps of run {name!r} take {duration(answer['step_time']['median_s'])} of the "
-            f"{duration(answer['step_cadence_s'])} from one to the next, and nothing tells when the device was done: "
+            f"the steps of run {name!r} take {format_duration(answer['step_time']['median_s'])} of the "
+            f"{format_duration(answer['step_cadence_s'])} from one to the next, and nothing tells when the device was "
+            "done: "
             f"if the step only hands work to it (JAX does), the device's time counts as whatever the host waits in",
             "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps are that short, "
             "all is well",

@@ -12,7 +12,7 @@ from otel_goodput.doctor.findings import WARNING, Finding
 from otel_goodput.exporters.endpoints import Endpoint
 from otel_goodput.exporters.headers import headers
 from otel_goodput.exporters.otlp_variables import GRPC, variables
-from otel_goodput.redaction import HIDDEN, without_credentials
+from otel_goodput.text.redact import HIDDEN, without_credentials
 
 # Of filesystems that are reached by a URL.
 _PLAIN: Final = frozenset({"http", "ftp", "webdav", "webhdfs"})

@@ -18,7 +18,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 from otel_goodput.exporters.registry import resolve
 from otel_goodput.options import OF_VARIABLE
-from otel_goodput.redaction import HIDDEN, redact, secret
+from otel_goodput.text.redact import HIDDEN, redact, secret
 
 PREFIX: Final = "OTEL_GOODPUT_"
 

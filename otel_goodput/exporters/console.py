@@ -35,7 +35,6 @@ from otel_goodput.exporters.spec import (
     Situation,
 )
 from otel_goodput.exporters.status_line import StatusLine, is_interactive
-from otel_goodput.redaction import printable
 from otel_goodput.semconv import (
     AT_RISK,
     CLOCK,
@@ -52,6 +51,7 @@ from otel_goodput.semconv import (
     Category,
     ClockState,
 )
+from otel_goodput.text.redact import printable
 
 TERMINAL_INTERVAL_MS: Final = 1000.0
 DEFAULT_COLUMNS: Final = 80
@@ -260,10 +260,10 @@ def render(summary: Summary, columns: int | None = None) -> str:
     if summary.step is not None:
         head.append(f"step {summary.step}")
     if summary.step_time is not None:
-        head.append(f"{duration(summary.step_time)}/step")
+        head.append(f"{short_duration(summary.step_time)}/step")
     tail = []
     if summary.at_risk is not None and summary.at_risk > 0:
-        tail.append(f"at risk {duration(summary.at_risk)}")
+        tail.append(f"at risk {short_duration(summary.at_risk)}")
     if summary.disruptions:
         tail.append(f"{summary.disruptions} disruption{'s' if summary.disruptions > 1 else ''}")
 
@@ -292,7 +292,7 @@ def _percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def duration(seconds: float) -> str:
+def short_duration(seconds: float) -> str:
     """Seconds as people say them, two or three digits: `310 ms`, `3.1 s`, `42 s`, `12.5 min`, `3.2 h`."""
     if seconds < 0.0995:
         return f"{seconds * 1e3:.1f} ms"

@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import Metric, MetricsData
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, Status
 
-from otel_goodput.redaction import encodable
+from otel_goodput.text.redact import encodable
 
 LEAST, MOST = -(2**63), 2**63 - 1
 UNNAMED: Final = "unnamed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from otel_goodput.redaction import redacting_logger
+from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")
 

@@ -26,7 +26,7 @@ from otel_goodput.journal.records import (
     sound,
     used,
 )
-from otel_goodput.redaction import printable, redacting_logger
+from otel_goodput.text.redact import printable, redacting_logger
 
 logger = redacting_logger(__name__)
 

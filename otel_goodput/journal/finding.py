@@ -11,7 +11,7 @@ from otel_goodput import files
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
-from otel_goodput.redaction import redacting_logger, without_credentials
+from otel_goodput.text.redact import redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
 

@@ -22,7 +22,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.journal import records
 from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
-from otel_goodput.redaction import encodable, redacting_logger
+from otel_goodput.text.redact import encodable, redacting_logger
 
 logger = redacting_logger(__name__)
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from otel_goodput import files
-from otel_goodput.redaction import redacting_logger
+from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 

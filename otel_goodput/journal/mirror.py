@@ -20,7 +20,7 @@ from otel_goodput.guard import report_once
 from otel_goodput.journal.journal import Journal
 from otel_goodput.journal.records import HEADER_SIZE, SIZE
 from otel_goodput.journal.rundir import IDENTITY_FILE, RunDirectory, bound
-from otel_goodput.redaction import printable, redacting_logger, without_credentials
+from otel_goodput.text.redact import printable, redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
 

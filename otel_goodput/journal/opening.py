@@ -25,8 +25,8 @@ from otel_goodput.journal.notes import Note
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.journal.succession import CONTINUED, Before, Sequel
-from otel_goodput.redaction import printable, redacting_logger, without_credentials
 from otel_goodput.semconv import Category
+from otel_goodput.text.redact import printable, redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
 

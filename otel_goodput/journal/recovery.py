@@ -25,7 +25,7 @@ from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
 from otel_goodput.journal.segment_file import NAME, SegmentFile
 from otel_goodput.journal.sidecars import whole
 from otel_goodput.journal.span_index import SpanIndex
-from otel_goodput.redaction import redacting_logger
+from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 

@@ -29,7 +29,7 @@ from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.lock import Lock
 from otel_goodput.journal.segment_file import NAME, SegmentFile
 from otel_goodput.journal.sidecars import IDENTITY, NOTES, checked_json, read_json
-from otel_goodput.redaction import encodable, printable, redacting_logger
+from otel_goodput.text.redact import encodable, printable, redacting_logger
 
 logger = redacting_logger(__name__)
 

@@ -17,7 +17,7 @@ from otel_goodput import files
 from otel_goodput.guard import contain
 from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.redaction import redacting_logger
+from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 

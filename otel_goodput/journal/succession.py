@@ -21,8 +21,8 @@ from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.recovery import Restored
 from otel_goodput.journal.rundir import RunDirectory, folder_name
-from otel_goodput.redaction import redacting_logger
 from otel_goodput.semconv import PHASES, Phase
+from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_goodput.reports.quantities import duration, percent
+from otel_goodput.reports.quantities import format_duration, percent
 from otel_goodput.semconv import Category
 
 # What to say of each source of badput: what it is, and what usually helps.
@@ -63,4 +63,4 @@ def sentence(report: Mapping[str, Any]) -> str:
     if category in doubted(report):
         advice = "before acting on it, see the note above"
     share = percent(held, report["elapsed_s"])
-    return f"The largest loss: {duration(held)} ({share}) went by {doing} ({category}); {advice}."
+    return f"The largest loss: {format_duration(held)} ({share}) went by {doing} ({category}); {advice}."

@@ -11,7 +11,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.reports.quantities import duration, plural
+from otel_goodput.reports.quantities import format_duration, plural
 from otel_goodput.semconv import Category, Phase, Reason
 
 
@@ -81,7 +81,7 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
     lost = seconds[Category.INFRASTRUCTURE_RECOVERY]
     if failures:
         known["mtbf"] = (elapsed - lost) / failures
-        origins["mtbf"] = f"{plural(failures, 'failure')} in {duration(elapsed - lost)} of the job being up"
+        origins["mtbf"] = f"{plural(failures, 'failure')} in {format_duration(elapsed - lost)} of the job being up"
     restarts = attempts - 1
     if restarts > 0:
         known["reschedule"] = lost / restarts

@@ -16,11 +16,11 @@ from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.recovery import Restored, all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.productivity import read_inputs
-from otel_goodput.redaction import encodable
 from otel_goodput.replay import account
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, RUNNING, Lives, Standing, live, state_of
-from otel_goodput.times import Moment
+from otel_goodput.text.durations import Moment
+from otel_goodput.text.redact import encodable
 
 _MANY: Final = 1 << 31
 

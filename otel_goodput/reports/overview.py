@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.redaction import shown
-from otel_goodput.reports.quantities import moment, plural
-from otel_goodput.times import NS
+from otel_goodput.reports.quantities import format_moment, plural
+from otel_goodput.text.durations import NS
+from otel_goodput.text.redact import shown
 
 SHOWN: Final = 20
 
@@ -41,7 +41,7 @@ def _lines(found: list[Entry], place: str) -> Iterator[str]:
     yield f"{len(found)} runs in {place}; the newest is shown, --run ID shows another:"
     width = max(len(entry.run_id) for entry in found[:SHOWN])
     for entry in found[:SHOWN]:
-        began = "" if entry.began is None else f"  since {moment(entry.began / NS)}"
+        began = "" if entry.began is None else f"  since {format_moment(entry.began / NS)}"
         yield f"  {entry.run_id:<{width}}  {plural(entry.attempts, 'attempt'):<11}{began}"
     if len(found) > SHOWN:
         yield f"  and {len(found) - SHOWN} older ones"

@@ -22,12 +22,11 @@ from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.notes import DAMAGED
-from otel_goodput.redaction import shown
 from otel_goodput.reports.figures import Figures, completed, from_report
-from otel_goodput.reports.quantities import duration
+from otel_goodput.reports.quantities import format_duration
 from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
-from otel_goodput.times import NS
-from otel_goodput.times import duration as length
+from otel_goodput.text.durations import NS, parse_duration
+from otel_goodput.text.redact import shown
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +155,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         value = getattr(figures, name)
         if value is not None:
             origin = figures.origins.get(name)
-            yield f"  {words:<34} {duration(value):>12}" + (f"  ({origin})" if origin else "")
+            yield f"  {words:<34} {format_duration(value):>12}" + (f"  ({origin})" if origin else "")
     if figures.beside:
         yield f"  {'loading, evaluation, other':<34} {100 * figures.beside:>10.2f} %  (beside the steps' time)"
     yield ""
@@ -165,7 +164,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         if name in plan.choices:
             choice = plan.choices[name]
             steps = "" if choice.steps is None else f"{choice.steps}"
-            yield f"  {words:<14} {duration(choice.interval):>14} {steps:>10} {100 * choice.goodput:>8.2f} %"
+            yield f"  {words:<14} {format_duration(choice.interval):>14} {steps:>10} {100 * choice.goodput:>8.2f} %"
     if figures.goodput is not None:
         yield f"  {'measured':<14} {'':>14} {'':>10} {100 * figures.goodput:>8.2f} %"
     yield ""
@@ -176,13 +175,13 @@ def _sentence(plan: Plan) -> str:
     if not plan.figures.save:
         return "A save costs nothing: save after every step."
     best, now = plan.best, plan.choices.get("now")
-    every = duration(best.interval) + ("" if best.steps is None else f" of training ({best.steps} steps)")
+    every = format_duration(best.interval) + ("" if best.steps is None else f" of training ({best.steps} steps)")
     if now is None:
         return f"Saving every {every} is best: {100 * best.goodput:.2f} % goodput is to be expected."
     gain = 100 * (best.goodput - now.goodput)
     if gain < 0.05:
-        return f"Saving every {duration(now.interval)}, as it is, is as good as the best."
-    return f"Saving every {every} instead of every {duration(now.interval)} would gain {gain:.2f} % of the time."
+        return f"Saving every {format_duration(now.interval)}, as it is, is as good as the best."
+    return f"Saving every {every} instead of every {format_duration(now.interval)} would gain {gain:.2f} % of the time."
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -245,7 +244,7 @@ def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]
 
 
 def _seconds(text: str) -> float:
-    return 0.0 if text.strip() == "0" else length(text) / NS
+    return 0.0 if text.strip() == "0" else parse_duration(text) / NS
 
 
 _seconds.__name__ = "length of time"  # as argparse names it

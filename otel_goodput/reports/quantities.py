@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration as a person reads it: ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 07 min``, ``2 d 04 h``."""
     if seconds < 0:
-        return f"-{duration(-seconds)}"
+        return f"-{format_duration(-seconds)}"
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
     if seconds < 60:
@@ -24,7 +24,7 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.2f} %"
 
 
-def moment(seconds: float) -> str:
+def format_moment(seconds: float) -> str:
     """A moment, in seconds since the epoch, as a person reads it: ``2026-11-22 11:25:00 UTC``."""
     return f"{datetime.fromtimestamp(seconds, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 

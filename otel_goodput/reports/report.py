@@ -10,12 +10,12 @@ from otel_goodput.accounting import markup
 from otel_goodput.accounting.totals import NS, Totals
 from otel_goodput.journal.damage import Damage
 from otel_goodput.journal.notes import DAMAGED, Note
-from otel_goodput.redaction import shown
 from otel_goodput.reports import text
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
+from otel_goodput.text.redact import shown
 
 # Custom phases have names, and those that were never opened have none: without any the category is left out.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from otel_goodput.reports.advice import sources
-from otel_goodput.reports.quantities import duration, moment, percent, plural
+from otel_goodput.reports.quantities import format_duration, format_moment, percent, plural
 from otel_goodput.reports.standing import DIED, SILENT
 from otel_goodput.semconv import Category
 
@@ -42,10 +42,10 @@ def end(report: Mapping[str, Any]) -> Iterator[str]:
     step, open_for = report.get("last_step"), report.get("last_step_open_s")
     where = ""
     if open_for is not None:
-        where = f", {duration(open_for)} into step {step}"
+        where = f", {format_duration(open_for)} into step {step}"
     elif step is not None:
         where = f", in no step; the last one was {step}"
-    yield f"  {what} {moment(last)}{where}"
+    yield f"  {what} {format_moment(last)}{where}"
 
 
 def steps(report: Mapping[str, Any]) -> Iterator[str]:
@@ -53,18 +53,18 @@ def steps(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"  steps    {_fates(report)}"
     if report.get("in_flight_step") is not None:
         open_for = report.get("in_flight_step_s")
-        since = "" if open_for is None else f", for {duration(open_for)} now"
+        since = "" if open_for is None else f", for {format_duration(open_for)} now"
         yield f"           step {report['in_flight_step']} is in flight{since}"
     times = report.get("step_time")
     if times:
         yield (
-            f"           net time: median {duration(times['median_s'])}, p90 {duration(times['p90_s'])}, "
-            f"max {duration(times['max_s'])}; ideal {duration(report['ideal_step_time_s'])}, "
+            f"           net time: median {format_duration(times['median_s'])}, p90 {format_duration(times['p90_s'])}, "
+            f"max {format_duration(times['max_s'])}; ideal {format_duration(report['ideal_step_time_s'])}, "
             f"deviation {report['step_time_deviation_s'] * 1000:+.3g} ms"
         )
     yield from _recompilations(report)
     if report["at_risk_s"] is not None:
-        yield f"  at risk  {duration(report['at_risk_s'])} of progress is newer than the last durable checkpoint"
+        yield f"  at risk  {format_duration(report['at_risk_s'])} of progress is newer than the last durable checkpoint"
     slices = report.get("slice_efficiency")
     if slices:
         yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
@@ -107,8 +107,8 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
         if entry["from_step"] is not None and entry["to_step"] is not None:
             went = f", from step {entry['from_step']} back to {entry['to_step']}"
         yield (
-            f"    {entry['reason']} ({where}): {duration(entry['recovery_s'])} until restarted, "
-            f"{duration(entry['wasted_s'])} of steps lost{went}"
+            f"    {entry['reason']} ({where}): {format_duration(entry['recovery_s'])} until restarted, "
+            f"{format_duration(entry['wasted_s'])} of steps lost{went}"
         )
 
 
@@ -122,14 +122,14 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
     if slowest is not None:
         median = told["paces"][str(slowest["process"])]["median_s"]
         yield (
-            f"    the slowest is process {slowest['process']}: median step {duration(median)}, "
+            f"    the slowest is process {slowest['process']}: median step {format_duration(median)}, "
             f"{slowest['ratio']:.2f} times the median of all"
         )
     if latest is not None and latest["share"] >= LATE_SHARE:
         outside = told["paces"][str(latest["process"])]["outside_s"]
         yield (
-            f"    process {latest['process']} spends {duration(outside)} from one step to the next outside of steps "
-            f"({latest['share'] * 100:.0f} %): the others wait for it"
+            f"    process {latest['process']} spends {format_duration(outside)} from one step to the next outside of "
+            f"steps ({latest['share'] * 100:.0f} %): the others wait for it"
         )
 
 

@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from otel_goodput.redaction import shown
 from otel_goodput.reports import sections
 from otel_goodput.reports.advice import sentence
-from otel_goodput.reports.quantities import duration, moment, percent, plural
+from otel_goodput.reports.quantities import format_duration, format_moment, percent, plural
 from otel_goodput.reports.standing import RUNNING
+from otel_goodput.text.redact import shown
 
 _COLUMNS: Final = 100
 _RATIOS: Final = {
@@ -39,12 +39,13 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         if report.get(name) is not None:
             yield f"  {words} {report[name] * 100:.1f} %"
     if report["excluded_s"]:
-        yield f"  {duration(report['excluded_s'])} excluded"
+        yield f"  {format_duration(report['excluded_s'])} excluded"
     yield from _warnings(report)
     yield ""
     yield from sections.table(report["seconds"], elapsed, shares=report['goodput'] is not None)
     if report["overlapped_data_loading_s"]:
-        yield f"  beside: {duration(report['overlapped_data_loading_s'])} of data loading overlapped with training"
+        beside = format_duration(report["overlapped_data_loading_s"])
+        yield f"  beside: {beside} of data loading overlapped with training"
     yield ""
     yield from sections.steps(report)
     yield from sections.disruptions(report)
@@ -63,8 +64,8 @@ def headline(report: Mapping[str, Any]) -> str:
 def _goodput(report: Mapping[str, Any]) -> str:
     elapsed = report["elapsed_s"]
     if report["goodput"] is None:
-        return f"{report.get('reason') or 'not known'}; {duration(elapsed)} have passed"
-    return f"{percent(report['goodput'] * elapsed, elapsed)} of {duration(elapsed)}"
+        return f"{report.get('reason') or 'not known'}; {format_duration(elapsed)} have passed"
+    return f"{percent(report['goodput'] * elapsed, elapsed)} of {format_duration(elapsed)}"
 
 
 def title(report: Mapping[str, Any]) -> str:
@@ -76,7 +77,7 @@ def title(report: Mapping[str, Any]) -> str:
     if report["attempts"]:
         parts.append(plural(report["attempts"], "attempt"))
     if report.get("started_at"):
-        parts.append(f"since {moment(report['started_at'])}")
+        parts.append(f"since {format_moment(report['started_at'])}")
     if "run_id" in report:
         parts.append(report.get("state") or RUNNING)
     elif "ended" in report:

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from otel_goodput import semconv
 from otel_goodput.disruption.metadata import METADATA_HOST, NotGoogles, ask, metadata_host
 from otel_goodput.errors import GoodputError
-from otel_goodput.redaction import printable, redacting_logger
 from otel_goodput.resources import accelerators, tpu
 from otel_goodput.resources.facts import Value, text
+from otel_goodput.text.redact import printable, redacting_logger
 
 logger = redacting_logger(__name__)
 

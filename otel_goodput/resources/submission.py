@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 from otel_goodput import files
 from otel_goodput.guard import contain
-from otel_goodput.redaction import redacting_logger
-from otel_goodput.times import moment
+from otel_goodput.text.durations import parse_moment
+from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 
@@ -145,7 +145,7 @@ def _submission(kind: str, metadata: Mapping[str, Any]) -> Submission | None:
     if not isinstance(created, str):
         return None
     try:
-        return Submission(moment(created), kind)
+        return Submission(parse_moment(created), kind)
     except (ValueError, OverflowError):
         return None
 

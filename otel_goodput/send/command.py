@@ -14,10 +14,10 @@ from pathlib import Path
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import variables
 from otel_goodput.exporters.spec import SIGNALS
-from otel_goodput.redaction import redact, secrets
 from otel_goodput.send.lines import signals_of, sources
 from otel_goodput.send.screen import Screen
-from otel_goodput.send.sending import Account, Sending, Stopped
+from otel_goodput.send.sending import Sending, SentFile, Stopped
+from otel_goodput.text.redact import redact, secrets
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,13 +63,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _send(
     sending: Sending, files: Mapping[Path, Sequence[str]], screen: Screen, verb: str
-) -> tuple[list[Account], str]:
+) -> tuple[list[SentFile], str]:
     """What became of each file, and why not all were sent, empty where they were."""
-    accounts: list[Account] = []
+    accounts: list[SentFile] = []
     reasons: dict[str, None] = {}
     over = False
     for path, signals in files.items():
-        account = Account(file=str(path), receiver=sending.receiver(signals))
+        account = SentFile(file=str(path), receiver=sending.receiver(signals))
         accounts.append(account)
         stays = over
         if not over:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from otel_goodput.redaction import redact
+from otel_goodput.text.redact import redact
 
 _SHOWN_EVERY_S: Final = 0.2
 # Whoever waits longer than that wants to know for what; and in a log not at every moment.

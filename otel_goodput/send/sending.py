@@ -29,7 +29,7 @@ _PROBES: Final = 8
 
 
 @dataclass(kw_only=True)
-class Account(Losses):
+class SentFile(Losses):
     """What became of the lines of a file.
 
     `before` were done with earlier; losses are of all that was done with, earlier too; `repeated` requests may be there
@@ -135,7 +135,7 @@ class Sending:
         """Where a file with these signals goes, as it is told and remembered."""
         return " and ".join(dict.fromkeys(receiver(self._places[signal]) for signal in signals))
 
-    def file(self, path: Path, signals: Sequence[str], account: Account) -> None:
+    def file(self, path: Path, signals: Sequence[str], account: SentFile) -> None:
         """Send what is left of a file that may have these signals.
 
         Raises:
@@ -168,7 +168,7 @@ class Sending:
                 self._screen.tell(f"{path}: another file than the one that was sent before; from its beginning")
             yield progress
 
-    def _lines(self, progress: Progress, account: Account) -> None:
+    def _lines(self, progress: Progress, account: SentFile) -> None:
         path, before = progress.path, progress.lines
         account.before = before
         for name, count in asdict(progress.losses).items():
@@ -208,7 +208,7 @@ class Sending:
         progress: Progress,
         line: Line,
         request: Request,
-        account: Account,
+        account: SentFile,
         ahead: dict[int, Answer],
         cut_off: bool,
     ) -> Answer:
@@ -243,7 +243,7 @@ class Sending:
                 return True
         return False
 
-    def _book(self, place: str, request: Request, answer: Answer, account: Account) -> None:
+    def _book(self, place: str, request: Request, answer: Answer, account: SentFile) -> None:
         if answer.outcome != ACCEPTED:
             self._screen.complain(f"{place}: refused: {answer.said}")
             account.refused += 1

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from otel_goodput.journal.notes import Notes
-from otel_goodput.redaction import redacting_logger
 from otel_goodput.semconv import Category
+from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")
 

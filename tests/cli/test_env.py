@@ -10,7 +10,7 @@ import pytest
 
 import otel_goodput
 from otel_goodput.envvars import ENVVARS, STANDARD
-from otel_goodput.redaction import redact, secrets
+from otel_goodput.text.redact import redact, secrets
 
 from .commands import goodput, succeeded
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput.redaction import redacting_logger
+from otel_goodput.text.redact import redacting_logger
 
 from .commands import PATIENCE_S, Answer, environment, finished, goodput
 

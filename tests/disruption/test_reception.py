@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from otel_goodput.disruption.metadata import Answer, NotGoogles, Reception
+from otel_goodput.disruption.metadata import MetadataAnswer, NotGoogles, Reception
 
 HEAD = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nETag: e1\r\n"
 ANSWERS = {
@@ -18,7 +18,7 @@ ANSWERS = {
 }
 
 
-def received(answer: bytes, size: int) -> Answer | None:
+def received(answer: bytes, size: int) -> MetadataAnswer | None:
     """What the pieces make, once all are there; before that they make nothing."""
     reception = Reception()
     pieces = [answer[place : place + size] for place in range(0, len(answer), size)]
@@ -30,14 +30,14 @@ def received(answer: bytes, size: int) -> Answer | None:
 @pytest.mark.parametrize("case", ANSWERS)
 def test_an_answer_in_pieces(case: str, size: int) -> None:
     body = "" if case == "empty" else "NONE"
-    assert received(ANSWERS[case], size) == Answer(200, True, "e1", body)
+    assert received(ANSWERS[case], size) == MetadataAnswer(200, True, "e1", body)
 
 
 def test_an_answer_that_ends_with_the_connection() -> None:
     reception = Reception()
     assert reception.take(HEAD + b"\r\nNO") is None
     assert reception.take(b"NE") is None
-    assert reception.take(b"") == Answer(200, True, "e1", "NONE")
+    assert reception.take(b"") == MetadataAnswer(200, True, "e1", "NONE")
 
 
 def test_a_connection_that_ends_before_the_answer() -> None:

@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     (
         "words",
         frozenset(
-            {"semconv", "workload_series", "errors", "envvars", "clock", "version", "redaction", "times"}
+            {"semconv", "workload_series", "errors", "envvars", "clock", "version", "text"}
         ),
     ),
     ("pure core", frozenset({"accounting"})),

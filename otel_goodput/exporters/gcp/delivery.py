@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.exporters.gcp.connection import Connection, NoProject, Service, load
 from otel_goodput.guard import logger, report_once
-from otel_goodput.redaction import shown
 from otel_goodput.semconv import DROPPED
+from otel_goodput.text.redact import shown
 
 T = TypeVar("T")
 Send = Callable[[float], object]
@@ -32,7 +32,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class RequestResult:
     """What became of a request, in the server's words.
 
     `repeated`: an earlier try of it got no answer and may have been taken. `written`: of a refused request, how many
@@ -144,7 +144,7 @@ class Delivery:
         self._silent_since: float | None = None  # nothing has been delivered
         self._told: set[str] = set()
 
-    def __call__(self, send: Send, budget_s: float) -> Answer:
+    def __call__(self, send: Send, budget_s: float) -> RequestResult:
         """Send a request, again and again until an answer settles it.
 
         Args:
@@ -153,7 +153,7 @@ class Delivery:
         """
         begun = time.monotonic()
         if begun < self._open_until and not self._stopping.begun:
-            return Answer(Outcome.CIRCUIT_OPEN)
+            return RequestResult(Outcome.CIRCUIT_OPEN)
         until = begun + budget_s
         wait, repeated, renewed = FIRST_WAIT_S, False, False
         failure: Failure | None = None
@@ -166,16 +166,16 @@ class Delivery:
                 failure = failure_of(error)
             else:
                 self._arrived()
-                return Answer(Outcome.DELIVERED, repeated=repeated)
+                return RequestResult(Outcome.DELIVERED, repeated=repeated)
             if failure.code == "UNAUTHENTICATED" and not renewed:
                 renewed = True
                 self._connection.renew()
                 continue
             if failure.code in PERMANENT or failure.cause == "credentials":
                 self._bar(failure)
-                return Answer(Outcome.CIRCUIT_OPEN, failure.text, repeated)
+                return RequestResult(Outcome.CIRCUIT_OPEN, failure.text, repeated)
             if failure.code not in TRANSIENT:
-                return Answer(Outcome.REFUSED, failure.text, repeated, failure.written)
+                return RequestResult(Outcome.REFUSED, failure.text, repeated, failure.written)
             repeated = repeated or failure.code not in UNTOUCHED
             pause = failure.wait_s if failure.wait_s is not None else wait * random.uniform(0.7, 1.3)
             if pause >= self._left(until):
@@ -183,20 +183,20 @@ class Delivery:
             self._stopping.wait(pause)
             wait = min(2 * wait, LONGEST_WAIT_S)
         if failure is None:  # not one try: those before have told why, or the exporter was late itself
-            return Answer(Outcome.LATE)
+            return RequestResult(Outcome.LATE)
         self._late(failure)
-        return Answer(Outcome.LATE, failure.text, repeated)
+        return RequestResult(Outcome.LATE, failure.text, repeated)
 
-    def batch(self, request: Callable[[Sequence[T]], Send], items: Sequence[T], budget_s: float) -> Answer:
+    def batch(self, request: Callable[[Sequence[T]], Send], items: Sequence[T], budget_s: float) -> RequestResult:
         """Send what `request` makes of some items. If it can make nothing of them, they count as refused."""
         try:
             send = request(items)
         except ImportError as error:  # a package is missing, which is no item's fault
             failure = failure_of(error)
             self._bar(failure)
-            return Answer(Outcome.CIRCUIT_OPEN, failure.text)
+            return RequestResult(Outcome.CIRCUIT_OPEN, failure.text)
         except Exception as error:  # whatever an encoder finds odd
-            return Answer(Outcome.REFUSED, f"{type(error).__name__}: {error}", written=0)
+            return RequestResult(Outcome.REFUSED, f"{type(error).__name__}: {error}", written=0)
         return self(send, budget_s)
 
     def _left(self, until: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_goodput.reports.quantities import duration
+from otel_goodput.reports.quantities import format_duration
 from otel_goodput.semconv import (
     GOODPUT_PHASE,
     GOODPUT_STEP,
@@ -20,7 +20,7 @@ from otel_goodput.semconv import (
     STEPS_SUMMARY_SPAN,
     Phase,
 )
-from otel_goodput.times import NS
+from otel_goodput.text.durations import NS
 
 TEXT: Final = ".text"  # behind the key of an attribute that is a number of ns
 _LENGTHS: Final = tuple(attribute.key for attribute in SPAN_ATTRIBUTES if attribute.type == "int (ns)")
@@ -42,4 +42,4 @@ def lengths(span: ReadableSpan) -> Iterator[tuple[str, str]]:
     for key in _LENGTHS if len(attributes) > 1 else ():
         value = attributes.get(key)
         if isinstance(value, int):
-            yield key + TEXT, duration(value / NS)
+            yield key + TEXT, format_duration(value / NS)

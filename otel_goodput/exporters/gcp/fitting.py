@@ -12,8 +12,8 @@ from typing import Any, Final
 from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
 
 from otel_goodput.exporters.fitting import LEAST, MOST
-from otel_goodput.redaction import encodable
 from otel_goodput.semconv import DISRUPTIONS, METRICS
+from otel_goodput.text.redact import encodable
 
 LABEL_LENGTH: Final = 100  # characters of a label's key
 VALUE_LENGTH: Final = 1024  # characters of a label's value

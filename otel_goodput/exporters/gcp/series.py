@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.exporters.gcp.batches import HOPELESS
-from otel_goodput.exporters.gcp.delivery import Answer, Delivery, Outcome, Send, short
+from otel_goodput.exporters.gcp.delivery import Delivery, Outcome, RequestResult, Send, short
 from otel_goodput.exporters.spacing import SPACING
 from otel_goodput.guard import report_once
 
@@ -192,7 +192,7 @@ class SeriesWriter:
         self._delivery.refused(batch[0].name, len(batch), text)
 
 
-def _parted(batch: Sequence[Series], answer: Answer) -> tuple[list[Series], list[Series]]:
+def _parted(batch: Sequence[Series], answer: RequestResult) -> tuple[list[Series], list[Series]]:
     """Those that an answer names, and the others; where it names none, all are as if named."""
     named = set(_numbers(answer.text)) & set(range(len(batch)))
     if not named:

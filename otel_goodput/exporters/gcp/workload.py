@@ -22,7 +22,7 @@ from otel_goodput.exporters.gcp.location import location
 from otel_goodput.exporters.gcp.metrics import TimeSeriesRequests
 from otel_goodput.exporters.gcp.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.semconv import Category
-from otel_goodput.times import duration
+from otel_goodput.text.durations import parse_duration
 
 PERCENT: Final = 100.0
 WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run
@@ -104,7 +104,7 @@ def _source(attributes: Mapping[str, Any]) -> str:
 
 def _window_size(attributes: Mapping[str, Any]) -> str:
     """Whole seconds of a rolling window."""
-    return str(duration(attributes[semconv.GOODPUT_WINDOW]) // NS)
+    return str(parse_duration(attributes[semconv.GOODPUT_WINDOW]) // NS)
 
 
 def _windows(points: Points) -> Iterator[tuple[Mapping[str, Any], float, int]]:

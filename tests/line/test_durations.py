@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from otel_goodput.times import NS, Moment, asked_moment, duration, moment
+from otel_goodput.text.durations import NS, Moment, asked_moment, parse_duration, parse_moment
 
 
 @pytest.mark.parametrize(
@@ -17,13 +17,13 @@ from otel_goodput.times import NS, Moment, asked_moment, duration, moment
     ],
 )  # fmt: skip
 def test_durations(text: str, seconds: float) -> None:
-    assert duration(text) == round(seconds * NS)
+    assert parse_duration(text) == round(seconds * NS)
 
 
 @pytest.mark.parametrize("text", ["", "h", "1y", "-1h", "0s", "nan", "inf", "1e10", "1h30", "ten", "99999w"])
 def test_no_durations(text: str) -> None:
     with pytest.raises(ValueError):
-        duration(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_no_durations(text: str) -> None:
     ],
 )
 def test_moments(text: str, ns: int) -> None:
-    assert moment(text) == ns
+    assert parse_moment(text) == ns
     assert asked_moment(text) == Moment(ns)
 
 
@@ -50,7 +50,7 @@ def test_moments(text: str, ns: int) -> None:
 )
 def test_no_moments(text: str) -> None:
     with pytest.raises(ValueError):
-        moment(text)
+        parse_moment(text)
 
 
 def test_moments_that_are_said_from_elsewhere() -> None:

@@ -28,7 +28,7 @@ def _length(text: str) -> int | None:
     return round(sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text)))
 
 
-def duration(text: str) -> int:
+def parse_duration(text: str) -> int:
     """A duration such as ``90s``, ``1.5h``, ``1h30m``, ``350ms``, ``2d`` or plain seconds, in ns.
 
     Raises:
@@ -41,7 +41,7 @@ def duration(text: str) -> int:
     return round(seconds * NS) if length is None else length
 
 
-def moment(text: str) -> int:
+def parse_moment(text: str) -> int:
     """Unix seconds or an RFC 3339 time, in ns since the epoch.
 
     Raises:
@@ -87,7 +87,7 @@ def asked_moment(text: str) -> Moment:
     before = plain.removesuffix("ago")
     length = _length(before.strip())
     if length is None:
-        return Moment(moment(text))
+        return Moment(parse_moment(text))
     if length >= _BOUND:
         raise ValueError(f"not a time: {text!r}")
     return Moment(time.time_ns() - length) if before != plain else Moment(length, relative=True)

@@ -1,0 +1,1 @@
+"""Text in and out: what may be shown, and lengths of time as people write them."""
