@@ -17,7 +17,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 
 from otel_goodput import semconv
-from otel_goodput.exporters.console import ConsoleMetricExporter, Summary, duration, render, width
+from otel_goodput.exporters.console import ConsoleMetricExporter, Summary, render, short_duration, width
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
 
@@ -158,7 +158,7 @@ def test_a_histogram_that_starts_anew_is_no_surprise() -> None:
     ],
 )  # fmt: skip
 def test_durations_as_people_say_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert short_duration(seconds) == text
 
 
 FULL = Summary(
