@@ -111,6 +111,7 @@ class FastSpan(trace_api.Span):
     _links: list[Link] | None = None
     _status = _UNSET
     _context: SpanContext | None = None
+    _parent: SpanContext | None = None  # once it is certain
     _within: context_api.Context = _NO_CONTEXT
     _token: Any = None
     _annotation: Any = None
@@ -137,7 +138,10 @@ class FastSpan(trace_api.Span):
         The interpreter lays the attributes out by the first objects of a class; one that comes later costs a
         microsecond for each object that has it.
         """
-        names = ("in_loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_keep", "_context")
+        names = (
+            "in_loop", "title", "label", "gate", "thread", "saved", "undone", "observation",
+            "_keep", "_context", "_parent",
+        )  # fmt: skip
         for name in names:
             setattr(self, name, getattr(self, name))
 
@@ -162,6 +166,7 @@ class FastSpan(trace_api.Span):
         if self._key:
             # Used again: what the first use has left behind is not the second's.
             self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
+            self._parent = None
             self._attributes = self._events = self._links = self.observation = None
             self.gate = None
         flags = 0
@@ -432,13 +437,22 @@ class FastSpan(trace_api.Span):
 
         Where steps have traces of their own, loads are in them, too: else the attempt's trace would be full of loads.
         """
+        if self._parent is not None:
+            return self._parent
         tracer = self._tracer
         if tracer.own_traces and self._phase == STEP:
             return None
-        around = trace_api.get_current_span(self._within).get_span_context()
+        around = self._within.get(_SPAN_KEY, trace_api.INVALID_SPAN).get_span_context()  # type: ignore[attr-defined]
         if tracer.own_traces and (not around.is_valid or tracer.volumes.number_of(around.trace_id) is not None):
             return None
-        return tracer.parent_of(self.step, around)
+        parent = tracer.parent_of(self.step, around)
+        if tracer.job_span is not None:  # before there is one, its identity may not be known
+            self._parent = parent
+        return parent
+
+    def renumber(self, step: int) -> None:
+        """Its step is known by now."""
+        self.step, self._parent = step, None
 
     def get_span_context(self) -> SpanContext:
         if self._context is None:

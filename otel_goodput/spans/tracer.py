@@ -242,7 +242,7 @@ class PhaseTracer:
                 load, emit = self.loads.popleft()
             except IndexError:  # another thread was quicker
                 return
-            load.step = number
+            load.renumber(number)
             emit()
 
     def again(self, span: FastSpan) -> AbstractContextManager[trace_api.Span]:
@@ -377,7 +377,8 @@ class PhaseTracer:
     def announce(self, span: FastSpan, within: Context) -> None:
         """A fast span begins that will be exported: tell the journal its parent, and processors that want to know."""
         parent = span.parent()
-        if parent is not None and parent.span_id != self._first_job:
+        # What hangs on the root of its step's trace says so by its number.
+        if parent is not None and parent.span_id != self._first_job and not self.volumes.is_root(parent, span.step):
             self.append(PARENT, 0, 0, 0, span.key, signed(parent.span_id), span.start_time)
         for sink in self.starters:
             sink.on_start(span, within)  # type: ignore[arg-type]

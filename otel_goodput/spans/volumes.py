@@ -69,6 +69,11 @@ class Volumes:
             self._numbers[root.trace_id] = number
         return root
 
+    def is_root(self, context: SpanContext, step: int) -> bool:
+        """Whether it is the root of the trace that `step` is in, of those behind the first."""
+        root = self._roots.get(step // self.steps) if step >= self.steps else None
+        return root is not None and context.span_id == root.span_id
+
     def behind(self, number: int, before: int) -> SpanContext:
         """The root behind which that of the trace `number` comes: of its group's trace `before`, or, where it is the
         first one of its group, of the first of the group before.
