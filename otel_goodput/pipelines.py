@@ -114,7 +114,7 @@ class Pipelines:
         return TracerProvider(sampler=sampler, resource=resource, id_generator=generator, shutdown_on_exit=False)
 
     def meter_provider(self, resource: Resource) -> MeterProvider:
-        """A provider with a reader for each opened that takes metrics."""
+        """A provider with a reader for each exporter that takes metrics."""
         self.readers += [
             _reading(opened.metric_exporter, opened.interval_ms)
             for opened in self._exporters

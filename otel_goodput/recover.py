@@ -30,7 +30,7 @@ def recover(found: Found, process: int, exporters: str | None, *, again: bool = 
     Returns an exit status, 3 where a part of the journal cannot be read.
 
     Raises:
-        ConfigurationError: `exporters` names an unknown opened.
+        ConfigurationError: `exporters` names an unknown exporter.
     """
     restored = restore(found.run, process)
     if (note := restored.damages.note()) is not None:

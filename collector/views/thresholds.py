@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from otel_goodput.config import duration
 from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
 from otel_goodput.instruments import window_name
+from otel_goodput.text.durations import parse_duration
 
 
 def windows(text: str = OTEL_GOODPUT_WINDOWS.default) -> tuple[str, ...]:
@@ -15,7 +15,7 @@ def windows(text: str = OTEL_GOODPUT_WINDOWS.default) -> tuple[str, ...]:
     Raises:
         ValueError: one of them is no duration.
     """
-    return tuple(window_name(duration(part)) for part in text.split(","))
+    return tuple(window_name(parse_duration(part)) for part in text.split(","))
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,4 @@ class Thresholds:
 
 def window_seconds(window: str) -> int:
     """Seconds of a rolling window such as ``1h``."""
-    return duration(window) // 10**9
+    return parse_duration(window) // 10**9

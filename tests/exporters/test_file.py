@@ -1,4 +1,4 @@
-"""The `file` opened on a real disk, a full one and a read-only one."""
+"""The exporter `file` on a real disk, a full one and a read-only one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_one_line_an_export_in_a_private_file_for_each_attempt_and_process(tmp_p
     directory = tmp_path / "not" / "yet"
     opened = open_exporter("file", made_for(directory, attempt=12, process_index=3))
     assert opened.interval_ms is None
-    assert not directory.exists()  # an opened that is never used leaves nothing behind
+    assert not directory.exists()  # an exporter that is never used leaves nothing behind
     assert opened.span_exporter is not None
     assert opened.metric_exporter is not None
     for batch in (spans(2), rich_spans()):

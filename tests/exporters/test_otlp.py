@@ -1,4 +1,4 @@
-"""The `otlp` opened against real gRPC and HTTP servers on loopback."""
+"""The exporter `otlp` against real gRPC and HTTP servers on loopback."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def _google_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleEmulator]:
-    """Every recorder and opened of the test writes to it."""
+    """Every recorder and exporter of the test writes to it."""
     with GoogleEmulator() as emulator:
         monkeypatch.setenv(OTEL_GOODPUT_GCP_ENDPOINT.name, emulator.endpoint)
         monkeypatch.setenv(OTEL_GOODPUT_GCP_PROJECT.name, "test-project")

@@ -71,7 +71,7 @@ def account(tmp_path: Path) -> Iterator[Account]:
 
 def check_told_once(end: End, *words: str) -> None:
     """A line for each service that has these words, one where spans are left in the journal, and no other."""
-    kept = [line for line in end.told if "have not reached every opened" in line]
+    kept = [line for line in end.told if "have not reached every exporter" in line]
     assert all("otel-goodput recover" in line for line in kept)
     assert len(kept) <= 1 and len(end.told) == len(SERVICES) + len(kept), end.errors
     for service in SERVICES:

@@ -152,7 +152,7 @@ def test_what_is_left_goes_with_the_next_attempt(google: GoogleEmulator, tmp_pat
     google.hang()
     with Job(tmp_path, {**named, OTEL_GOODPUT_GRACE_PERIOD.name: "1"}, warm=True) as job:
         end = job.end()
-    assert "have not reached every opened. They are in the journal" in end.errors
+    assert "have not reached every exporter. They are in the journal" in end.errors
     google.heal()
     with Job(tmp_path, named) as job:
         end = job.end()

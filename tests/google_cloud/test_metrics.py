@@ -35,7 +35,7 @@ METHOD = {"gcp": "CreateTimeSeries", "gcp-otlp": "OtlpMetrics"}
 
 @dataclass
 class Metrics:
-    """One opened's way for metrics, and what is stored at its end."""
+    """One exporter's way for metrics, and what is stored at its end."""
 
     name: str
     google: GoogleEmulator
@@ -46,9 +46,9 @@ class Metrics:
 
     def open(self, **context: object) -> None:
         """Another process, or the same one's next attempt."""
-        self.opened = self.opened(self.name, **context)
-        assert self.opened.metric_exporter is not None
-        self.exporter = self.opened.metric_exporter
+        self.exporters = self.opened(self.name, **context)
+        assert self.exporters.metric_exporter is not None
+        self.exporter = self.exporters.metric_exporter
 
     def export(self, data: MetricsData) -> MetricExportResult:
         return self.exporter.export(data, timeout_millis=20_000)
@@ -70,7 +70,7 @@ class Metrics:
 
     @property
     def dropped(self) -> int:
-        return dropped_items(self.opened)["metrics"]
+        return dropped_items(self.exporters)["metrics"]
 
 
 @pytest.fixture(params=["gcp", "gcp-otlp"])

@@ -34,7 +34,7 @@ def span(number: int, name: str = "step", *, at: int = NOW, **more: Any) -> Read
 
 @dataclass
 class Traces:
-    """One opened's way for spans, and what is stored at its end."""
+    """One exporter's way for spans, and what is stored at its end."""
 
     name: str
     google: GoogleEmulator
@@ -42,9 +42,9 @@ class Traces:
     stopping: ShutdownSignal
 
     def __post_init__(self) -> None:
-        self.opened = self.opened(self.name, stopping=self.stopping)
-        assert self.opened.span_exporter is not None
-        self.exporter: SpanExporter = self.opened.span_exporter
+        self.exporters = self.opened(self.name, stopping=self.stopping)
+        assert self.exporters.span_exporter is not None
+        self.exporter: SpanExporter = self.exporters.span_exporter
 
     def export(self, *spans: ReadableSpan) -> SpanExportResult:
         return self.exporter.export(spans)
@@ -69,7 +69,7 @@ class Traces:
 
     @property
     def dropped(self) -> int:
-        return dropped_items(self.opened)["traces"]
+        return dropped_items(self.exporters)["traces"]
 
 
 @pytest.fixture(params=["gcp", "gcp-otlp"])
