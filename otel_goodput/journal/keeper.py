@@ -60,7 +60,7 @@ class Keeper:
         self._behind = False
         self.index = index
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
-        self._book_at: tuple[int, int] = (0, 0)  # segment, record
+        self._index_at: tuple[int, int] = (0, 0)  # segment, record
         self._snapshot_at = (0, 0)
         self._whole = False  # all of it is on the disk, and the index has been brought up to it
         self._snapshot_time = time.monotonic()
@@ -211,7 +211,7 @@ class Keeper:
     def _follow(self, end: tuple[int, int], current: Segment) -> None:
         """Bring the span index up to `end` (segment, record)."""
         for segment in (*self._kept, current):
-            number, read = self._book_at
+            number, read = self._index_at
             if segment.number < number or segment.number > end[0]:
                 continue
             begin = read if segment.number == number else 0
@@ -219,7 +219,7 @@ class Keeper:
             place = slice(*(records.HEADER_SIZE + at * records.SIZE for at in (begin, stop)))
             with memoryview(segment.buffer) as whole, whole[place] as part:
                 self.index.follow(part, self.account.journal.names)
-            self._book_at = (segment.number, stop)
+            self._index_at = (segment.number, stop)
 
     def _archive(self, segment: Segment) -> None:
         """Compress a segment that a snapshot stands for; it is kept for exact windows."""

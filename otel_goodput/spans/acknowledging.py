@@ -28,7 +28,7 @@ class AcknowledgingExporter(SpanExporter):
     """Hands spans on to `exporter` and journals each success.
 
     Args:
-        exporter: the exporter's own.
+        exporter: takes the spans.
         account: whose journal.
         number: the exporter's, the same in every attempt.
     """
