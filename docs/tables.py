@@ -19,7 +19,7 @@ from otel_goodput.exporters import registry
 from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
 from otel_goodput.options import OF_VARIABLE, OPTIONS
-from otel_goodput.phases import Phases
+from otel_goodput.recording.phases import Phases
 from otel_goodput.reports.advice import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
 

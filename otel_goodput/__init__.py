@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_goodput.default import (
+    from otel_goodput.api import (
         accelerator_init,
         checkpoint_logger,
         checkpoint_restore,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         training_prep,
     )
     from otel_goodput.errors import ConfigurationError, GoodputError, JournalError, PhaseError
-    from otel_goodput.runtime import Recorder
+    from otel_goodput.recorder import Recorder
     from otel_goodput.standalone import GoodputSpanProcessor
     from otel_goodput.version import __version__
 
@@ -90,7 +90,7 @@ _HOMES = {
     "GoodputSpanProcessor": "standalone",
     "JournalError": "errors",
     "PhaseError": "errors",
-    "Recorder": "runtime",
+    "Recorder": "recorder",
     "__version__": "version",
 }
 
@@ -98,7 +98,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'default')}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'api')}"), name)
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from opentelemetry.metrics import MeterProvider
 
-from otel_goodput import deadline, instruments
+from otel_goodput import deadline
 from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
@@ -21,6 +21,7 @@ from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.span_index import SpanIndex
+from otel_goodput.metrics import instruments
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 

@@ -12,9 +12,9 @@ from otel_goodput.disruption import launchers
 from otel_goodput.disruption.watch import Watch
 from otel_goodput.integrations import Integrations
 from otel_goodput.integrations.device_clock import DeviceClock
-from otel_goodput.productivity import Inputs, Productivity
-from otel_goodput.spans.observation import Device
-from otel_goodput.spans.tracer import PhaseTracer
+from otel_goodput.metrics.productivity import Inputs, Productivity
+from otel_goodput.recording.observation import Device
+from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")

@@ -28,11 +28,11 @@ from otel_goodput.exporters.registry import dropped_items, numbers, open_exporte
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 from otel_goodput.guard import report_once
 from otel_goodput.journal.account import Account
+from otel_goodput.recording.acknowledging import AcknowledgingExporter
+from otel_goodput.recording.admission import Admission
+from otel_goodput.recording.sampling import PhaseSampler
+from otel_goodput.recording.unexported import UnexportedSpan
 from otel_goodput.semconv import DROPPED
-from otel_goodput.spans.acknowledging import AcknowledgingExporter
-from otel_goodput.spans.admission import Admission
-from otel_goodput.spans.sampling import PhaseSampler
-from otel_goodput.spans.unexported import UnexportedSpan
 from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")

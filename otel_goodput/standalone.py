@@ -19,10 +19,10 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.integrations.async_runtimes import AsyncRuntimes
 from otel_goodput.live import LiveAccount, call_in_children
+from otel_goodput.recording.job_thread import JobThread
+from otel_goodput.recording.span_processor import PhaseSpanProcessor
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
-from otel_goodput.spans.job_thread import JobThread
-from otel_goodput.spans.processor import PhaseSpanProcessor
 
 logger = logging.getLogger("otel_goodput")
 

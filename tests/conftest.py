@@ -63,7 +63,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     token = context.attach(context.Context())
     yield
     context.detach(token)
-    default = sys.modules.get("otel_goodput.default")
+    default = sys.modules.get("otel_goodput.api")
     if default is not None:
         default.shutdown()
         default._recorder = None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from otel_goodput.metrics.workload_series import WorkloadSeries
 from otel_goodput.semconv import Metric
-from otel_goodput.workload_series import WorkloadSeries
 
 COLUMNS: Final = 12
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import semconv, workload_series
+from otel_goodput import semconv
+from otel_goodput.metrics import workload_series
 from otel_goodput.semconv import Metric
 from views.alerts import GONE_WINDOW
 from views.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View, places

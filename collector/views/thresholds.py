@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
-from otel_goodput.instruments import window_name
+from otel_goodput.metrics.instruments import window_name
 from otel_goodput.text.durations import parse_duration
 
 

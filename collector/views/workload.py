@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from otel_goodput import workload_series
+from otel_goodput.metrics import workload_series
 from views.board import Across, Board, Bound, Panel, Query, Section, Unit, View
 from views.thresholds import Thresholds, window_seconds
 

@@ -14,8 +14,8 @@ from otel_goodput.disruption.maintenance import Maintenance
 from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.disruption.notices import Notices
 from otel_goodput.disruption.signals import Signals
+from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import GOODPUT_DISRUPTION_REASON, GOODPUT_NOTICE_EVENT, REASONS
-from otel_goodput.spans.tracer import PhaseTracer
 
 C = TypeVar("C", bound=Callable[[], object])
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters.safe import SafeMetricExporter, SafeSpanExporter
 from otel_goodput.exporters.spec import (
     METRICS,
     TRACES,
@@ -21,6 +20,7 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
+from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 from otel_goodput.guard import report_once
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ GROUP: Final = "otel_goodput.exporters"
 # Name -> where its ExporterSpec is, as an entry point says it. `auto` asks them in this order.
 OURS: Final[dict[str, str]] = {
     "otlp": "otel_goodput.exporters.otlp:OTLP",
-    "gcp": "otel_goodput.exporters.gcp:GCP",
-    "gcp-otlp": "otel_goodput.exporters.gcp:GCP_OTLP",
-    "workload": "otel_goodput.exporters.gcp:WORKLOAD",
+    "gcp": "otel_goodput.exporters.google:GCP",
+    "gcp-otlp": "otel_goodput.exporters.google:GCP_OTLP",
+    "workload": "otel_goodput.exporters.google:WORKLOAD",
     "file": "otel_goodput.exporters.file:FILE",
     "console": "otel_goodput.exporters.console:CONSOLE",
 }

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from otel_goodput.guard import contain
-from otel_goodput.spans.tracer import PhaseTracer
+from otel_goodput.recording.tracer import PhaseTracer
 
 Remove = Callable[[], None]
 

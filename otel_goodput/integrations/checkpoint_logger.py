@@ -16,10 +16,10 @@ from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain, guarded
 from otel_goodput.integrations.commits import Commit, promise_of, step_number
+from otel_goodput.recording.contexts import RestoreContext, enclosing
+from otel_goodput.recording.saves import SaveContext
+from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import Phase
-from otel_goodput.spans.contexts import RestoreContext, enclosing
-from otel_goodput.spans.saves import SaveContext
-from otel_goodput.spans.tracer import PhaseTracer
 
 FIRST_LOOK: Final = 0.05  # seconds between looks at the storage, doubled at each
 LAST_LOOK: Final = 10.0

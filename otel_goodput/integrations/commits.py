@@ -12,6 +12,8 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import Status, StatusCode
 from opentelemetry.util import types
 
+from otel_goodput.recording.step_span import error_name
+from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -21,8 +23,6 @@ from otel_goodput.semconv import (
     GOODPUT_STEP,
     Phase,
 )
-from otel_goodput.spans.fast import error_name
-from otel_goodput.spans.tracer import PhaseTracer
 
 
 def step_number(step: Any) -> int | None:

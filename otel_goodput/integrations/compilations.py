@@ -21,6 +21,12 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.records import EXPORT, FLOOD, PARENT, signed
+from otel_goodput.recording import ids
+from otel_goodput.recording.admission import Gate
+from otel_goodput.recording.budget import NOTABLE
+from otel_goodput.recording.finished import PhaseReadableSpan
+from otel_goodput.recording.step_span import FastSpan, current_span
+from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import (
     GOODPUT_BLOCKING,
     GOODPUT_COMPILE_CACHE_HIT,
@@ -33,12 +39,6 @@ from otel_goodput.semconv import (
     GOODPUT_TRACE_NUMBER,
     Phase,
 )
-from otel_goodput.spans import ids
-from otel_goodput.spans.admission import Gate
-from otel_goodput.spans.budget import NOTABLE
-from otel_goodput.spans.fast import FastSpan, current_span
-from otel_goodput.spans.finished import PhaseReadableSpan
-from otel_goodput.spans.tracer import PhaseTracer
 
 TRACE, LOWER, BACKEND = range(3)
 ADJACENT: Final = 50_000_000  # ns between two stages of one compilation at most

@@ -23,10 +23,10 @@ from otel_goodput.integrations.marking_order import MarkingOrder
 from otel_goodput.integrations.outputs import Outputs
 from otel_goodput.integrations.watcher import TOGETHER, Watcher, ready
 from otel_goodput.journal.records import signed
+from otel_goodput.recording.observation import Observation
+from otel_goodput.recording.step_span import FastSpan
+from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
-from otel_goodput.spans.fast import FastSpan
-from otel_goodput.spans.observation import Observation
-from otel_goodput.spans.tracer import PhaseTracer
 
 # Blocking phases whose work on the device is their own.
 OWNERS: Final = frozenset(

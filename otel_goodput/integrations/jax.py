@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_goodput.guard import contain, report_once
 from otel_goodput.integrations.compilations import BACKEND, FUNCTIONS, LOWER, TRACE, Compilations, is_heard
-from otel_goodput.spans.tracer import PhaseTracer
+from otel_goodput.recording.tracer import PhaseTracer
 
 STAGES: Final = {
     "/jax/core/compile/jaxpr_trace_duration": TRACE,

@@ -29,10 +29,10 @@ from opentelemetry import trace as trace_api
 from otel_goodput.guard import contain
 from otel_goodput.integrations.checkpoint_logger import CheckpointLogger
 from otel_goodput.integrations.commits import Commit, Promise, promise_of, step_number
+from otel_goodput.recording.contexts import RestoreContext, enclosing
+from otel_goodput.recording.saves import SaveContext
+from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE, Phase
-from otel_goodput.spans.contexts import RestoreContext, enclosing
-from otel_goodput.spans.saves import SaveContext
-from otel_goodput.spans.tracer import PhaseTracer
 
 PACKAGE: Final = "orbax.checkpoint"
 

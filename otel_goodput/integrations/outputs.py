@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from otel_goodput.guard import report_once
-from otel_goodput.spans.observation import ALONE, Observation
+from otel_goodput.recording.observation import ALONE, Observation
 
 
 class Outputs:

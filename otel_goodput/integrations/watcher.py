@@ -18,8 +18,8 @@ from typing import Any, Final
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import contain
-from otel_goodput.spans.observation import Observation
-from otel_goodput.spans.tracer import PhaseTracer
+from otel_goodput.recording.observation import Observation
+from otel_goodput.recording.tracer import PhaseTracer
 
 IN_FLIGHT: Final = 1024  # observations that may be on their way to the device
 DEADLINE: Final = 600_000_000_000  # ns after which what does not become ready is taken by the host's clock

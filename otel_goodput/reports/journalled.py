@@ -15,8 +15,8 @@ from otel_goodput.journal.notes import read_notes
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.recovery import Restored, all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.productivity import read_inputs
-from otel_goodput.replay import account
+from otel_goodput.metrics.productivity import read_inputs
+from otel_goodput.reports.replay import account
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, RUNNING, Lives, Standing, live, state_of
 from otel_goodput.text.durations import Moment

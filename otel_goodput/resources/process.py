@@ -13,9 +13,9 @@ from opentelemetry.util import types
 from otel_goodput import semconv
 from otel_goodput.disruption.launchers import launches
 from otel_goodput.disruption.metadata import metadata_host
+from otel_goodput.recording.ids import attempt_trace_id, instance_id
 from otel_goodput.resources import accelerators, gcp, kubernetes, tpu
 from otel_goodput.resources.detected import DetectedResource, Detector
-from otel_goodput.spans.ids import attempt_trace_id, instance_id
 from otel_goodput.text.redact import encodable
 from otel_goodput.version import __version__
 

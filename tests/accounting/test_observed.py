@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from otel_goodput.accounting import Ledger, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
-from otel_goodput.replay import replay
+from otel_goodput.reports.replay import replay
 
 MS = 1_000_000
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.replay import replay
+from otel_goodput.reports.replay import replay
 
 from .oracle import account, crossing
 from .strategies import MARKED, NAMES, Question, Rows, chaos, garbage, instants, questions, runs, spread

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.replay import replay
+from otel_goodput.reports.replay import replay
 
 from .oracle import account
 from .stories import story

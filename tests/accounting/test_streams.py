@@ -16,8 +16,8 @@ from otel_goodput.accounting import Ledger, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.device import NEVER
 from otel_goodput.accounting.events import Event
-from otel_goodput.replay import account_timeline
-from otel_goodput.timeline import Timeline
+from otel_goodput.reports.replay import account_timeline
+from otel_goodput.reports.timeline import Timeline
 
 from .strategies import Rows, chaos, runs, spread
 from .test_properties import MANY, USUAL

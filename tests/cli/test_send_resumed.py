@@ -16,7 +16,7 @@ import grpc
 import pytest
 from exporters.backends import grpc_backend, http_backend, poll
 
-from otel_goodput.send import progress
+from otel_goodput.tools.send import progress
 
 from .commands import PATIENCE_S, environment, failed, succeeded
 from .receivers import TAKE, Say, grpc_receiver

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 from views import naming
 
-from otel_goodput import semconv, workload_series
+from otel_goodput import semconv
 from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
+from otel_goodput.metrics import workload_series
 
 from .written import FILES, load, selections
 

@@ -14,8 +14,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_goodput
-from otel_goodput.runtime import Recorder
-from otel_goodput.spans.contexts import PhaseContext
+from otel_goodput.recorder import Recorder
+from otel_goodput.recording.contexts import PhaseContext
 
 
 def documented() -> Iterator[tuple[str, str]]:

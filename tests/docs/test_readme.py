@@ -19,7 +19,7 @@ from exporters.backends import grpc_backend
 import otel_goodput
 from otel_goodput import semconv
 from otel_goodput.envvars import ENVVARS, STANDARD
-from otel_goodput.phases import Phases
+from otel_goodput.recording.phases import Phases
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput.replay import replay
+from otel_goodput.reports.replay import replay
 
 from .drawings import Drawing, drawings
 

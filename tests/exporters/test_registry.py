@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.exporters.registry import OURS, open_exporter, resolve, spec
-from otel_goodput.exporters.safe import SafeMetricExporter, SafeSpanExporter
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
+from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 
 from .telemetry import collect, observed, spans
 

@@ -11,8 +11,9 @@ from crash.exported import Span, check_tree
 from emulators.google import GoogleEmulator
 from emulators.records import Point, SeriesKey
 
-from otel_goodput import semconv, workload_series
-from otel_goodput.spans import ids
+from otel_goodput import semconv
+from otel_goodput.metrics import workload_series
+from otel_goodput.recording import ids
 
 from .training import OPTIONS, Account
 

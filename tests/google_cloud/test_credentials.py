@@ -126,7 +126,7 @@ def test_a_key_that_is_refused_for_a_while(account: Account) -> None:
 IMPORTED_MEANWHILE = """
 import threading, warnings
 import google.auth
-from otel_goodput.exporters.gcp.connection import Connection
+from otel_goodput.exporters.google.connection import Connection
 
 looking, imported = threading.Event(), threading.Event()
 

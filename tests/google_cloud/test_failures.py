@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.exporters.gcp.delivery import PERMANENT, TRANSIENT, failure_of
+from otel_goodput.exporters.google.delivery import PERMANENT, TRANSIENT, failure_of
 
 
 class Odd(Exception):

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, Status, StatusCode
 
 from otel_goodput.exporters.fitting import fitting, fitting_metrics
-from otel_goodput.exporters.gcp.fitting import Labels
-from otel_goodput.exporters.gcp.translation import RESOURCE, SpanTranslation
+from otel_goodput.exporters.google.fitting import Labels
+from otel_goodput.exporters.google.translation import RESOURCE, SpanTranslation
 
 NOW = time.time_ns()
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)

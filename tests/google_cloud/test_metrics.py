@@ -26,7 +26,7 @@ from opentelemetry.sdk.resources import Resource
 from google_cloud.conftest import Open
 from google_cloud.faults import FAULTS
 from otel_goodput import Recorder, semconv
-from otel_goodput.exporters.gcp.descriptions import HEAD_START_S
+from otel_goodput.exporters.google.descriptions import HEAD_START_S
 from otel_goodput.exporters.registry import dropped_items
 
 NS = 10**9

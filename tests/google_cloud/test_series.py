@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_goodput.deadline import ShutdownSignal
-from otel_goodput.exporters.gcp.connection import MONITORING, Connection
-from otel_goodput.exporters.gcp.delivery import Delivery
-from otel_goodput.exporters.gcp.series import Series, SeriesWriter
+from otel_goodput.exporters.google.connection import MONITORING, Connection
+from otel_goodput.exporters.google.delivery import Delivery
+from otel_goodput.exporters.google.series import Series, SeriesWriter
 
 NS = 10**9
 PROJECT = "projects/test-project"

@@ -18,9 +18,10 @@ from exporters.telemetry import collect, observed
 from resources.machines import GKE
 
 from google_cloud.conftest import Open
-from otel_goodput import Recorder, envvars, semconv, workload_series
+from otel_goodput import Recorder, envvars, semconv
 from otel_goodput.accounting.totals import NS
 from otel_goodput.disruption.metadata import METADATA_HOST
+from otel_goodput.metrics import workload_series
 
 RESOURCE = {
     "cloud.availability_zone": "us-central1-a",

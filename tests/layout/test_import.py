@@ -28,8 +28,8 @@ HEAVY = (
     "opentelemetry.exporter",
     "opentelemetry.proto",
     "otel_goodput.exporters.otlp_json",
-    "otel_goodput.cli",
-    "otel_goodput.doctor",
+    "otel_goodput.tools.cli",
+    "otel_goodput.tools.doctor",
     "asyncio",
     "multiprocessing",
     "http.client",
@@ -122,4 +122,4 @@ with tempfile.TemporaryDirectory() as directory:
     goodput.shutdown()
     assert goodput.report().to_json()["steps"]["kept"] == 3
 """)
-    assert "otel_goodput.runtime" in found["modules"]
+    assert "otel_goodput.recorder" in found["modules"]

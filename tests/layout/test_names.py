@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from otel_goodput import envvars, semconv, workload_series
+from otel_goodput import envvars, semconv
+from otel_goodput.metrics import workload_series
 
 from .test_layers import FILES, tree
 

@@ -15,8 +15,8 @@ from otel_goodput import Recorder
 from otel_goodput.accounting import Event
 from otel_goodput.journal.recovery import all_events
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.recording.finished import AttemptSpan
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.spans.finished import AttemptSpan
 
 NS = 1_000_000_000
 

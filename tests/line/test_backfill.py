@@ -15,7 +15,7 @@ import pytest
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
-from otel_goodput.replay import replay
+from otel_goodput.reports.replay import replay
 
 from .backfill import CASES, NS, ORDERS, dies, read_case, rows_of
 from .recording import Recording, sum_ns

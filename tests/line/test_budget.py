@@ -22,9 +22,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_goodput import Recorder
 from otel_goodput.envvars import OTEL_GOODPUT_TRACE_SPANS
-from otel_goodput.spans.budget import RESERVED, group, groups, share
-from otel_goodput.spans.ids import volume_span_context
-from otel_goodput.spans.volumes import steps_in_a_trace
+from otel_goodput.recording.budget import RESERVED, group, groups, share
+from otel_goodput.recording.ids import volume_span_context
+from otel_goodput.recording.volumes import steps_in_a_trace
 
 from .recording import Recording, attributes, identity, orphans, parent, trace_of
 

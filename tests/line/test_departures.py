@@ -14,7 +14,7 @@ import pytest
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
-from otel_goodput.spans import sampling
+from otel_goodput.recording import sampling
 
 from .recording import Recording, attributes
 

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import otel_goodput as goodput
 from otel_goodput import Recorder, config
-from otel_goodput.spans.ids import attempt_span_id, attempt_trace_id, job_span_id
+from otel_goodput.recording.ids import attempt_span_id, attempt_trace_id, job_span_id
 
 from .recording import Recording, attributes, identity, orphans, parent, trace_of
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, Metric
 
-from otel_goodput import instruments, semconv
+from otel_goodput import semconv
 from otel_goodput.accounting import Event, Ledger, Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.paces import Pace
-from otel_goodput.productivity import Inputs
+from otel_goodput.metrics import instruments
+from otel_goodput.metrics.productivity import Inputs
 from otel_goodput.semconv import Category, ClockState, Phase
 
 from .test_metrics import values

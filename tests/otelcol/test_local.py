@@ -21,9 +21,9 @@ from google_cloud.jobs import End, Job
 from views import naming
 
 from otel_goodput import semconv
-from otel_goodput.instruments import ROWS
+from otel_goodput.metrics.instruments import ROWS
+from otel_goodput.recording.ids import attempt_trace_id
 from otel_goodput.semconv import Metric
-from otel_goodput.spans.ids import attempt_trace_id
 
 from .collector import CONFIGS, Collector
 from .prometheus import NATIVE, SCRAPED, Prometheus, Sample

@@ -19,8 +19,8 @@ from otel_goodput.accounting import Event, Ledger
 from otel_goodput.journal import records
 from otel_goodput.journal.recovery import all_events, restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.recording.unexported import unexported_spans
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.spans.unexported import unexported_spans
 
 SEGMENT = "a0000-p0000-000000.segment"
 

@@ -439,7 +439,7 @@ def test_a_segment_of_an_attempt_that_cannot_be(number: int, record: Callable[..
 
 LINES = """
 import json, sys
-from otel_goodput import cli
+from otel_goodput.tools import cli
 status = cli.main(sys.argv[1:])
 with open("/proc/self/status") as lines:
     found = dict(line.split(":") for line in lines)

@@ -16,10 +16,10 @@ from line.recording import NS, Recording
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import snapshot
-from otel_goodput.cli import main
 from otel_goodput.journal import records
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.tools.cli import main
 
 SEGMENT = "a0000-p0000-000000.segment"
 

@@ -43,7 +43,7 @@ class Counting(random.Random):
         return next(self.numbers)
 
 import otel_goodput as goodput
-from otel_goodput.spans import ids
+from otel_goodput.recording import ids
 ids.random.Random = Counting
 
 def configure(**options):

@@ -1,0 +1,153 @@
+"""The configured default: what the module's functions act on. Until ``configure()`` they are no-ops."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from opentelemetry import metrics as metrics_api
+from opentelemetry import trace as trace_api
+
+from otel_goodput.accounting import Totals
+from otel_goodput.guard import TRUE, report_once
+from otel_goodput.options import Options, taking_options
+from otel_goodput.recorder import Recorder
+from otel_goodput.recording.phases import Phases
+from otel_goodput.recording.tracer import PhaseTracer
+from otel_goodput.reports.report import Report
+from otel_goodput.text.redact import redacting_logger
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+logger = redacting_logger("otel_goodput")
+
+C = TypeVar("C", bound=Callable[[], object])
+
+_recorder: Recorder | None = None
+_rehearsing = False  # configure() was called while a child process imported its parent's main module
+
+
+def _find() -> PhaseTracer | None:
+    return None if _recorder is None else _recorder.tracer
+
+
+def _disabled() -> bool:
+    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE
+
+
+def imported_again() -> bool:
+    """Whether a spawned child is importing its parent's main module, or what it unpickles its work from.
+
+    What that module does without ``if __name__ == "__main__"`` is the parent's, not the child's.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and bool(getattr(process.current_process(), "_inheriting", False))
+
+
+@taking_options
+def configure(job_name: str | None = None, *, set_global: bool = False, **options: Unpack[Options]) -> Recorder | None:
+    """Start recording; call it once, before training.
+
+    With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned. So it is while a spawned child (of
+    multiprocessing, a loader's worker) imports the main module of its parent again; what the child calls in its own
+    target is recorded.
+
+    Args:
+        job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
+        {options}
+        set_global: whether our providers become OpenTelemetry's global ones.
+
+    Raises:
+        ConfigurationError: an argument is wrong. (A wrong environment variable only warns.)
+        TypeError: there is no such argument.
+    """
+    global _recorder, _rehearsing
+    if imported_again():
+        _rehearsing = True
+        return None
+    if _disabled():
+        return None
+    if _recorder is not None:
+        if not _recorder.closed:
+            logger.warning("configure() is called again: what was recorded so far ends here")
+        _recorder.shutdown()
+    _recorder = recorder = Recorder(job_name, **options)
+    if recorder.tracer is not None:
+        recorder.tracer.find = _find
+    if set_global:
+        trace_api.set_tracer_provider(recorder.tracer_provider)
+        metrics_api.set_meter_provider(recorder.meter_provider)
+    return recorder
+
+
+def totals() -> Totals | None:
+    """The account now, as integers of ns; None before ``configure()``."""
+    return None if _recorder is None else _recorder.totals()
+
+
+def report() -> Report | None:
+    """The account now, for a person (``str()``) or as JSON (``to_json()``); None before ``configure()``."""
+    if _recorder is None:
+        if not (_rehearsing or _disabled()):
+            text = 'report() before configure(): nothing is recorded. Write `goodput.configure("my-job")` first.'
+            report_once("report", text)
+        return None
+    return _recorder.report()
+
+
+def flush(timeout: float | None = None) -> bool:
+    """Export what there is, in at most `timeout` seconds (by default the grace period); not for the training loop."""
+    return True if _recorder is None else _recorder.flush(timeout)
+
+
+def shutdown(timeout: float | None = None) -> None:
+    """End and mark what is open, export, write the journal, in at most `timeout` seconds. At exit this happens by
+    itself.
+    """
+    if _recorder is not None:
+        _recorder.shutdown(timeout)
+
+
+def on_preemption(callback: C) -> C:
+    """As :meth:`~otel_goodput.recorder.Recorder.on_preemption`; before ``configure()`` it only warns."""
+    if _recorder is None:
+        if _rehearsing:
+            return callback
+        logger.warning("on_preemption() before configure() has no effect")
+        return callback
+    return _recorder.on_preemption(callback)
+
+
+def checkpoint_logger() -> Any:
+    """As :meth:`~otel_goodput.recorder.Recorder.checkpoint_logger`; may be asked for before ``configure()``."""
+    from otel_goodput.integrations import orbax
+
+    return orbax.checkpoint_logger(_find, lambda: _recorder is not None and _recorder.config.leads)
+
+
+def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
+    """As :meth:`~otel_goodput.recorder.Recorder.count_flops`; None before ``configure()``."""
+    return None if _recorder is None else _recorder.count_flops(function, *args, **kwargs)
+
+
+_phases: Phases[Any] = Phases(_find)
+
+job = _phases.job
+accelerator_init = _phases.accelerator_init
+training_prep = _phases.training_prep
+data_loading = _phases.data_loading
+step = _phases.step
+steps = _phases.steps
+loading = _phases.loading
+part = _phases.part
+traced_step = _phases.traced_step
+checkpoint_save = _phases.checkpoint_save
+checkpoint_restore = _phases.checkpoint_restore
+custom = _phases.custom
+elastic_wait = _phases.elastic_wait
+elastic_reinit = _phases.elastic_reinit
+exclusion = _phases.exclusion
+slice_counts = _phases.slice_counts

@@ -1,0 +1,198 @@
+"""Google Cloud: Cloud Trace and Cloud Monitoring (`gcp`), Google's goodput series (`workload`), OTLP (`gcp-otlp`).
+
+Nothing of Google's is imported, nobody is asked for credentials and nothing is connected before the first export, which
+is in a thread of its own: ``configure()`` does not wait for any of it.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_goodput.exporters.google.connection import (
+    MONITORING,
+    PLAINTEXT,
+    PROJECT_SOURCES,
+    TELEMETRY,
+    TRACE,
+    Connection,
+    Service,
+    load,
+    on_google_cloud,
+)
+from otel_goodput.exporters.google.delivery import Delivery
+from otel_goodput.exporters.spec import (
+    METRICS,
+    TRACES,
+    Destination,
+    ExporterContext,
+    Exporters,
+    ExporterSpec,
+    Situation,
+)
+from otel_goodput.guard import report_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+RPC_S: Final = 10.0
+# At the stop one request may be under way already and the last ones follow it. All must end inside the grace period.
+SHARE_OF_GRACE: Final = 0.4
+
+_CLIENTS: Final = {
+    TRACE: ("google.cloud.trace_v2", "TraceServiceClient", "trace_service", "TraceServiceGrpcTransport"),
+    MONITORING: ("google.cloud.monitoring_v3", "MetricServiceClient", "metric_service", "MetricServiceGrpcTransport"),
+}
+
+
+def open_gcp(context: ExporterContext) -> Exporters:
+    """Cloud Trace and Cloud Monitoring."""
+    from otel_goodput.exporters.buffering import BufferingSpanExporter
+    from otel_goodput.exporters.google import translation
+    from otel_goodput.exporters.google.metrics import CloudMonitoringExporter
+    from otel_goodput.exporters.google.spans import CloudTraceExporter
+
+    connection = Connection(context.environ)
+    spans = CloudTraceExporter(
+        connection,
+        _delivery(TRACE, "spans", connection, context),
+        service_client(TRACE, connection),
+        context.environ.get(translation.RESOURCE_VARIABLE) or translation.RESOURCE,
+    )
+    return Exporters(
+        "gcp",
+        BufferingSpanExporter(spans, context.stopping),
+        CloudMonitoringExporter(
+            connection,
+            _delivery(MONITORING, "points", connection, context),
+            partial(_delivery, MONITORING, "descriptions of metrics", connection, context),
+            service_client(MONITORING, connection),
+            context.run_id,
+            context.process_index,
+            context.run_started,
+        ),
+    )
+
+
+def open_workload(context: ExporterContext) -> Exporters:
+    """Google's goodput series."""
+    from otel_goodput.exporters.google.workload import WorkloadExporter
+
+    connection = Connection(context.environ)
+    delivery = _delivery(MONITORING, "points", connection, context)
+    # The leader's index: 0, but where several processes lead and would write the same series.
+    replica = str(context.process_index)
+    exporter = WorkloadExporter(connection, delivery, service_client(MONITORING, connection), replica)
+    return Exporters("workload", None, exporter)
+
+
+def open_gcp_otlp(context: ExporterContext) -> Exporters:
+    """OTLP to Google."""
+    from otel_goodput.exporters.buffering import BufferingSpanExporter
+    from otel_goodput.exporters.google import otlp
+
+    connection = Connection(context.environ)
+    traces, metrics = (_delivery(TELEMETRY, "OTLP requests", connection, context) for _ in range(2))
+    return Exporters(
+        "gcp-otlp",
+        BufferingSpanExporter(otlp.TelemetrySpanExporter(connection, traces, context.process_index), context.stopping),
+        otlp.TelemetryMetricExporter(connection, metrics, context.process_index, context.run_started),
+    )
+
+
+def _delivery(
+    service: Service,
+    items: str,
+    connection: Connection,
+    context: ExporterContext,
+    report: Callable[..., object] = report_once,
+) -> Delivery:
+    rpc_s = min(RPC_S, max(context.grace_period_s * SHARE_OF_GRACE, 0.1))
+    return Delivery(service, items, connection, context.stopping, rpc_s, report)
+
+
+def service_client(service: Service, connection: Connection) -> Callable[[], Any]:
+    """Gives Google's client for a service, made on its first use."""
+
+    @cache
+    def client() -> Any:
+        package, name, module, transport_name = _CLIENTS[service]
+        transports = load(f"{package}.services.{module}.transports")
+        transport = getattr(transports, transport_name)(channel=connection.channel(service))
+        return getattr(load(package), name)(transport=transport)
+
+    return client
+
+
+# Which signal of an exporter goes to which service.
+SERVICES: Final[dict[str, dict[str, Service]]] = {
+    "gcp": {TRACES: TRACE, METRICS: MONITORING},
+    "workload": {METRICS: MONITORING},
+    "gcp-otlp": {TRACES: TELEMETRY, METRICS: TELEMETRY},
+}
+
+
+def _describe(name: str, context: ExporterContext) -> list[Destination]:
+    """By the variables alone: nobody is asked for a project."""
+    environ = context.environ
+    connection = Connection(environ)
+    scheme = PLAINTEXT if connection.plaintext else ""
+    project = next((text for source in PROJECT_SOURCES if (text := environ.get(source, "").strip())), "")
+    return [
+        Destination(
+            signal, f"{service.name} ({scheme}{connection.target(service)}){f', project {project}' if project else ''}"
+        )
+        for signal, service in SERVICES[name].items()
+    ]
+
+
+def _packages(name: str, _: Mapping[str, str]) -> Sequence[str]:
+    from otel_goodput.exporters.google import otlp, translation
+
+    needed = {
+        "gcp": translation.PACKAGES,
+        "workload": (translation.WORKLOAD_PACKAGE,),
+        "gcp-otlp": otlp.PACKAGES,
+    }
+    return needed[name]
+
+
+def _here(situation: Situation) -> str:
+    return "this is Google Cloud, or a project of it is named" if on_google_cloud(situation.environ) else ""
+
+
+def _auto_gcp(situation: Situation) -> str:
+    """Not beside a collector, which is taken to pass on what it gets."""
+    return "" if "otlp" in situation.chosen else _here(situation)
+
+
+GCP: Final = ExporterSpec(
+    "gcp",
+    "Cloud Trace and Cloud Monitoring (`workload.googleapis.com/goodput.…`)",
+    open_gcp,
+    partial(_describe, "gcp"),
+    extra="gcp",
+    packages=partial(_packages, "gcp"),
+    auto=_auto_gcp,
+    number=34,
+)
+GCP_OTLP: Final = ExporterSpec(
+    "gcp-otlp",
+    "the same over OTLP to `telemetry.googleapis.com`",
+    open_gcp_otlp,
+    partial(_describe, "gcp-otlp"),
+    extra="gcp-otlp",
+    packages=partial(_packages, "gcp-otlp"),
+    number=35,
+)
+WORKLOAD: Final = ExporterSpec(
+    "workload",
+    "Google's own goodput series, which Google's ML Goodput dashboards show",
+    open_workload,
+    partial(_describe, "workload"),
+    signals=(METRICS,),
+    extra="gcp",
+    packages=partial(_packages, "workload"),
+    auto=_here,
+    number=37,
+)

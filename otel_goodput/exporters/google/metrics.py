@@ -1,0 +1,146 @@
+"""The metrics of the `gcp` exporter: Google's exporter translates them, and what it would send is delivered by us."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, ResourceMetrics
+from opentelemetry.sdk.resources import Resource
+
+from otel_goodput import semconv
+from otel_goodput.exporters.google.connection import Connection, load
+from otel_goodput.exporters.google.delivery import Delivery, Outcome, Send
+from otel_goodput.exporters.google.descriptions import Descriptions
+from otel_goodput.exporters.google.fitting import OF_THE_RUN, Labels, fitting_metric
+from otel_goodput.exporters.google.location import location
+from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
+from otel_goodput.exporters.google.translation import MetricTranslation
+
+_CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
+
+
+class TimeSeriesRequests:
+    """Makes of series whose data is a ``TimeSeries`` what writes them."""
+
+    def __init__(self, connection: Connection, client: Callable[[], Any]) -> None:
+        self._connection = connection
+        self._client = client
+
+    def __call__(self, series: Sequence[Series]) -> Send:
+        request = load("google.cloud.monitoring_v3.types").CreateTimeSeriesRequest()
+        message = type(request).pb(request)
+        for one in series:
+            interval = one.data.points[0].interval
+            interval.end_time.FromNanoseconds(one.end)
+            if one.start is not None:
+                interval.start_time.FromNanoseconds(one.start)
+            message.time_series.append(one.data)
+
+        def send(seconds: float) -> None:
+            message.name = f"projects/{self._connection.project}"
+            self._client().create_time_series(request=request, timeout=seconds, retry=None)
+
+        return send
+
+
+class CloudMonitoringExporter(MetricExporter):
+    """Metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
+
+    Args:
+        connection: to Google.
+        delivery: of points to Cloud Monitoring.
+        describing: makes the delivery of descriptions to it, given what is told of its trouble.
+        client: gives the client for it.
+        run_id, process_index: identify the series of this process over the attempts of the run.
+        started: when the run began, unix ns.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        delivery: Delivery,
+        describing: Callable[[Callable[..., object]], Delivery],
+        client: Callable[[], Any],
+        run_id: str,
+        process_index: int,
+        started: int | None,
+    ) -> None:
+        super().__init__()
+        self._connection = connection
+        self._delivery = delivery
+        self._client = client
+        self._identity = {semconv.SERVICE_NAMESPACE: run_id, semconv.SERVICE_INSTANCE_ID: str(process_index)}
+        self._started = started
+        self._lock = threading.Lock()
+        self._labels = Labels()
+        self._translation: MetricTranslation | None = None
+        self._well = False  # the points before were taken
+        self._descriptions = Descriptions(describing, self._create)
+        self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
+
+    @property
+    def refused(self) -> int:
+        """Points that Cloud Monitoring did not want."""
+        return self._writer.refused
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        budget = timeout_millis / 1000 * SHARE_OF_TIMEOUT
+        with self._lock:
+            fitted = self._fitted(metrics_data)
+            if self._translation is None:
+                # Which project and whether there are credentials is found out here: failing is a failed delivery.
+                found = self._delivery(lambda _: self._connection.project, budget)
+                if found.outcome is not Outcome.DELIVERED:
+                    return MetricExportResult.FAILURE
+                self._translation = MetricTranslation(self._connection.project)
+            descriptors, series = self._translation(fitted)
+            if self._well:
+                self._descriptions.tell()
+            self._descriptions.ask(descriptors)
+        self._well = self._writer.write(map(_series, series), budget)
+        return MetricExportResult.SUCCESS if self._well else MetricExportResult.FAILURE
+
+    def _fitted(self, data: MetricsData) -> MetricsData:
+        return MetricsData([self._fitted_resource(each) for each in data.resource_metrics])
+
+    def _fitted_resource(self, metrics: ResourceMetrics) -> ResourceMetrics:
+        scopes = []
+        for scope in metrics.scope_metrics:
+            found = (fitting_metric(metric, self._labels, self._started) for metric in scope.metrics)
+            scopes.append(replace(scope, metrics=[metric for metric in found if metric is not None]))
+        return replace(metrics, resource=self._task(metrics.resource), scope_metrics=scopes)
+
+    def _task(self, resource: Resource) -> Resource:
+        """A resource that becomes a ``generic_task``: one for each process of a run, the same in all its attempts.
+
+        A ``gce_instance`` would be shared by all processes on a machine, and a pod's name changes with each restart.
+        """
+        where = location(resource)
+        attributes = {semconv.SERVICE_NAME: resource.attributes.get(semconv.SERVICE_NAME, ""), **self._identity}
+        return Resource({**attributes, semconv.CLOUD_REGION: where})
+
+    def _create(self, request: Any, seconds: float) -> None:
+        self._client().create_metric_descriptor(request=request, timeout=seconds, retry=None)
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        until = time.monotonic() + timeout_millis / 1000
+        if self._writer.finish(timeout_millis / 1000):
+            self._descriptions.wait(until - time.monotonic())
+
+
+def _series(data: Any) -> Series:
+    """One of Google's ``TimeSeries``, a message of protobuf."""
+    interval = data.points[0].interval
+    labels = sorted(data.metric.labels.items())
+    start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
+    where = tuple(sorted(data.resource.labels.items()))
+    pinned = data.metric.type.rpartition("/")[2] in OF_THE_RUN
+    key = (data.metric.type, tuple(labels), where)
+    return Series(key, called(data.metric.type, labels), start, interval.end_time.ToNanoseconds(), data, pinned)

@@ -1,0 +1,214 @@
+"""Points on their way to Cloud Monitoring: no series more often than it may be written, and its last value always.
+
+The rules are those of https://cloud.google.com/monitoring/quotas and of ``TimeInterval`` in the Monitoring API: at most
+200 series a request, one point of a series in five seconds and in their order, and nothing refused for another's fault.
+A point that comes too early is held; the next one of its series takes its place, and at the end it is written with the
+earliest time that is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.exporters.google.batches import HOPELESS
+from otel_goodput.exporters.google.delivery import Delivery, Outcome, RequestResult, Send, short
+from otel_goodput.exporters.spacing import SPACING
+from otel_goodput.guard import report_once
+
+MOST_SERIES: Final = 200  # in one request
+AVOIDED_S: Final = 600.0  # how long a series that was refused is left out
+LAST_TRIES: Final = 4  # at the end, each with a later time
+PATIENCE: Final = 3
+SHARE_OF_TIMEOUT: Final = 0.9  # of what a reader gives for an export
+
+# "Points must be written in order. One or more of the points had an older end time than the most recent point",
+# "written more frequently than the maximum sampling period", "Duplicate TimeSeries encountered".
+_EARLY: Final = re.compile(r"in order|more frequently|sampling period|most recent point|duplicate timeseries", re.I)
+_START: Final = re.compile(r"start time", re.I)  # of a running total: it has to begin anew
+_NAMED: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]", re.I)
+
+
+class Series(NamedTuple):
+    """The newest point of a series. `start` and `end` are unix ns; a gauge has no `start`.
+
+    `pinned`: it counts from the beginning of the run in every attempt; other totals may begin anew.
+    """
+
+    key: Hashable
+    name: str
+    start: int | None
+    end: int
+    data: Any
+    pinned: bool = False
+
+
+def called(metric: str, labels: Iterable[tuple[str, str]]) -> str:
+    """A series in words, for people."""
+    return metric + "".join(f" {label}={value}" for label, value in labels if value)
+
+
+class SeriesWriter:
+    """Writes points of series, each in its time.
+
+    Args:
+        delivery: brings requests to the service.
+        request: makes of some series what sends them in one request, with the `start` and `end` that they bear.
+
+    Attributes:
+        refused: how many points the service did not want.
+    """
+
+    def __init__(self, delivery: Delivery, request: Callable[[Sequence[Series]], Send]) -> None:
+        self._delivery = delivery
+        self._request = request
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, Series] = {}
+        self._told: set[Hashable] = set()  # the series that were exported last
+        self._written: dict[Hashable, int] = {}  # when the newest point ends that the service has, or may have, unix ns
+        self._early: dict[Hashable, int] = {}  # how often in a row it was refused for somebody else's point
+        self._starts: dict[Hashable, int] = {}  # where a cumulative series had to begin anew, unix ns
+        self._avoided: dict[Hashable, float] = {}
+        self._taken, self._bad = False, 0  # of the batch under way
+        self.refused = 0
+
+    def write(self, series: Iterable[Series], budget_s: float) -> bool:
+        """Write what may be written now, hold the rest. False where the service took less than it should have."""
+        with self._lock:
+            now = time.monotonic()
+            self._told = set()
+            for one in series:
+                self._told.add(one.key)
+                if self._avoided.get(one.key, now) <= now:
+                    self._held[one.key] = one
+                else:
+                    self.refused += 1
+            return self._send(self._due(), now + budget_s)
+
+    def finish(self, budget_s: float) -> bool:
+        """Write all that is held, each point as soon after the one before as it may be; False where some is left.
+
+        What has no point any more (a ratio that is not known any more) is not told of a later time than its own.
+        """
+        with self._lock:
+            due = {one.key for one in self._due()}
+            self._held = {key: one for key, one in self._held.items() if key in self._told or key in due}
+            until = time.monotonic() + budget_s
+            for _ in range(LAST_TRIES):
+                if not self._held:
+                    break
+                if not self._send(self._shifted(), until):
+                    return False
+            return not self._held
+
+    def _due(self) -> list[Series]:
+        written = self._written
+        return [one for key, one in self._held.items() if key not in written or one.end >= written[key] + SPACING]
+
+    def _shifted(self) -> list[Series]:
+        """All that is held, at the earliest time: at most five minutes ahead are allowed, this is some seconds."""
+        written = self._written
+        return [
+            one._replace(end=max(one.end, written[key] + SPACING)) if key in written else one
+            for key, one in self._held.items()
+        ]
+
+    def _send(self, series: Sequence[Series], until: float) -> bool:
+        well = True
+        for at in range(0, len(series), MOST_SERIES):
+            self._taken, self._bad = False, 0
+            well = self._deliver([self._begun(one) for one in series[at : at + MOST_SERIES]], until) and well
+        return well
+
+    def _begun(self, one: Series) -> Series:
+        start = self._starts.get(one.key)
+        return one if start is None or one.start is None else one._replace(start=max(start, one.start))
+
+    def _deliver(self, batch: Sequence[Series], until: float, *, tried: bool = False) -> bool:
+        """`tried`: an earlier request held these too, and may have written them."""
+        answer = self._delivery.batch(self._request, batch, until - time.monotonic())
+        if answer.outcome is Outcome.DELIVERED:
+            self._accept(batch)
+            return True
+        if answer.outcome is not Outcome.REFUSED:
+            if answer.repeated:  # nobody knows whether it is there: the next points keep their distance to it
+                for one in batch:
+                    self._written[one.key] = max(one.end, self._written.get(one.key, 0))
+            return False
+        early, tried = _EARLY.search(answer.text) is not None, tried or answer.repeated
+        bad, good = _parted(batch, answer)
+        known = answer.written == len(good)  # else the answer does not name all, for it must not be long
+        if known or (early and tried):
+            self._accept(good)
+            good = []
+        if early:
+            for one in bad:
+                self._judge(one, answer.text, tried)
+            bad = []
+        elif len(batch) == 1 or (not self._taken and self._bad >= HOPELESS):
+            self._refuse(bad, answer.text)
+            bad = []
+        well = True
+        for part in (good, bad) if len(bad) < len(batch) else _halves(batch):
+            if part:
+                well = self._deliver(part, until, tried=tried or not known) and well
+        return well
+
+    def _accept(self, batch: Iterable[Series]) -> None:
+        for one in batch:
+            self._taken = True
+            self._written[one.key] = max(one.end, self._written.get(one.key, 0))
+            self._early.pop(one.key, None)
+            self._held.pop(one.key, None)
+
+    def _judge(self, one: Series, text: str, tried: bool) -> None:
+        """It came too early: what may have been written before has been, else somebody else writes this series."""
+        if tried:
+            self._accept([one])
+            return
+        times = self._early[one.key] = self._early.get(one.key, 0) + 1
+        # Once or twice is an attempt that ended a moment ago, and may have written a little ahead.
+        if times >= PATIENCE:
+            report_once(
+                "two leaders",
+                "%s is written by somebody else too (%s). Are there two leaders, or two jobs of this name? Give each "
+                "process its index (JAX_PROCESS_ID, process_index=) and each job its own name",
+                one.name,
+                short(text),
+            )
+        self._written[one.key] = one.end
+        if not one.pinned and _START.search(text):
+            self._starts[one.key] = one.end
+
+    def _refuse(self, batch: Sequence[Series], text: str) -> None:
+        for one in batch:
+            self._held.pop(one.key, None)
+            self._avoided[one.key] = time.monotonic() + AVOIDED_S
+        self.refused += len(batch)
+        self._bad += len(batch)
+        self._delivery.refused(batch[0].name, len(batch), text)
+
+
+def _parted(batch: Sequence[Series], answer: RequestResult) -> tuple[list[Series], list[Series]]:
+    """Those that an answer names, and the others; where it names none, all are as if named."""
+    named = set(_numbers(answer.text)) & set(range(len(batch)))
+    if not named:
+        return list(batch), []
+    return [batch[at] for at in sorted(named)], [one for at, one in enumerate(batch) if at not in named]
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Of ``timeSeries[0,3-5]``, as Google's answers have it: 0, 3, 4, 5."""
+    for group in _NAMED.findall(text):
+        for part in filter(None, map(str.strip, group.split(","))):
+            first, _, last = part.partition("-")
+            if first.isdigit() and (not last or last.isdigit()):
+                yield from range(int(first), min(int(last or first), int(first) + MOST_SERIES) + 1)
+
+
+def _halves(batch: Sequence[Series]) -> tuple[Sequence[Series], Sequence[Series]]:
+    middle = len(batch) // 2
+    return batch[:middle], batch[middle:]

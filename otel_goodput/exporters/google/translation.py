@@ -1,0 +1,120 @@
+"""Google's own exporters as translators: each is given a client that keeps what it is told to send.
+
+Both are deprecated and use what is deprecated, which is for us to know and not for our users.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics.export import MetricsData
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from otel_goodput.errors import GoodputError
+from otel_goodput.exporters.google.connection import load, quietly
+from otel_goodput.exporters.google.display import display_name, lengths
+
+_TRACE: Final = "opentelemetry.exporter.cloud_trace"
+_MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
+_WARNING: Final = rf"opentelemetry\.exporter\.cloud_|{re.escape(__name__)}"
+PACKAGES: Final = (_TRACE, _MONITORING)
+WORKLOAD_PACKAGE: Final = "google.cloud.monitoring_v3"  # all that Google's own series need
+
+# The parts of the resource that tell the spans of one process, pod and attempt from those of another.
+RESOURCE: Final = r"(service|goodput|k8s|cloud|gcp|host)\."
+NOTHING: Final = r"(?!)"
+MOST_ATTRIBUTES: Final = 1024  # of a span, see https://cloud.google.com/trace/docs/quotas
+LONGEST_VALUE: Final = 1024  # characters; names of clusters and jobs are shorter
+RESOURCE_VARIABLE: Final = "OTEL_EXPORTER_GCP_TRACE_RESOURCE_REGEX"
+
+
+class SpanTranslation:
+    """Spans as Cloud Trace's; `resource` says which resource attributes go with every span (a regular expression).
+
+    They are added here: Google's exporter would translate them anew for each span, and take longer than for the rest.
+    """
+
+    def __init__(self, project: str, resource: str) -> None:
+        self._resource = re.compile(resource)
+        self._request: Any = None
+        self._stock = _made(_TRACE, "CloudTraceSpanExporter", project, self, resource_regex=NOTHING)
+
+    def __call__(self, spans: Sequence[ReadableSpan]) -> Any:
+        """The request that writes the spans.
+
+        Raises:
+            GoodputError: one of them cannot be translated.
+        """
+        _quiet()
+        with quietly(_TRACE):  # it would be logged with a traceback, and once more for each half
+            if self._stock.export(spans) is not SpanExportResult.SUCCESS:
+                raise GoodputError("Google's exporter cannot translate it")
+        translated = type(self._request).pb(self._request).spans
+        if len(translated) != len(spans):
+            raise GoodputError("it has no identity")
+        resources = {id(span.resource): span.resource for span in spans}
+        prepared = {key: self._prepared(resource) for key, resource in resources.items()}
+        for span, one in zip(spans, translated, strict=True):
+            shown = display_name(span)
+            if shown is not None:
+                one.display_name.value = shown
+            more = prepared[id(span.resource)]
+            if len(one.attributes.attribute_map) + len(more.attribute_map) <= MOST_ATTRIBUTES:
+                one.attributes.MergeFrom(more)
+                for key, text in lengths(span):
+                    one.attributes.attribute_map[key].string_value.value = text
+        return self._request
+
+    def _prepared(self, resource: Resource) -> Any:
+        types = load("google.cloud.trace_v2.types")
+        attributes = types.Span.Attributes.pb(types.Span.Attributes())
+        for key, value in resource.attributes.items():
+            if self._resource.match(key):
+                attributes.attribute_map[key].string_value.value = str(value)[:LONGEST_VALUE]
+        return attributes
+
+    def batch_write_spans(self, request: Any) -> None:
+        """The part of a client that Google's exporter calls."""
+        self._request = request
+
+
+class MetricTranslation:
+    """Metrics as Cloud Monitoring's."""
+
+    def __init__(self, project: str) -> None:
+        self._descriptors: list[Any] = []
+        self._series: list[Any] = []
+        self._stock = _made(_MONITORING, "CloudMonitoringMetricsExporter", project, self)
+
+    def __call__(self, data: MetricsData) -> tuple[list[Any], list[Any]]:
+        """Requests to create descriptors that were not asked for before; and a ``TimeSeries`` for each point."""
+        self._descriptors, self._series = [], []
+        _quiet()
+        self._stock.export(data)
+        return self._descriptors, self._series
+
+    def common_project_path(self, project: str) -> str:
+        """The part of a client that Google's exporter calls; so are the next two."""
+        return f"projects/{project}"
+
+    def create_metric_descriptor(self, request: Any) -> Any:
+        self._descriptors.append(request)
+        return request.metric_descriptor
+
+    def create_time_series(self, request: Any) -> None:
+        self._series += type(request).pb(request).time_series
+
+
+def _made(module: str, name: str, project: str, client: object, **more: object) -> Any:
+    _quiet()
+    return getattr(load(module), name)(project_id=project, client=client, **more)
+
+
+def _quiet() -> None:
+    """Where warnings are made errors, theirs would cost the data. Not for good: tests and others reset the filters."""
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module=_WARNING)

@@ -1,0 +1,249 @@
+"""The `workload` exporter: Google's own goodput series, which the ML Goodput dashboards of Google Cloud show.
+
+They are what ml-goodput-measurement writes (names, labels and units in ``workload_series.SERIES``), made from the same
+metrics that every other exporter gets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, NumberDataPoint
+from opentelemetry.sdk.resources import Resource
+
+from otel_goodput import semconv
+from otel_goodput.accounting.totals import NS
+from otel_goodput.exporters.google.connection import Connection, load
+from otel_goodput.exporters.google.delivery import Delivery
+from otel_goodput.exporters.google.fitting import VALUE_LENGTH
+from otel_goodput.exporters.google.location import location
+from otel_goodput.exporters.google.metrics import TimeSeriesRequests
+from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
+from otel_goodput.metrics import workload_series
+from otel_goodput.semconv import Category
+from otel_goodput.text.durations import parse_duration
+
+PERCENT: Final = 100.0
+WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run
+UNKNOWN: Final = "UNKNOWN"
+# What Google's writer calls the chips; others go by our words.
+_ACCELERATORS: Final = {
+    "TPU v2": "TPU-v2",
+    "TPU v3": "TPU-v3",
+    "TPU v4": "TPU-v4p",
+    "TPU v5e": "TPU-v5e",
+    "TPU v5p": "TPU-v5p",
+    "TPU v6e": "TPU-v6e",
+    "TPU 7x": "TPU-7x",
+    "A100": "NVIDIA-A100",
+    "H100 SXM": "NVIDIA-H100",
+    "H200 SXM": "NVIDIA-H200",
+}
+
+_SLICES: Final = {
+    semconv.SLICE_STEPPING: workload_series.STEPPING_SLICES,
+    semconv.SLICE_AVAILABLE: workload_series.AVAILABLE_SLICES,
+}
+
+
+class Row(NamedTuple):
+    """One value for one of Google's series, with the labels that are not the same for all. `end` in unix ns."""
+
+    series: workload_series.WorkloadSeries
+    value: float
+    labels: dict[str, str]
+    end: int
+
+
+Points = Sequence[tuple[Mapping[str, Any], float, int]]
+"""Attributes, value and unix ns of each point of a metric."""
+
+
+def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
+    """Google's view of our metrics, given by name, without :func:`nameless` points."""
+    for metric, needed, convert in _CONVERSIONS:
+        points = [point for point in metrics.get(metric.name, ()) if needed <= point[0].keys()]
+        if points:
+            yield from convert(points)
+
+
+def nameless(metrics: Mapping[str, Points]) -> int:
+    """How many points lack an attribute, such as the one into which the SDK puts what is above its limit."""
+    return sum(
+        not needed <= point[0].keys() for metric, needed, _ in _CONVERSIONS for point in metrics.get(metric.name, ())
+    )
+
+
+def _time(points: Points) -> Iterator[Row]:
+    end = points[0][2]
+    spent: dict[str, float] = {}
+    for attributes, seconds, _ in points:
+        category = attributes[semconv.GOODPUT_CATEGORY]
+        if category == Category.PRODUCTIVE:
+            yield Row(
+                workload_series.GOODPUT_TIME,
+                seconds,
+                {workload_series.GOODPUT_SOURCE: workload_series.TOTAL},
+                end,
+            )
+        else:
+            source = _source(attributes)
+            spent[source] = spent.get(source, 0.0) + seconds
+    for source, seconds in spent.items():
+        yield Row(workload_series.BADPUT_TIME, seconds, {workload_series.BADPUT_SOURCE: source}, end)
+    elapsed = math.fsum(seconds for _, seconds, _ in points)
+    yield Row(workload_series.ELAPSED_TIME, elapsed, {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}, end)
+
+
+def _source(attributes: Mapping[str, Any]) -> str:
+    source = workload_series.BADPUT_SOURCES[attributes[semconv.GOODPUT_CATEGORY]]
+    name = attributes.get(semconv.GOODPUT_CUSTOM_NAME)
+    return f"{source}.{str(name).upper()}" if name else source
+
+
+def _window_size(attributes: Mapping[str, Any]) -> str:
+    """Whole seconds of a rolling window."""
+    return str(parse_duration(attributes[semconv.GOODPUT_WINDOW]) // NS)
+
+
+def _windows(points: Points) -> Iterator[tuple[Mapping[str, Any], float, int]]:
+    return (point for point in points if point[0][semconv.GOODPUT_WINDOW] != semconv.WINDOW_RUN)
+
+
+def _interval_goodput(points: Points) -> Iterator[Row]:
+    for attributes, share, end in _windows(points):
+        labels = {
+            workload_series.GOODPUT_SOURCE: workload_series.TOTAL,
+            workload_series.WINDOW_SIZE: _window_size(attributes),
+        }
+        yield Row(workload_series.INTERVAL_GOODPUT, share * PERCENT, labels, end)
+
+
+def _interval_badput(points: Points) -> Iterator[Row]:
+    shares: dict[tuple[str, str], float] = {}
+    for attributes, share, _ in _windows(points):
+        key = _window_size(attributes), _source(attributes)
+        shares[key] = shares.get(key, 0.0) + share
+    for (size, source), share in shares.items():
+        labels = {workload_series.BADPUT_SOURCE: source, workload_series.WINDOW_SIZE: size}
+        yield Row(workload_series.INTERVAL_BADPUT, share * PERCENT, labels, points[0][2])
+
+
+def _disruptions(points: Points) -> Iterator[Row]:
+    labels = {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}
+    yield Row(workload_series.DISRUPTIONS, sum(count for _, count, _ in points), labels, points[0][2])
+
+
+def _slices(points: Points) -> Iterator[Row]:
+    for attributes, share, end in points:
+        window = attributes.get(semconv.GOODPUT_WINDOW)
+        labels = {
+            workload_series.WINDOW_TYPE: (
+                workload_series.SLICES_INTERVAL if window else workload_series.SLICES_CUMULATIVE
+            ),
+            workload_series.WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
+        }
+        yield Row(_SLICES[attributes[semconv.GOODPUT_SLICE_STATE]], share, labels, end)
+
+
+def _plain(series: workload_series.WorkloadSeries) -> Callable[[Points], Iterator[Row]]:
+    return lambda points: (Row(series, value, {}, end) for _, value, end in points)
+
+
+# With the attributes that a point needs.
+_CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], Iterator[Row]]]]] = (
+    (semconv.TIME, {semconv.GOODPUT_CATEGORY}, _time),
+    (semconv.DISRUPTIONS, set(), _disruptions),
+    (semconv.STEP_MAX, set(), _plain(workload_series.MAX_STEP)),
+    (semconv.STEP_DEVIATION, set(), _plain(workload_series.STEP_DEVIATION)),
+    (semconv.STEP_IDEAL, set(), _plain(workload_series.PERFORMANCE)),
+    (semconv.RATIO, {semconv.GOODPUT_WINDOW}, _interval_goodput),
+    (semconv.BADPUT_RATIO, {semconv.GOODPUT_WINDOW, semconv.GOODPUT_CATEGORY}, _interval_badput),
+    (semconv.SLICE_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE}, _slices),
+    (semconv.SLICE_WINDOW_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE, semconv.GOODPUT_WINDOW}, _slices),
+)
+
+
+class WorkloadExporter(MetricExporter):
+    """Goodput to Google's own series in Cloud Monitoring.
+
+    Args:
+        connection: to Google.
+        delivery: of requests to Cloud Monitoring.
+        client: gives the client for it.
+        replica: which replica of the workload this is, where the resource does not say.
+    """
+
+    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], replica: str) -> None:
+        super().__init__()
+        self._replica = replica
+        self._nameless = 0
+        self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
+
+    @property
+    def refused(self) -> int:
+        """Points that Cloud Monitoring did not want, or that could not be told apart."""
+        return self._writer.refused + self._nameless
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        series = []
+        for resource in metrics_data.resource_metrics:
+            metrics = _by_name(resource)
+            self._nameless += nameless(metrics)
+            series += [
+                _series(row, resource.resource, self._replica) for row in rows(metrics) if math.isfinite(row.value)
+            ]
+        well = self._writer.write(series, timeout_millis / 1000 * SHARE_OF_TIMEOUT)
+        return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        self._writer.finish(timeout_millis / 1000)
+
+
+def _by_name(resource: Any) -> dict[str, Points]:
+    return {
+        metric.name: [
+            (point.attributes or {}, point.value, point.time_unix_nano)
+            for point in metric.data.data_points
+            if isinstance(point, NumberDataPoint)
+        ]
+        for scope in resource.scope_metrics
+        if scope.scope.name == semconv.SCOPE_NAME
+        for metric in scope.metrics
+    }
+
+
+def _series(row: Row, resource: Resource, replica_id: str) -> Series:
+    where = location(resource)  # by now all is known
+    known = resource.attributes
+    accelerator = str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN))
+    labels = {
+        workload_series.ACCELERATOR_TYPE: _ACCELERATORS.get(accelerator, accelerator),
+        workload_series.CLUSTER_NAME: str(known.get(semconv.K8S_CLUSTER_NAME, "")),
+        **row.labels,
+    }
+    labels = {key: labels[key][:VALUE_LENGTH] for key in row.series.labels if labels[key]}
+    replica = {
+        workload_series.LOCATION: where,
+        workload_series.ID: str(known.get(semconv.SERVICE_NAME, "")),
+        workload_series.REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
+    }
+    types = load("google.cloud.monitoring_v3.types")
+    data = types.TimeSeries.pb(types.TimeSeries())
+    data.metric.type = row.series.type
+    data.metric.labels.update(labels)
+    data.resource.type = workload_series.RESOURCE
+    data.resource.labels.update(replica)
+    value = data.points.add().value
+    if row.series.value_type == workload_series.INT64:
+        value.int64_value = int(row.value)
+    else:
+        value.double_value = float(row.value)
+    told = tuple(sorted(labels.items()))
+    key = (row.series.type, told, tuple(sorted(replica.items())))
+    return Series(key, called(row.series.type, told), None, row.end, data)

@@ -1,0 +1,1 @@
+"""The metrics: what the account is shown as."""

@@ -1,0 +1,411 @@
+"""Wiring: a recorder is put together here, and taken apart."""
+
+from __future__ import annotations
+
+import atexit
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor
+
+from otel_goodput import config as configuration
+from otel_goodput import deadline
+from otel_goodput.accounting import Totals
+from otel_goodput.config import Config
+from otel_goodput.exporters.spec import ExporterContext
+from otel_goodput.guard import contain
+from otel_goodput.journal.account import PATIENCE_S, behind
+from otel_goodput.journal.paces import Paces
+from otel_goodput.journal.records import OWN_TRACES
+from otel_goodput.live import LiveAccount, call_in_children
+from otel_goodput.metrics.productivity import Inputs, Productivity
+from otel_goodput.observers import Observers
+from otel_goodput.options import Options, described, taking_options
+from otel_goodput.pipelines import Pipelines, exporter_names, open_exporters
+from otel_goodput.recording import ids
+from otel_goodput.recording.admission import Admission
+from otel_goodput.recording.budget import Budget
+from otel_goodput.recording.job_thread import JobThread
+from otel_goodput.recording.phases import Phases
+from otel_goodput.recording.sampling import StepSampler
+from otel_goodput.recording.span_processor import PhaseSpanProcessor
+from otel_goodput.recording.tracer import PhaseTracer
+from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
+from otel_goodput.recording.volumes import Volumes, steps_in_a_trace
+from otel_goodput.reports.report import Report, about
+from otel_goodput.resources import process
+from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.text.redact import redacting_logger, without_credentials
+from otel_goodput.version import __version__
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+logger = redacting_logger("otel_goodput")
+
+C = TypeVar("C", bound=Callable[[], object])
+
+SETTLED_S: Final = 10.0  # for the ledger to catch up where nothing is recorded any more
+JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
+LOCK_S: Final = 0.1  # for its release, where there is no time left
+TEARDOWN_S: Final = 1.0  # left of the grace period to the interpreter, at exit; a tenth at most on an idle machine
+MOST_CROWDED: Final = 3.0  # so many times as much at most: exporters need theirs
+AFTER_CHILDREN: Final = -1  # of multiprocessing's priorities: when it has waited for the process's own children
+UNEXPORTED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
+
+
+def _call_at_exit(finish: Callable[[], object]) -> None:
+    """Also in a process of multiprocessing, which may leave without what ``atexit`` knows of."""
+    atexit.register(finish)
+    process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, finish, exitpriority=AFTER_CHILDREN)
+
+
+class Recorder(Phases[Any]):
+    """One job being recorded: its phases, its figures, its end.
+
+    ``configure()`` makes one and sets it as the default that the module's functions act on; for several jobs in one
+    process, make one for each.
+
+    Args:
+        job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
+        {options}
+
+    Raises:
+        ConfigurationError: an option is wrong.
+        TypeError: one is none.
+    """
+
+    @taking_options
+    def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
+        super().__init__(self._live_tracer)
+        self.config: Config = configuration.read(job_name, **options)
+        tracer_provider, meter_provider = options.get("tracer_provider"), options.get("meter_provider")
+        span_processors, metric_readers = options.get("span_processors", ()), options.get("metric_readers", ())
+        self._tracer: PhaseTracer | None = None
+        self._closing = threading.Lock()
+        self._closed = False
+        self._exiting = False
+        config = self.config
+        names = exporter_names(config)  # before anything is opened: a wrong name leaves nothing behind
+        self._live = live = LiveAccount(config, OWN_TRACES if config.own_traces else 0)
+        assert live.opened is not None
+        self._opened = opened = live.opened
+        self.run_id, self.attempt = live.run_id, live.attempt
+        self._account = account = live.account
+        resource: Resource = process.describe(
+            config.job_name,
+            self.run_id,
+            self.attempt,
+            config.process_index,
+            config.process_count,
+            options.get("resource_attributes"),
+            traced=tracer_provider is None,
+        )
+        self.resource = resource
+        self._productivity = Productivity(config, opened.run if config.leads else None)
+        self._paces: Paces | None = None
+        if opened.run is not None and config.process_count > 1:
+            count, leads = config.process_count, config.leads
+            self._paces = Paces(opened.run, self.attempt, config.process_index, count, leads)
+        self._stopping = deadline.ShutdownSignal()
+        context = ExporterContext(
+            job_name=config.job_name,
+            run_id=self.run_id,
+            attempt=self.attempt,
+            run_started=opened.run.created_at() if opened.run is not None else None,
+            process_index=config.process_index,
+            directory=opened.run.path if opened.run is not None else None,
+            grace_period_s=config.grace_period_s,
+            stopping=self._stopping,
+        )
+        opened_exporters = open_exporters(names, config, context)
+        self._pipelines = pipelines = Pipelines(opened_exporters, account, span_processors, metric_readers)
+        thread = JobThread()
+        limit, leads = config.trace_spans, config.leads
+        budget = Budget(limit, config.process_count, config.process_index, leads=leads)
+        steps = steps_in_a_trace(limit, config.step_sampling)
+        volumes = Volumes(self.run_id, self.attempt, steps, budget.group)
+        admission = Admission(budget, volumes)
+        job = ids.job_span_id(self.run_id, self.attempt, config.process_index)
+        self._processor = PhaseSpanProcessor(account, thread, volumes.root(0).trace_id, job)
+        generator: ids.PrivateIdGenerator | None = None
+        sinks: Sequence[SpanProcessor] = pipelines.processors
+        if tracer_provider is None:
+            generator = ids.PrivateIdGenerator()
+            tracer_provider = pipelines.trace_provider(resource, generator, admission)
+            self._processor.admission = admission
+            spans_resource = resource
+        else:
+            spans_resource = tracer_provider.resource
+        for each in (self._processor, *sinks):
+            tracer_provider.add_span_processor(each)
+        if generator is None:
+            # The user's own processors take our fast spans too; the SDK has no public way to hand one over.
+            sinks = [getattr(tracer_provider, "_active_span_processor", self._processor)]
+        self.tracer_provider = tracer_provider
+        self._tracer = tracer = PhaseTracer(
+            account,
+            tracer_provider.get_tracer(SCOPE_NAME, __version__),
+            sinks,
+            spans_resource,
+            generator,
+            thread,
+            self.run_id,
+            self.attempt,
+            config.process_index,
+            StepSampler(config.step_sampling),
+            config.own_traces,
+            admission,
+        )
+        self._processor.hold = tracer.hold
+        self._processor.emit, self._processor.adopt = tracer.emit, tracer.adopt
+        tracer.opened, tracer.end_span = self._processor.opened, self._processor.on_end
+        tracer.open_span = self._processor.open_span
+        tracer.tell_bounds()
+        self.meter_provider = meter_provider or pipelines.meter_provider(resource)
+        self._unexported: list[UnexportedSpan] = []
+        if opened.run is not None and pipelines.batchers:
+            self._unexported = unexported_spans(
+                opened.run, live.index, self.run_id, config.process_index, resource, self.attempt
+            )
+            if opened.before is not None:
+                opened.before.recall(without_credentials(str(config.directory)))
+        self._keeper = live.keep(self._work)
+        self._keeper.between = tracer.sum_up
+        self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
+        self._processor.device = self._observers.device
+        if config.leads:  # last: a reader may ask for everything at once
+            wanted = meter_provider is not None or pipelines.measured
+            overhead, ready = (lambda: tracer.overhead), tracer.loaded
+            live.measure(self.meter_provider, self._totals, overhead, self._dropped, ready, durations=wanted)
+        self._keeper.start()
+        if opened.mirror is not None:
+            hears = config.leads and self._paces is not None
+            opened.mirror.start(opened.journal, config.process_index if hears else None)
+        deadline.reserve(len(pipelines.closers()) + 4)  # the last words, the journal, its upload, its lock
+        _call_at_exit(self._exit)
+        call_in_children(self._silence)
+
+    @property
+    def tracer(self) -> PhaseTracer | None:
+        """What records the phases; None after the end."""
+        return self._tracer
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`shutdown` has been called."""
+        return self._closed
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def _live_tracer(self) -> PhaseTracer | None:
+        return self._tracer
+
+    def _work(self) -> None:
+        """The keeper's further work at every tick."""
+        tracer = self._tracer
+        if tracer is not None:
+            tracer.tick()
+        self._export_unexported(UNEXPORTED_AT_ONCE)
+        if self._paces is not None:
+            self._paces.exchange(self._account)
+        self._productivity.keep()
+
+    def _export_unexported(self, most: int) -> None:
+        """Export what dead attempts did not, no more at once than the queues have room for."""
+        some, self._unexported = self._unexported[:most], self._unexported[most:]
+        self._pipelines.hand_over(some)
+
+    def _dropped(self) -> dict[str, int]:
+        return {
+            "journal": self._account.journal.dropped + self._account.ledger.late,
+            "observations": self._observers.lost,
+            **self._pipelines.dropped(),
+        }
+
+    def totals(self) -> Totals:
+        """The account now, as integers of ns.
+
+        Where a loop of very short steps has run ahead of the ledger, this waits for it a little, longer once the job
+        has ended; ``behind`` says how far the answer is behind if that was not enough.
+        """
+        job = None if self._tracer is None else self._tracer.job_span
+        return self._totals(PATIENCE_S if job is not None and job.is_recording() else SETTLED_S)
+
+    def _totals(self, patience: float = PATIENCE_S) -> Totals:
+        tracer = self._tracer
+        if tracer is not None:
+            self._observers.settle()
+            if tracer.settle is not None:
+                tracer.settle()
+        totals = self._productivity.complete(self._account.totals(patience=patience))
+        return totals if self._paces is None else self._paces.complete(totals)
+
+    def report(self) -> Report:
+        """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
+        totals = self.totals()
+        notes = self._account.notes.all()
+        if totals.behind:
+            notes = (*notes, behind(totals))
+        return Report(totals, about(self.run_id, self.config.job_name), notes)
+
+    def on_preemption(self, callback: C) -> C:
+        """Call `callback` (no arguments) when the platform announces the end: a preemption, maintenance, SIGTERM.
+
+        In a thread of ours, while training goes on; within the grace period. A decorator, too.
+        """
+        return self._observers.on_preemption(callback)
+
+    def checkpoint_logger(self) -> Any:
+        """A logger for Orbax's ``CheckpointManager(logger=…)``, where the automatic hook is not wanted."""
+        from otel_goodput.integrations import orbax
+
+        return orbax.checkpoint_logger(self._live_tracer, lambda: self.config.leads)
+
+    def count_flops(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
+        """Count the model's floating-point operations in one call of `function`, for the program goodput (MFU).
+
+        Traces it with jax and runs nothing. None where there is nothing to count. The peak is that of the devices where
+        ``peak_flops=`` gives none.
+        """
+        try:
+            from otel_goodput.integrations.flops import count_flops
+
+            counted = count_flops(function, *args, **kwargs)
+            if not counted:
+                return None
+            self._productivity.learn(Inputs(flops_per_step=float(counted)))
+            return counted
+        except Exception as error:
+            contain("count_flops", error)
+            return None
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Export what there is; `timeout` in seconds, by default the grace period. False if it did not suffice.
+
+        Waits for the network: not for the training loop. After the end, and in a forked child, False at once.
+        """
+        if self._closed:
+            return False
+        seconds = self.config.grace_period_s if timeout is None else timeout
+        until = time.monotonic() + seconds
+        written = self._on_disk("flush", seconds / 2, self._keeper.tick, self._tell_pace)
+        return not deadline.close_all(self._pipelines.flushers(), until - time.monotonic()) and written
+
+    def _tell_pace(self) -> None:
+        if self._paces is not None:
+            self._paces.exchange(self._account, at_once=True)
+
+    def _on_disk(self, site: str, seconds: float, *jobs: Callable[[], object]) -> bool:
+        """Do what may wait for a disk, such as a network mount that hangs, in a thread that is given up then.
+
+        Returns whether it was done in time.
+        """
+        errors: list[Exception] = []
+
+        def do(_: int) -> None:
+            try:
+                for job in jobs:
+                    job()
+            except Exception as error:
+                errors.append(error)
+
+        unfinished = deadline.close_all([(site, do)], seconds)
+        for error in errors:
+            contain(site, error)
+        return not unfinished
+
+    def _exit(self) -> None:
+        """The process ends."""
+        self._exiting = True
+        self.shutdown()
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Stop: end and mark what is open, export, write the journal. One deadline over everything, in seconds.
+
+        Called at exit by itself. Afterwards phases are no-ops.
+        """
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        atexit.unregister(self._exit)
+        seconds = self.config.grace_period_s if timeout is None else timeout
+        if self._exiting:
+            # The interpreter's end is work, and takes longer where others want the same cores.
+            seconds -= min(TEARDOWN_S, seconds / 10) * min(deadline.crowding(), MOST_CROWDED)
+        until = time.monotonic() + seconds
+        for_journal = min(JOURNAL_S, seconds / 5)
+        self._stopping.begin(seconds - for_journal)
+        tracer, self._tracer = self._tracer, None
+        try:
+            if tracer is not None:
+                tracer.end_job(failed=self._exiting and getattr(sys, "last_value", None) is not None)
+            self._observers.close(seconds / 2)
+            self._processor.end_open()
+            if tracer is not None:
+                tracer.tick(final=True)
+                tracer.close()
+            self._export_unexported(len(self._unexported))
+        except Exception as error:
+            contain("shutdown", error)
+        # The journal last: what has left is noted there, and what has not the next attempt exports. It is never long.
+        closers = self._pipelines.closers(self._settle_figures)
+        unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
+        if not self._live.close(until - time.monotonic()):
+            unfinished.append("journal")
+        if unfinished:
+            logger.warning("%s not finished within %.1f s", ", ".join(unfinished), seconds)
+        self._say_what_is_left()
+        mirror = self._opened.mirror
+        if mirror is not None:
+            mirror.stop()
+            last = ("journal upload", lambda _: mirror.send(self._account.journal))
+            if deadline.close_all([last], until - time.monotonic()):
+                logger.warning("the journal's last upload did not finish in time; the spool has it")
+        if self._opened.lock is not None:
+            self._on_disk("lock", max(until - time.monotonic(), LOCK_S), self._live.release)
+
+    def _settle_figures(self, milliseconds: int) -> None:
+        """The last values are about to be read: bring the account up to the end, in so much time."""
+        seconds = milliseconds / 1000
+        self._account.refresh(seconds)
+        self._on_disk("shutdown", min(seconds, JOURNAL_S), self._tell_pace, self._productivity.keep)
+
+    def _say_what_is_left(self) -> None:
+        """Which spans have not been exported, where the journal has them."""
+        left = self._keeper.left if self._pipelines.batchers else 0
+        if left:
+            logger.warning(
+                "%d spans have not reached every exporter. They are in the journal: the next attempt of run %r exports "
+                "them, or `otel-goodput recover %s --run %s`",
+                left,
+                self.run_id,
+                shlex.quote(without_credentials(str(self.config.directory))),
+                shlex.quote(self.run_id),
+            )
+
+    def _silence(self) -> None:
+        """A forked child must not write into its parent's journal, nor export its parent's figures."""
+        tracer, self._tracer = self._tracer, None
+        self._closed = True
+        self._closing = threading.Lock()
+        self._live.orphan()
+        if tracer is not None:
+            tracer.close()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+
+Recorder.__doc__ = described(Recorder.__doc__ or "")

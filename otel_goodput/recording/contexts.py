@@ -1,0 +1,331 @@
+"""What a phase is while it is open: a context manager that starts a span and ends it, or a decorator that does so at
+every call.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+from opentelemetry import context as context_api
+from opentelemetry import trace as trace_api
+from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput.errors import PhaseError
+from otel_goodput.guard import contain, refuse
+from otel_goodput.recording.decorators import F, decorate
+from otel_goodput.recording.entries import Entry
+from otel_goodput.recording.step_span import FastSpan, clean_exit, current_span, error_name
+from otel_goodput.recording.tracer import Find, PhaseTracer
+from otel_goodput.semconv import (
+    ELASTIC_WAITS,
+    ERROR_TYPE,
+    GOODPUT_BLOCKING,
+    GOODPUT_CUSTOM_NAME,
+    GOODPUT_ELASTIC_KIND,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    REASONS,
+    Phase,
+    Reason,
+)
+
+# Where a context keeps the open phase of these kinds, however many spans lie between.
+_ENCLOSING = {
+    phase: context_api.create_key(f"otel-goodput-{phase}")
+    for phase in (Phase.CHECKPOINT_SAVE, Phase.CHECKPOINT_RESTORE)
+}
+
+
+def enclosing(phase: str) -> trace_api.Span | None:
+    """The open save or restore that we are in, here; None if in none."""
+    span = context_api.get_value(_ENCLOSING[phase])
+    if not isinstance(span, trace_api.Span):
+        span = trace_api.get_current_span()  # a span that its user made a phase
+        attributes = getattr(span, "attributes", None)
+        if not attributes or attributes.get(GOODPUT_PHASE) != phase:
+            return None
+    return span if span.is_recording() else None
+
+
+def checked_step(step: SupportsIndex | None, phase: str) -> int:
+    """`step` as an int from 0.
+
+    Raises:
+        PhaseError: it is none.
+    """
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise PhaseError(phase, f"{phase}() needs a step number, an int from 0, not {step!r}") from None
+    if number < 0:
+        raise PhaseError(phase, f"{phase}() needs a step number from 0, not {number}")
+    return number
+
+
+def checked_name(name: object, phase: str) -> str:
+    """Raises:
+    PhaseError: it is blank.
+    """
+    text = str(name).strip()
+    if not text:
+        raise PhaseError(phase, f"{phase}(name) needs a name")
+    return text
+
+
+def checked_times(phase: str, *times: object) -> None:
+    """Raises:
+    PhaseError: one of `times` is neither None nor an integer of ns.
+    """
+    for time in times:
+        if time is not None and not isinstance(time, int):
+            raise PhaseError(phase, f"{phase}() takes times as integers of ns since the epoch, not {time!r}")
+
+
+class PhaseContext:
+    """One phase: ``with phase as span:``, or a decorator that opens a new one at every call.
+
+    Finds its tracer when it is entered, so that decorators may be applied before ``configure()``.
+    """
+
+    __slots__ = ("_arguments", "_entries", "_find", "_phase")
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        self._entries: list[Entry] = []
+        self._find = find
+        self._phase = phase
+        self._arguments = arguments
+
+    def __enter__(self) -> Any:
+        begin = perf_counter_ns()
+        tracer = entry = None
+        try:
+            tracer = self._find()
+            if tracer is not None:
+                start, end = self._arguments.get("start_time"), self._arguments.get("end_time")
+                checked_times(self._phase, start, end)
+                entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
+                if tracer.jobless and self._holds_up(tracer):
+                    tracer.begin_implicit(entry.start)
+                self._entries.append(entry)
+                entry.span = span = self._begin(tracer, entry.start)
+                context = trace_api.set_span_in_context(tracer.seen(span))
+                if self._phase in _ENCLOSING:
+                    context = context_api.set_value(_ENCLOSING[self._phase], span, context)
+                entry.attach(context)
+                return self._yielded(tracer, span)
+        except PhaseError as error:
+            self._forget(entry)
+            refuse(error)
+        except Exception as error:
+            contain("phase start", error)
+        except BaseException as error:
+            self._forget(entry, error)
+            raise
+        finally:
+            if tracer is not None:
+                tracer.overhead += perf_counter_ns() - begin
+        return self._yielded(None, INVALID_SPAN)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        entry = self._entered()
+        if entry is None:
+            return
+        begin = perf_counter_ns()
+        try:
+            self._leave(entry, kind, error)
+            entry.detach()
+            self._entries.remove(entry)
+        except Exception as trouble:
+            self._forget(entry)
+            contain("phase end", trouble)
+        except BaseException as interrupt:
+            self._forget(entry, error or interrupt)
+            raise
+        finally:
+            entry.tracer.overhead += perf_counter_ns() - begin
+
+    def _holds_up(self, tracer: PhaseTracer) -> bool:
+        """Whether a job begins with it, where none has been opened."""
+        return self._phase != Phase.EXCLUSION and tracer.blocks(self._arguments.get("blocking"))
+
+    def _entered(self) -> Entry | None:
+        """The opening that is being left: of several that are open at the same time, the one that is current."""
+        entries = self._entries
+        if len(entries) < 2:
+            return entries[0] if entries else None
+        inner = list(reversed(entries))
+        return next((entry for entry in inner if entry.current), None) or next(
+            (entry for entry in inner if entry.here), inner[0]
+        )
+
+    def _leave(self, entry: Entry, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        tracer, span = entry.tracer, entry.span
+        if span is None:
+            return
+        if kind is not None and error is not None and not clean_exit(error):
+            if isinstance(error, Exception):
+                span.record_exception(error)
+            span.set_attribute(ERROR_TYPE, error_name(kind))
+            span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
+        if span.is_recording():  # else: shut down meanwhile, which ended it
+            if not entry.here:
+                tracer.misused.elsewhere(self._phase)
+            if not tracer.closed:
+                self._finish(tracer, span, error)
+            span.end(self._end_time(tracer, span))
+
+    def _forget(self, entry: Entry | None, error: BaseException | None = None) -> None:
+        """Its begin or its end was interrupted: nothing of it stays open."""
+        if entry is not None:
+            entry.mend(error)
+            if entry in self._entries:
+                self._entries.remove(entry)
+
+    def __del__(self) -> None:
+        # What a `with` statement has opened it holds until it is left: its end was interrupted before it began.
+        for entry in reversed(self._entries):
+            if entry.in_with:
+                entry.mend(KeyboardInterrupt())
+
+    def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        """Start the span at `start` (ns)."""
+        arguments = self._arguments
+        phase = name = self._phase
+        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
+        if phase == Phase.CUSTOM:
+            attributes[GOODPUT_CUSTOM_NAME] = name = checked_name(arguments["name"], phase)
+        elif phase == Phase.ELASTIC_WAIT:
+            if arguments["name"] not in ELASTIC_WAITS:
+                raise PhaseError(
+                    phase, f"elastic_wait() takes one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}"
+                )
+            attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
+        if arguments.get("step") is not None:
+            attributes[GOODPUT_STEP] = checked_step(arguments["step"], phase)
+        blocking = arguments.get("blocking")
+        if blocking is not None or not tracer.blocks(None):
+            # Which thread it was does not show in a trace.
+            attributes[GOODPUT_BLOCKING] = bool(blocking)
+        return tracer.start_span(name, attributes, start)
+
+    def _yielded(self, tracer: PhaseTracer | None, span: trace_api.Span) -> Any:
+        """What the ``with`` statement yields."""
+        return span
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        """The span is about to end."""
+
+    def _end_time(self, tracer: PhaseTracer, span: trace_api.Span) -> int:
+        end: int | None = self._arguments.get("end_time")
+        if end is None:
+            return tracer.clock()
+        start: int | None = getattr(span, "start_time", None)
+        return tracer.check_end(start, end) if start is not None and end < start else end
+
+    def __call__(self, function: F) -> F:
+        return decorate(lambda: type(self)(self._find, self._phase, **self._arguments), function)
+
+
+class RestoreContext(PhaseContext):
+    """A checkpoint being restored: training goes on behind it."""
+
+    __slots__ = ()
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        if error is not None or self._arguments.get("blocking") is False:
+            return
+        if self._arguments.get("step") is not None:
+            tracer.restored(operator.index(self._arguments["step"]))
+        elif tracer.blocks(None):
+            tracer.unsure = True
+
+
+class JobContext(PhaseContext):
+    """The whole of an attempt."""
+
+    __slots__ = ("_used",)
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        super().__init__(find, phase, **arguments)
+        self._used = False
+
+    def __enter__(self) -> Any:
+        self._used = True
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        tracer = self._find()
+        if tracer is not None:
+            tracer.end_job(failed=error is not None and not clean_exit(error))
+
+    def __call__(self, function: F) -> F:
+        self._used = True
+        return super().__call__(function)
+
+    def __del__(self) -> None:
+        super().__del__()
+        tracer = self._find() if not self._used else None
+        if tracer is not None:
+            tracer.misused.never_entered()
+
+    def _holds_up(self, tracer: PhaseTracer) -> bool:
+        return False
+
+    def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        return tracer.take_over() or tracer.start_job({GOODPUT_PHASE: Phase.JOB}, start)
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        tracer.end_inner(left=error is None or clean_exit(error))
+        if isinstance(error, KeyboardInterrupt):
+            tracer.account.notice(REASONS.index(Reason.SIGNAL), tracer.clock())
+
+
+class FastContext(PhaseContext):
+    """A step, a part of one or a data load asked for before ``configure()``, or used wrongly."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        super().__init__(find, phase, **arguments)
+        self._spans: list[FastSpan] = []
+
+    def __enter__(self) -> Any:
+        tracer = self._find()
+        if tracer is None:
+            return INVALID_SPAN
+        arguments = self._arguments
+        times = (arguments.get("start_time"), arguments.get("end_time"), arguments.get("blocking"))
+        try:
+            checked_times(self._phase, *times[:2])
+            if self._phase == Phase.STEP:
+                span = tracer.step(checked_step(arguments["step"], self._phase), *times)
+            elif self._phase == Phase.PART:
+                span = tracer.part(checked_name(arguments["name"], self._phase))
+            else:
+                span = tracer.load(*times)
+        except PhaseError as error:
+            refuse(error)
+            return INVALID_SPAN
+        self._spans.append(span)
+        return span.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        spans = self._spans
+        if spans:
+            span = current_span()
+            if span not in spans:
+                span = spans[-1]
+            spans.remove(span)
+            span.__exit__(kind, error, traceback)

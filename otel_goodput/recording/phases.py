@@ -1,0 +1,198 @@
+"""The phases of a training job, as users write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from itertools import count
+from typing import Generic, ParamSpec, SupportsIndex, TypeVar
+
+from otel_goodput.errors import PhaseError
+from otel_goodput.guard import contain, refuse
+from otel_goodput.recording.contexts import FastContext, JobContext, PhaseContext, RestoreContext, checked_step
+from otel_goodput.recording.loading import Loading, QueueDepth
+from otel_goodput.recording.saves import SaveContext
+from otel_goodput.recording.step_loop import Steps
+from otel_goodput.recording.step_span import FastSpan
+from otel_goodput.recording.tracer import Find
+from otel_goodput.semconv import Phase
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Phases(Generic[T]):
+    """The phases of one job. The module's functions are those of the configured default."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    def job(self, *, start_time: int | None = None, end_time: int | None = None) -> PhaseContext:
+        """One attempt at the job, from its start to its end; everything else happens in it. Times in ns."""
+        return JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
+
+    def accelerator_init(
+        self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
+    ) -> PhaseContext:
+        """Accelerators and the distributed runtime come up."""
+        return PhaseContext(
+            self._find, Phase.ACCELERATOR_INIT, start_time=start_time, end_time=end_time, blocking=blocking
+        )
+
+    def training_prep(
+        self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
+    ) -> PhaseContext:
+        """Model, optimizer and data pipeline are set up."""
+        return PhaseContext(
+            self._find, Phase.TRAINING_PREP, start_time=start_time, end_time=end_time, blocking=blocking
+        )
+
+    def data_loading(
+        self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
+    ) -> FastSpan | PhaseContext:
+        """A batch is fetched."""
+        tracer = self._find()
+        if tracer is None or start_time is not None or end_time is not None:
+            return FastContext(
+                self._find, Phase.DATA_LOADING, start_time=start_time, end_time=end_time, blocking=blocking
+            )
+        return tracer.load(None, None, blocking)
+
+    def step(
+        self,
+        step: SupportsIndex,
+        *,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        blocking: bool | None = None,
+    ) -> FastSpan | PhaseContext:
+        """The training step numbered `step`, an int from 0."""
+        tracer = self._find()
+        if tracer is None or step.__class__ is not int or step < 0 or start_time is not None or end_time is not None:
+            return FastContext(
+                self._find, Phase.STEP, step=step, start_time=start_time, end_time=end_time, blocking=blocking
+            )
+        return tracer.step(step, None, None, blocking)
+
+    def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
+        """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
+
+        Without `start` it goes on where the loop before it in this process was, or behind the checkpoint restored
+        since; the first one begins at 0.
+        """
+        number = None
+        try:
+            number = None if start is None else checked_step(start, "steps")
+        except PhaseError as error:
+            refuse(error)
+        return Steps(self._find(), batches, number)
+
+    def loading(self, batches: Iterable[T], *, queue_depth: QueueDepth | None = None) -> Loading[T]:
+        """Iterate over `batches` alone, with a data load around each ``next()``; for loops that number their steps.
+
+        `queue_depth` says how many batches lie ready, as the gauge ``goodput.loading.queue_depth``: a function, or the
+        queue that they wait in.
+        """
+        return Loading(self._find, batches, queue_depth)
+
+    def traced_step(self, function: Callable[P, R], *, start: int | None = None) -> Callable[P, R]:
+        """`function` with a step around each call, numbered as those of :meth:`steps`, its smallest output observed.
+
+        Of an output that is partly donated to the next call (state), what is not is found after a few steps. Where
+        there is no output (a model changed in place), the step is marked as any other.
+        """
+        numbers = None if start is None else count(start)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            tracer = self._find()
+            number = next(numbers) if numbers is not None else 0 if tracer is None else tracer.next_number()
+            with self.step(number) as span:
+                output = function(*args, **kwargs)
+                if isinstance(span, FastSpan) and output is not None:
+                    span.observe(output)
+            return output
+
+        return call
+
+    def part(self, name: str) -> FastSpan | PhaseContext:
+        """A part of the open step, such as ``"forward"``: its time stays the step's; few different names."""
+        tracer = self._find()
+        if tracer is None or name.__class__ is not str or not name or name[0] <= " ":
+            return FastContext(self._find, Phase.PART, name=name)
+        return tracer.part(name)
+
+    def checkpoint_save(
+        self,
+        step: SupportsIndex | None = None,
+        *,
+        durable: bool = True,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        blocking: bool | None = None,
+    ) -> PhaseContext:
+        """A checkpoint is saved after `step`; with ``durable=False`` it counts only after ``save.durable()``."""
+        return SaveContext(
+            self._find,
+            Phase.CHECKPOINT_SAVE,
+            step=step,
+            durable=durable,
+            start_time=start_time,
+            end_time=end_time,
+            blocking=blocking,
+        )
+
+    def checkpoint_restore(
+        self,
+        step: SupportsIndex | None = None,
+        *,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        blocking: bool | None = None,
+    ) -> PhaseContext:
+        """A checkpoint, that of `step`, is restored."""
+        return RestoreContext(
+            self._find, Phase.CHECKPOINT_RESTORE, step=step, start_time=start_time, end_time=end_time, blocking=blocking
+        )
+
+    def custom(
+        self, name: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
+    ) -> PhaseContext:
+        """Anything else that holds up training, such as ``"eval"``; few different names."""
+        return PhaseContext(
+            self._find, Phase.CUSTOM, name=name, start_time=start_time, end_time=end_time, blocking=blocking
+        )
+
+    def elastic_wait(
+        self, kind: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
+    ) -> PhaseContext:
+        """Waiting for slices: `kind` is ``"slice_down"`` or ``"scale_up"``."""
+        return PhaseContext(
+            self._find, Phase.ELASTIC_WAIT, name=kind, start_time=start_time, end_time=end_time, blocking=blocking
+        )
+
+    def elastic_reinit(
+        self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
+    ) -> PhaseContext:
+        """Setting up again after the number of slices changed."""
+        return PhaseContext(
+            self._find, Phase.ELASTIC_REINIT, start_time=start_time, end_time=end_time, blocking=blocking
+        )
+
+    def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> PhaseContext:
+        """Time that is left out of the account altogether (rule R7)."""
+        return PhaseContext(self._find, Phase.EXCLUSION, start_time=start_time, end_time=end_time)
+
+    def slice_counts(self, active: int, available: int, total: int, *, time: int | None = None) -> None:
+        """From `time` (ns, by default now) on, `active` of `total` slices are stepping and `available` are there."""
+        tracer = self._find()
+        if tracer is None:
+            return
+        try:
+            stepping, there, all_of_them = (checked_step(count, "slice_counts") for count in (active, available, total))
+            tracer.account.slice_counts(stepping, there, all_of_them, tracer.clock() if time is None else time)
+        except PhaseError as error:
+            refuse(error)
+        except Exception as error:
+            contain("slice_counts", error)

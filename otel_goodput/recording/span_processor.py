@@ -1,0 +1,216 @@
+"""Turns spans into the ledger's events, live: any span that carries ``goodput.phase`` counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import SpanContext, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.guard import guarded, report_once
+from otel_goodput.journal.account import TOLD, Account, EndedPhase
+from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED, PARENT, signed
+from otel_goodput.recording.admission import OTHERS, Admission, Gate, name_in
+from otel_goodput.recording.budget import NOTABLE, VITAL
+from otel_goodput.recording.finished import PhaseReadableSpan, taken_after_all
+from otel_goodput.recording.job_thread import JobThread
+from otel_goodput.recording.misuse import Misuse
+from otel_goodput.recording.observation import Device
+from otel_goodput.semconv import (
+    ERROR_TYPE,
+    GOODPUT_BLOCKING,
+    GOODPUT_CHECKPOINT_DURABLE,
+    GOODPUT_COMPILE_FUNCTION,
+    GOODPUT_CUSTOM_NAME,
+    GOODPUT_INTERRUPTED,
+    GOODPUT_PART_NAME,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    GOODPUT_STEP_COMPLETED,
+)
+
+
+class PhaseSpanProcessor(SpanProcessor):
+    """Feeds an account from the spans of a tracer provider.
+
+    Args:
+        account: where events go.
+        thread: the job's thread.
+        job_trace: trace id of the job where it follows from run and attempt, else 0.
+    """
+
+    def __init__(self, account: Account, thread: JobThread, job_trace: int = 0, job_key: int = 0) -> None:
+        self._account = account
+        self._thread = thread
+        self._job_trace = job_trace
+        self._job_key = job_key
+        self._open: dict[int, Span] = {}
+        self._phases: dict[int, int] = {}  # what they are, by span id
+        self._misused = Misuse(account.notes)
+        self._aside: set[int] = set()  # span ids of open phases that hold up nothing
+        self._live = True
+        self._gates: dict[int, Gate] = {}  # of what is open, by span id
+        self.admission: Admission | None = None  # where ours is the sampler that decides by it
+        self.emit: Callable[[ReadableSpan], None] = lambda _: None  # hands what was to be left out to the exporters
+        self.adopt: Callable[[ReadableSpan], SpanContext | None] = lambda span: span.parent  # who is exported, too
+        self.hold: Callable[[], object] = lambda: None  # told of every phase that begins, if it is exported, before
+        self.device: Device | None = None  # told of blocking phases that may put work on a device
+
+    @guarded(None)
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        attributes = span.attributes
+        named = attributes.get(GOODPUT_PHASE) if attributes else None
+        if named is None or attributes is None or not self._live:
+            if named is None and self._live:
+                self._count(span.context)
+            return
+        phase = rules.PHASE_INDEX.get(str(named))
+        if phase is None:
+            report_once("unknown phase", "a span says goodput.phase=%r, which is no phase; it does not count", named)
+            return
+        step = attributes.get(GOODPUT_STEP, ev.NO_STEP)
+        if not isinstance(step, int) or (phase == rules.STEP and step < 0):
+            report_once(
+                "step number", "a %s span needs goodput.step, an int from 0, but has %r; it does not count", named, step
+            )
+            return
+        if phase == rules.JOB:
+            self._thread.take()
+        blocking = attributes.get(GOODPUT_BLOCKING)
+        flags = 0
+        if self._exported(span, attributes):
+            flags = EXPORT
+            self.hold()
+        if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
+            flags |= ev.NONBLOCKING
+            self._aside.add(span.context.span_id)
+        name = name_in(attributes)
+        if phase == rules.CUSTOM_PHASE and not name:
+            name = span.name
+        context = span.get_span_context()
+        self._phases[context.span_id] = phase
+        self._open[context.span_id] = span
+        start = span.start_time or self._account.clock()
+        if self.device is not None and not flags & ev.NONBLOCKING:
+            self.device.begin(context.span_id, phase, start)
+        self._account.start(phase, context.span_id, step, flags, name, start)
+        if context.trace_id != self._job_trace:
+            self._account.foreign_trace(context.span_id, context.trace_id)
+        if span.parent is not None and span.parent.span_id != self._job_key:
+            self._account.append(PARENT, 0, 0, 0, context.span_id, signed(span.parent.span_id), start)
+
+    def _count(self, context: SpanContext) -> None:
+        """A span that is none of ours begins."""
+        if self.admission is not None and context.trace_flags.sampled and self.admission.crowded(context.trace_id):
+            self._misused.own_spans(OTHERS)
+
+    def _exported(self, span: Span, attributes: Mapping[str, types.AttributeValue]) -> bool:
+        """The span of a phase begins: is it exported whatever happens in it?"""
+        admission = self.admission
+        if admission is None:
+            return True
+        key = span.context.span_id
+        self._gates[key] = gate = admission.gate_of(attributes)
+        if span.context.trace_flags.sampled:
+            return True
+        admission.left_out[key] = gate
+        return False
+
+    def _left_out(self, context: SpanContext, start: int, end: int, failed: bool) -> Gate | None:
+        """The phase of that span is over; its gate where it is not exported."""
+        key = context.span_id
+        gate, admission = self._gates.get(key), self.admission
+        if gate is None or admission is None:
+            return None
+        stands_out = gate.stands_out(max(0, end - start), failed)
+        if key not in admission.left_out or key in admission.kept:
+            return None
+        if stands_out and admission.afford(context.trace_id, VITAL if failed else NOTABLE):
+            return None
+        gate.leave_out(start, end)
+        return gate
+
+    def _forget(self, key: int) -> bool:
+        """The journal knows of the phase's end; returns whether it was not to be exported when it began."""
+        self._open.pop(key, None)
+        self._phases.pop(key, None)
+        self._gates.pop(key, None)
+        if self.admission is None:
+            return False
+        self.admission.kept.discard(key)
+        return self.admission.left_out.pop(key, None) is not None
+
+    @guarded(None)
+    def on_end(self, span: ReadableSpan) -> None:
+        if isinstance(span, PhaseReadableSpan) or not self._open or not self._live:
+            return
+        context = span.get_span_context()
+        if context is None or context.span_id not in self._open:
+            return
+        attributes = span.attributes or {}
+        flags = 0
+        if span.status.status_code is StatusCode.ERROR:
+            flags |= ERRED
+        if span.status.status_code is StatusCode.ERROR or attributes.get(GOODPUT_STEP_COMPLETED) is False:
+            flags |= ev.FAILED
+        if attributes.get(GOODPUT_CHECKPOINT_DURABLE) is False:
+            flags |= ev.PENDING
+        if attributes.get(GOODPUT_INTERRUPTED):
+            flags |= INTERRUPTED
+        phase = self._phases[context.span_id]
+        if rules.PHASE_INDEX.get(str(attributes.get(GOODPUT_PHASE))) != phase:
+            self._misused.changed(GOODPUT_PHASE)
+        end = span.end_time or self._account.clock()
+        if self.device is not None:
+            self.device.end(context.span_id, end)
+        name = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
+        gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
+        flags |= EXPORT if gate is None else FLOOD
+        if gate is not None and gate.shared:
+            name = gate.name  # else the journal knows it from the begin, and has nothing to learn here
+        self._account.end(phase, context.span_id, flags, end, name)
+        # Only now: who is interrupted before ends it once more.
+        if self._forget(context.span_id) and gate is None:
+            self.emit(taken_after_all(span, self.adopt(span)))
+        if phase != rules.STEP and (phase not in TOLD or flags & ev.FAILED):
+            name = str(attributes.get(GOODPUT_PART_NAME if phase == rules.PART else GOODPUT_CUSTOM_NAME) or "")
+            error = str(attributes.get(ERROR_TYPE) or "")
+            self._account.phases.append(
+                EndedPhase(
+                    phase, name, context.span_id not in self._aside, error, max(0, end - (span.start_time or end))
+                )
+            )
+        self._aside.discard(context.span_id)
+
+    def open_span(self, key: int) -> Span | None:
+        """That of the open phase with this span id, if there is one."""
+        return self._open.get(key)
+
+    def opened(self) -> list[Span]:
+        """The spans of open phases, in the order of their begin."""
+        return list(self._open.values())
+
+    @guarded(None)
+    def shutdown(self) -> None:
+        """End what is open, and bring the account up to that."""
+        if self._live:
+            self.end_open()
+            self._account.refresh()
+
+    def end_open(self) -> None:
+        """End what is open, innermost first, and mark it as interrupted; nothing counts any more."""
+        for span in reversed(list(self._open.values())):
+            span.set_attribute(GOODPUT_INTERRUPTED, True)
+            if (span.attributes or {}).get(GOODPUT_CHECKPOINT_DURABLE):
+                span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
+            span.set_status(Status(StatusCode.ERROR, "interrupted by shutdown"))
+            span.end()
+        self._live = False
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        self._account.refresh()
+        return True

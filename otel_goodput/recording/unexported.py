@@ -1,0 +1,207 @@
+"""The spans that attempts which died did not export, as their journals tell them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.journal import records
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.span_index import NO_PHASE, SpanEntry, SpanIndex, Unexported
+from otel_goodput.journal.thinning import Summary
+from otel_goodput.recording import ids
+from otel_goodput.recording.budget import SMALL
+from otel_goodput.recording.continuations import ContinuationSpan
+from otel_goodput.recording.finished import AttemptSpan, PhaseReadableSpan
+from otel_goodput.recording.summaries import phases_span
+from otel_goodput.recording.tracer import summary_attributes
+from otel_goodput.recording.volumes import Volumes
+from otel_goodput.semconv import (
+    ATTEMPT,
+    GOODPUT_BLOCKING,
+    GOODPUT_CHECKPOINT_DURABLE,
+    GOODPUT_COMPILE_FUNCTION,
+    GOODPUT_CUSTOM_NAME,
+    GOODPUT_ELASTIC_KIND,
+    GOODPUT_INTERRUPTED,
+    GOODPUT_PART_NAME,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    GOODPUT_STEP_COMPLETED,
+    GOODPUT_STEP_OUTLIER,
+    GOODPUT_TRACE_NUMBER,
+    PHASES,
+    SCOPE_NAME,
+    SERVICE_INSTANCE_ID,
+    STEPS_SUMMARY_SPAN,
+    TRACE_ID,
+    Phase,
+)
+from otel_goodput.version import __version__
+
+_NAME_ATTRIBUTE = {
+    Phase.CUSTOM: GOODPUT_CUSTOM_NAME,
+    Phase.PART: GOODPUT_PART_NAME,
+    Phase.ELASTIC_WAIT: GOODPUT_ELASTIC_KIND,
+    Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
+}
+
+# In the trace of their number.
+_OF_STEPS = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART, rules.COMPILE})
+
+
+class UnexportedSpan(NamedTuple):
+    """A span that a dead attempt did not export; the exporters of the numbers `exported_by` have it all the same."""
+
+    span: ReadableSpan
+    exported_by: frozenset[int]
+
+
+def unexported_spans(
+    run: RunDirectory, index: SpanIndex, run_id: str, process: int, resource: Resource, latest: int
+) -> list[UnexportedSpan]:
+    """The spans that the attempts before that of `index` did not export, the oldest first, parents after children.
+
+    Those that were open are closed at the attempt's last sign of life, with status ERROR and ``goodput.interrupted``.
+    A job that was open is linked to the attempt after its own, where there is one: `latest` is the last that there is.
+    """
+    spans = []
+    for left in index.unexported:
+        if run.recovered_path(left.attempt, process).exists():
+            continue
+        theirs: dict[str, int | str] = {
+            ATTEMPT: left.attempt,
+            SERVICE_INSTANCE_ID: ids.instance_id(run_id, left.attempt, process),
+        }
+        if TRACE_ID in resource.attributes:
+            theirs[TRACE_ID] = f"{ids.attempt_trace_id(run_id, left.attempt):032x}"
+        build = _Builder(run_id, left, process, resource.merge(Resource(theirs)), left.attempt < latest)
+        if left.share >= SMALL:
+            spans += [UnexportedSpan(build.summary(summary), left.summed_by(summary)) for summary in left.summaries]
+            for name, summary in left.floods:
+                spans.append(UnexportedSpan(build.flood(name, summary), left.summed_by(summary, name)))
+        for place, entry in enumerate(left.spans, 1):
+            exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
+            spans.append(UnexportedSpan(build.span(entry), exported_by))
+    return spans
+
+
+class _Builder:
+    def __init__(self, run_id: str, left: Unexported, process: int, resource: Resource, followed: bool) -> None:
+        self._identity = (run_id, left.attempt, process)
+        self._left = left
+        self._resource = resource
+        self._followed = followed
+        self._root = ids.attempt_span_context(run_id, left.attempt)
+        # A journal from before there were roots has the job of process 0 in the root's place.
+        self._job = ids.job_span_context(*self._identity) if left.rooted or process else self._root
+        self._scope = InstrumentationScope(SCOPE_NAME, __version__)
+        self._volumes = Volumes(run_id, left.attempt, left.steps, left.group)
+        if left.share < SMALL:
+            self._job = self._volumes.root(0)
+
+    def span(self, entry: SpanEntry) -> ReadableSpan:
+        if entry.phase == NO_PHASE:
+            run_id, attempt, _ = self._identity
+            group = entry.flags
+            if entry.step > 0 or group:
+                place = (max(0, entry.step), entry.parent, self._resource, self._scope, entry.start)
+                return ContinuationSpan(self._volumes.of(group), *place)
+            return AttemptSpan(run_id, attempt, self._resource, self._scope, entry.start)
+        phase = PHASES[entry.phase]
+        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
+        if entry.step >= 0:
+            attributes[GOODPUT_STEP] = entry.step
+        if entry.name and phase in _NAME_ATTRIBUTE:
+            attributes[_NAME_ATTRIBUTE[phase]] = entry.name
+        if entry.flags & ev.NONBLOCKING:
+            attributes[GOODPUT_BLOCKING] = False
+        if entry.phase == rules.SAVE:
+            attributes[GOODPUT_CHECKPOINT_DURABLE] = entry.end is not None and not entry.end_flags & (
+                ev.FAILED | ev.PENDING
+            )
+        interrupted = entry.end is None or bool(entry.end_flags & records.INTERRUPTED)
+        if interrupted:
+            attributes[GOODPUT_INTERRUPTED] = True
+        if phase == Phase.STEP and (interrupted or entry.end_flags & ev.FAILED):
+            attributes[GOODPUT_STEP_COMPLETED] = False
+        if entry.end_flags & records.OUTLIER:
+            attributes[GOODPUT_STEP_OUTLIER] = True
+        failed = interrupted or bool(entry.end_flags & records.ERRED)
+        status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
+        own = self._own_trace(entry) if self._left.own_traces else 0
+        trace = own or entry.trace or self._around(entry).trace_id
+        if number := self._volumes.number_of(trace):
+            attributes[GOODPUT_TRACE_NUMBER] = number
+        links = (Link(self._job),) if own else self._links(entry)
+        context = SpanContext(trace, entry.key, False, ids.SAMPLED)
+        return PhaseReadableSpan(
+            entry.name if phase in (Phase.CUSTOM, Phase.PART) and entry.name else phase,
+            context,
+            None if own else self._parent(entry, trace),
+            self._resource,
+            attributes,
+            (),
+            links,
+            status=status,
+            start_time=entry.start,
+            end_time=max(entry.start, self._left.last_sign if entry.end is None else entry.end),
+            instrumentation_scope=self._scope,
+        )
+
+    def _around(self, entry: SpanEntry) -> SpanContext:
+        """What it hangs on, if on no other: a step, and what follows it there, is in the trace of its number."""
+        number = self._volumes.number(entry.step) if entry.phase in _OF_STEPS else 0
+        if entry.trace:  # it says what it hangs on itself
+            return self._job
+        return self._volumes.root(number) if number else self._job
+
+    def _own_trace(self, entry: SpanEntry) -> int:
+        """Of steps, and of loads that are not inside one; 0 for all others."""
+        if entry.step >= 0 and (entry.phase == rules.STEP or (entry.phase == rules.DATA_LOADING and not entry.parent)):
+            run_id, attempt, _ = self._identity
+            return ids.step_trace_id(run_id, attempt, entry.step)
+        return 0
+
+    def _parent(self, entry: SpanEntry, trace: int) -> SpanContext | None:
+        if entry.parent:
+            return SpanContext(trace, entry.parent, False, ids.SAMPLED)
+        if entry.phase != rules.JOB:
+            return self._around(entry)
+        # In a trace of somebody else's it is a root itself.
+        return None if entry.trace or entry.key == self._root.span_id else self._root
+
+    def _links(self, entry: SpanEntry) -> tuple[Link, ...]:
+        run_id, attempt, process = self._identity
+        if entry.phase != rules.JOB:
+            return ()
+        # One that ended may have been exported, too late to be noted: the attempt after it was not known then.
+        followed = self._followed and entry.end is None
+        beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * followed
+        return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in beside)
+
+    def flood(self, name: str, summary: Summary) -> ReadableSpan:
+        return phases_span(name, summary, self._identity, self._job, 0, self._resource, self._scope)
+
+    def summary(self, summary: Summary) -> ReadableSpan:
+        key = ids.summary_span_id(*self._identity, summary.first, summary.start)
+        number = self._volumes.number(summary.first)
+        parent = self._volumes.root(number) if number else self._job
+        context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
+        return PhaseReadableSpan(
+            STEPS_SUMMARY_SPAN,
+            context,
+            parent,
+            self._resource,
+            summary_attributes(summary, number),
+            start_time=summary.start,
+            end_time=summary.end,
+            instrumentation_scope=self._scope,
+        )

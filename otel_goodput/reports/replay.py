@@ -1,0 +1,119 @@
+"""Offline: a timeline in the neutral form, or a journal, through the same ledger as the live job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from otel_goodput.accounting import balance
+from otel_goodput.accounting.cursor import Cursor
+from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.reports.timeline import Row, Timeline
+
+Window = tuple[float, float]
+
+
+def replay(
+    rows: Iterable[Row],
+    *,
+    at: float | None = None,
+    windows: Sequence[Window] = (),
+    exclusions: Sequence[Window] = (),
+    ideal_step_time: float | None = None,
+) -> dict[str, Any]:
+    """Account for a timeline in the neutral form.
+
+    Args:
+        rows: phases in any order.
+        at: time of the question in the rows' seconds; by default the latest time in them, where the clock of the
+            latest attempt was behind, in its own.
+        windows: (start, end) pairs in seconds to account for on their own (rule R8).
+        exclusions: (start, end) pairs in seconds to leave out (rule R7).
+        ideal_step_time: seconds, instead of the estimate.
+
+    Returns:
+        the JSON answer of docs/accounting.md.
+
+    Raises:
+        ValueError: a window that ends before it starts.
+    """
+    return timeline_totals(
+        rows, at=at, windows=windows, exclusions=exclusions, ideal_step_time=ideal_step_time
+    ).to_json()
+
+
+def timeline_totals(
+    rows: Iterable[Row],
+    *,
+    at: float | None = None,
+    windows: Sequence[Window] = (),
+    exclusions: Sequence[Window] = (),
+    ideal_step_time: float | None = None,
+) -> Totals:
+    """As :func:`replay`, as integers of ns."""
+    return account_timeline(
+        Timeline(rows),
+        at=None if at is None else _ns(at),
+        windows=[(_ns(a), _ns(b)) for a, b in windows],
+        exclusions=[(_ns(a), _ns(b)) for a, b in exclusions],
+        ideal_step_time=None if ideal_step_time is None else ideal_step_time * NS,
+    )
+
+
+def account_timeline(
+    timeline: Timeline,
+    *,
+    at: int | None,
+    windows: Sequence[tuple[int, int]] = (),
+    exclusions: Sequence[tuple[int, int]] = (),
+    ideal_step_time: float | None = None,
+) -> Totals:
+    """As :func:`replay`, all times in ns."""
+    return account(
+        timeline.events(at),
+        at=at,
+        latest=lambda behind: timeline.last if behind else timeline.latest,
+        windows=windows,
+        exclusions=[*exclusions, *timeline.exclusions],
+        ideal_step_time=ideal_step_time,
+    )
+
+
+def account(
+    events: Iterable[Event],
+    *,
+    at: int | None,
+    latest: Callable[[bool], int | None] = lambda _: None,
+    windows: Sequence[tuple[int, int]] = (),
+    exclusions: Sequence[tuple[int, int]] = (),
+    ideal_step_time: float | None = None,
+) -> Totals:
+    """Account for events in the order of attempt and time, with exact windows and exclusions; all times in ns.
+
+    Where nothing is said of `at`, the question is asked at the `latest` time, which may depend on whether the clock of
+    the latest attempt was behind; by default that of the last event.
+    """
+    for start, end in (*windows, *exclusions):
+        if end < start:
+            raise ValueError(f"a window must not end before it starts: {start / NS} .. {end / NS}")
+    edges = [
+        edge
+        for window, (start, end) in (*((0, one) for one in exclusions), *enumerate(windows, 1))
+        if start < end
+        for edge in ((start, window, True), (end, window, False))
+    ]
+    cursor = Cursor(edges=sorted(edges), windows=1 + len(windows))
+    for event in events:
+        cursor.apply(event)
+    asked = latest(cursor.shift > 0) if at is None else at
+    if asked is None:
+        cursor.drain()
+    else:
+        cursor.reach(asked)
+    cursor.close()
+    return balance.draw(cursor, windows, ideal_step_time, asked)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * NS)

@@ -1,0 +1,1 @@
+"""The command `otel-goodput` and what it does."""

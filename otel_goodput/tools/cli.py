@@ -1,0 +1,329 @@
+"""The command ``otel-goodput``."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from otel_goodput import files
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
+from otel_goodput.errors import GoodputError
+from otel_goodput.text.durations import NS, Moment, asked_moment, parse_duration
+from otel_goodput.text.redact import REDACTED, shown
+from otel_goodput.version import __version__
+
+T = TypeVar("T")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status: 0 done, 1 something is wrong with what was looked at, 2 wrong use, 3 a
+    journal is damaged and what could not be read is left out.
+    """
+    if sys.stdout is None:  # closed by whoever started us
+        with files.nowhere() as nowhere, redirect_stdout(nowhere):
+            return main(arguments)
+    logging.basicConfig(level=logging.WARNING, format="otel-goodput: %(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:  # what OpenTelemetry and others log there goes the same way
+        handler.addFilter(REDACTED)
+    gc.disable()  # one short run over many small tuples that form no cycles
+    try:
+        try:
+            options = _parser().parse_args(arguments)
+            status: int = options.run(options)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. What is left in the stream must go somewhere at exit.
+        with files.nowhere() as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return 0
+    except (GoodputError, OSError, ValueError) as error:
+        print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(shown(message))  # arguments are in it as they are
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="otel-goodput", description="How much of a training job's time makes progress: account, report, recover."
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    report = commands.add_parser("report", help="print the report of a run from its journal")
+    _add_run(report)
+    _add_questions(report)
+    report.set_defaults(run=_report)
+
+    replay = commands.add_parser("replay", help="account for a timeline: JSON lines, or a run's journal")
+    replay.add_argument(
+        "file", type=Path, help="a JSON-lines file (- for standard input), or a run's directory (unix seconds)"
+    )
+    _add_questions(replay)
+    replay.set_defaults(run=_replay)
+
+    recover = commands.add_parser(
+        "recover", help="export the spans that a killed attempt still owes, without a restart"
+    )
+    _add_run(recover)
+    recover.add_argument(
+        "--exporters",
+        default=None,
+        metavar="LIST",
+        help="exporters, as OTEL_GOODPUT_EXPORTERS (default: its value, or auto)",
+    )
+    recover.add_argument("--again", action="store_true", help="also if they were recovered before")
+    recover.set_defaults(run=_recover)
+
+    from otel_goodput.tools.send.arguments import add_arguments as add_send_arguments
+
+    send = commands.add_parser(
+        "send",
+        help="send over OTLP what the exporter 'file' wrote, going on where it was",
+        description="Send over OTLP what the exporter 'file' wrote. Called again, it goes on where it was, for each "
+        "endpoint. A request whose answer was lost is sent again, and may then be there twice.",
+    )
+    add_send_arguments(send)
+    send.set_defaults(run=_send)
+
+    from otel_goodput.reports import plan as planning
+
+    plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect of it")
+    planning.add_arguments(plan)
+    plan.set_defaults(run=planning.run)
+
+    env = commands.add_parser("env", help="print the environment variables with the values in force")
+    env.add_argument("--json", action="store_true", help="as JSON")
+    env.set_defaults(run=_env)
+
+    doctor = commands.add_parser(
+        "doctor", help="say what would be exported where, what is unreachable or misconfigured"
+    )
+    doctor.add_argument("--timeout", type=_length, default=3 * NS, metavar="T", help="for each connection (default 3s)")
+    doctor.add_argument(
+        "--gcp", action="store_true", help="ask Google Cloud too: credentials, project, APIs, roles, clock"
+    )
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        default=None,
+        help="a run's folder, the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+    )
+    parser.add_argument(
+        "--run",
+        dest="run_id",
+        default=None,
+        metavar="ID",
+        help="which run, where the folder holds several (report shows the newest)",
+    )
+    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
+
+
+def _add_questions(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "T, A and B are seconds (since 1970, or as a timeline counts them), RFC 3339 such as 2026-11-22T11:25:00Z, "
+        "'1h' or '1h30m' after the start, '1h ago', or 'now'."
+    )
+    parser.add_argument("--at", type=_moment, default=None, metavar="T", help="the account as of T")
+    parser.add_argument(
+        "--window",
+        nargs=2,
+        type=_moment,
+        action="append",
+        default=[],
+        metavar=("A", "B"),
+        help="account for [A, B] on its own; may be repeated",
+    )
+    parser.add_argument(
+        "--exclude",
+        nargs=2,
+        type=_moment,
+        action="append",
+        default=[],
+        metavar=("A", "B"),
+        help="leave out [A, B]; may be repeated",
+    )
+    parser.add_argument(
+        "--ideal-step-time",
+        type=_length,
+        default=None,
+        metavar="T",
+        help="an ideal step, instead of the estimate: seconds, or such as 350ms",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
+    """`parse` as argparse is to name it, where it cannot parse."""
+
+    def named(text: str) -> T:
+        return parse(text)
+
+    named.__name__ = name
+    return named
+
+
+_moment = _named("time", asked_moment)
+_length = _named("length of time", parse_duration)
+
+
+def _spans(asked: Sequence[tuple[Moment, Moment]], start: int | None) -> list[tuple[int, int]]:
+    return [(begin.since(start), end.since(start)) for begin, end in asked]
+
+
+def _print(report: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report.to_json()))
+    else:
+        print(report, end="")
+
+
+def _report(options: argparse.Namespace) -> int:
+    from otel_goodput.errors import JournalError
+    from otel_goodput.reports import overview
+
+    with _found_runs(options) as found:
+        entries = overview.entries((run for run, _ in found), options.process)
+        if len(found) == 1 or len(entries) == 1:
+            one = _run_report(entries[0].run if entries else found[0].run, options)
+            _print(one, options.json)
+            return _status([one])
+        if not entries:
+            raise JournalError(f"none of {len(found)} runs has a journal of process {options.process}")
+        if options.json:
+            reports = [_attempted(entry.run, options) for entry in entries]
+            print(json.dumps({"runs": [one if isinstance(one, dict) else one.to_json() for one in reports]}))
+            return _status(reports)
+        print(overview.render(entries, shown(_place(options))))
+        reports = []
+        for entry in entries:
+            one = _attempted(entry.run, options)
+            reports.append(one)
+            if not isinstance(one, dict):  # else the next newest is shown
+                _print(one, as_json=False)
+                break
+        return _status(reports)
+
+
+def _status(reports: Sequence[Any]) -> int:
+    """3 where one of them could not be read, or not all of it."""
+    from otel_goodput.journal.damage import STATUS
+
+    return STATUS if any(isinstance(one, dict) or one.damaged for one in reports) else 0
+
+
+def _attempted(run: Any, options: argparse.Namespace) -> Any:
+    """The report of one run of several; what is the matter with it, as JSON, where there is none."""
+    try:
+        return _run_report(run, options)
+    except Exception as error:  # whatever is the matter with one, the others are reported
+        why = shown(str(error) or type(error).__name__)
+        logging.getLogger(__name__).warning("run %s cannot be reported: %s", shown(repr(run.called())), why)
+        return {"run_id": run.called(), "error": why}
+
+
+def _run_report(run: Any, options: argparse.Namespace) -> Any:
+    from otel_goodput.reports.journalled import of_run
+
+    return of_run(
+        run,
+        at=options.at,
+        windows=options.window,
+        exclusions=options.exclude,
+        ideal_step_time=options.ideal_step_time,
+        process=options.process,
+    )
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from otel_goodput.reports.replay import account_timeline
+    from otel_goodput.reports.report import Report
+    from otel_goodput.reports.timeline import Timeline, read_timeline
+
+    if options.file.is_dir():
+        options.directory, options.run_id, options.process = str(options.file), None, 0
+        return _report(options)
+    timeline = Timeline(read_timeline(None if str(options.file) == "-" else options.file))
+    start = timeline.earliest
+    totals = account_timeline(
+        timeline,
+        at=None if options.at is None else options.at.since(start),
+        windows=_spans(options.window, start),
+        exclusions=_spans(options.exclude, start),
+        ideal_step_time=options.ideal_step_time,
+    )
+    _print(totals if options.json else Report(totals, {}), options.json)
+    return 0
+
+
+def _recover(options: argparse.Namespace) -> int:
+    with _found_runs(options) as found:
+        return max(_recover_one(one, options) for one in found)
+
+
+def _recover_one(found: Any, options: argparse.Namespace) -> int:
+    """The status of one run's recovery: whatever is the matter with it, the others are recovered."""
+    from otel_goodput.errors import ConfigurationError
+    from otel_goodput.tools.recover import recover
+
+    try:
+        return recover(found, options.process, options.exporters, again=options.again)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        why = shown(str(error) or type(error).__name__)
+        print(f"otel-goodput: run {found.run.called()!r} cannot be recovered: {why}", file=sys.stderr)
+        return 1
+
+
+def _send(options: argparse.Namespace) -> int:
+    from otel_goodput.tools.send.command import run
+
+    return run(options)
+
+
+def _env(options: argparse.Namespace) -> int:
+    from otel_goodput.tools.doctor import environment
+
+    return environment(as_json=options.json)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from otel_goodput.tools.doctor import examine
+
+    return examine(timeout_s=options.timeout / NS, as_json=options.json, gcp=options.gcp)
+
+
+def _found_runs(options: argparse.Namespace) -> Any:
+    from otel_goodput.journal.finding import found_runs
+
+    return found_runs(_place(options), options.run_id)
+
+
+def _place(options: argparse.Namespace) -> str:
+    return options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""``otel-goodput doctor``: looks at everything that a job started here would use, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters.google import SERVICES
+from otel_goodput.journal.rundir import folder_name
+from otel_goodput.text.redact import redact, secrets
+from otel_goodput.tools.doctor import past, settings, storage
+from otel_goodput.tools.doctor.exporters import ExporterChecks
+from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
+from otel_goodput.tools.doctor.google import Google
+from otel_goodput.tools.doctor.log_capture import LogCapture, captured_logs
+from otel_goodput.tools.doctor.settings import InForce
+from otel_goodput.tools.doctor.variables import rows
+from otel_goodput.version import __version__
+
+_LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))
+
+
+def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
+    """Print what would be exported where, and what is wrong; returns the exit status, 1 where there is a problem.
+
+    Args:
+        timeout_s: seconds that each connection may take.
+        as_json: print JSON.
+        gcp: ask Google Cloud too.
+
+    Raises:
+        ConfigurationError: `timeout_s` is not above 0.
+    """
+    if not (math.isfinite(timeout_s) and timeout_s > 0):
+        raise ConfigurationError(f"--timeout takes seconds above 0, not {timeout_s:g}")
+    exports: list[Export] = []
+    hidden = secrets(os.environ)
+    with captured_logs() as said, warnings.catch_warnings():
+        if gcp:  # what Google's libraries warn of is for the job, and an error of theirs where warnings are errors
+            warnings.simplefilter("ignore")
+        force = settings.in_force(os.environ)
+        said.take()  # told among the settings
+        found = list(_findings(force, timeout_s, said, exports, gcp, hidden))
+    hidden.sort(key=len, reverse=True)
+    findings = [Finding(*(redact(text, hidden) for text in one)) for one in found]
+    exports = [Export(*(redact(text, hidden) for text in one)) for one in exports]
+    if as_json:
+        _write_json(force, findings, exports)
+    else:
+        _write_text(findings)
+    return int(any(finding.level == PROBLEM for finding in findings))
+
+
+def _findings(
+    force: InForce, timeout_s: float, said: LogCapture, exports: list[Export], gcp: bool, hidden: list[str]
+) -> Iterator[Finding]:
+    """What is found; `exports` and `hidden` are added to."""
+    config = force.config
+    yield Finding(OK, "versions", ", ".join(f"{name} {number}" for name, number in settings.versions().items()))
+    yield from settings.check(os.environ, rows(os.environ), config)
+    said.take()
+    with _waiting_for(config.directory):
+        yield from storage.check(config, force.run_id, timeout_s)
+    present, more = storage.present(config, force.run_id)
+    for run in present:
+        yield from past.check(run, config.process_index)
+        for text in said.take():
+            yield Finding(WARNING, "run", text, "what cannot be read is missing from the account")
+    if more:
+        yield Finding(OK, "run", f"{more} older runs are not looked at; set OTEL_GOODPUT_RUN_ID to look at one")
+    if force.run_id and not present:
+        yield Finding(OK, "run", f"run {force.run_id!r} is new on this machine")
+    elif not force.run_id:
+        yield Finding(OK, "run", "which run a job here goes on with is for its code to say (configure(), run_id=)")
+    folder = storage.local_base(config) / folder_name(force.run_id or config.run_id)
+    if not force.run_id:
+        folder = folder.with_name("<run id>")
+    exporters = ExporterChecks(config, folder, timeout_s, said)
+    names = exporters.names()
+    for name in names:
+        with _waiting_for(f"exporter {name}"):
+            yield from exporters.check(name)
+    yield from exporters.idle(names)
+    if gcp or not SERVICES.keys().isdisjoint(names):
+        yield from _google(Google(os.environ, names, timeout_s), gcp, hidden)
+    exports += exporters.exports
+
+
+def _google(google: Google, ask: bool, hidden: list[str]) -> Iterator[Finding]:
+    if not ask:
+        yield from google.local()
+    for thing, check in google.checks if ask else ():
+        with _waiting_for(thing):
+            yield from check()
+    hidden += google.hidden
+
+
+@contextmanager
+def _waiting_for(thing: str) -> Iterator[None]:
+    """Say on a terminal what is being waited for, as long as it lasts."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        yield
+        return
+    text = redact(f"looking at {thing} …")[:78]
+    stream.write(f"\r{text}")
+    stream.flush()
+    try:
+        yield
+    finally:
+        stream.write(f"\r{' ' * len(text)}\r")
+        stream.flush()
+
+
+def _write_text(findings: list[Finding]) -> None:
+    indent = " " * (_LEVEL_WIDTH + 2)
+    for level, about, what, do in findings:
+        sys.stdout.write(f"{level:<{_LEVEL_WIDTH}}  {about}: {what}\n")
+        if do:
+            sys.stdout.write(f"{indent}{do}\n")
+    problems, warnings = (sum(finding.level == level for finding in findings) for level in (PROBLEM, WARNING))
+    sys.stdout.write(f"\n{_counted(problems, PROBLEM)}, {_counted(warnings, WARNING)}\n")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _write_json(force: InForce, findings: list[Finding], exports: list[Export]) -> None:
+    answer = {
+        "version": __version__,
+        "versions": settings.versions(),
+        "run_id": redact(force.run_id) or None,
+        "directory": redact(force.config.directory),
+        "process_index": force.config.process_index,
+        "process_count": force.config.process_count,
+        "exports": [one._asdict() for one in exports],
+        "findings": [finding._asdict() for finding in findings],
+        "problems": sum(finding.level == PROBLEM for finding in findings),
+        "warnings": sum(finding.level == WARNING for finding in findings),
+    }
+    sys.stdout.write(json.dumps(answer, indent=1) + "\n")

@@ -1,0 +1,174 @@
+"""What would be exported where, and whether it would arrive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput.config import Config
+from otel_goodput.deadline import Closer, close_all
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters import registry
+from otel_goodput.exporters.endpoints import Endpoint, connect, endpoint
+from otel_goodput.exporters.otlp_variables import SHARE_OF_GRACE
+from otel_goodput.exporters.spec import (
+    SIGNALS,
+    Destination,
+    ExporterContext,
+    Exporters,
+    ExporterUnavailable,
+    Situation,
+)
+from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
+from otel_goodput.tools.doctor.log_capture import LogCapture
+from otel_goodput.tools.doctor.plaintext import check_endpoint
+
+Exporter = SpanExporter | MetricExporter
+
+
+class ExporterChecks:
+    """The exporters that a job would open.
+
+    Args:
+        config: in force.
+        directory: the run's folder, which is not made.
+        timeout_s: seconds that each connection and each export may take.
+        said: hears what exporters log.
+    """
+
+    def __init__(self, config: Config, directory: Path, timeout_s: float, said: LogCapture) -> None:
+        self._config = config
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._said = said
+        self.exports: list[Export] = []
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the exporters, as the job resolves them."""
+        try:
+            return registry.resolve(self._config.exporters, os.environ, directory=self._directory)
+        except ConfigurationError:  # told among the settings; the job falls back to this too
+            return registry.resolve((registry.AUTO,), os.environ, directory=self._directory)
+
+    def check(self, name: str) -> Iterator[Finding]:
+        """Open the exporter and try what can be tried without leaving anything behind."""
+        about = f"exporter {name}"
+        context = ExporterContext(
+            job_name=self._config.job_name,
+            run_id=self._config.run_id,
+            process_index=self._config.process_index,
+            directory=self._directory,
+            # The share of it that one export may take is then just the time there is.
+            grace_period_s=self._timeout_s / SHARE_OF_GRACE,
+        )
+        opened = None
+        try:
+            opened = registry.open_exporter(name, context)
+        except ExporterUnavailable as error:
+            yield Finding(PROBLEM, about, f"cannot be opened: {error.reason}", error.hint or "take another exporter")
+        heard = "; ".join(self._said.take())
+        if heard and opened is not None:
+            yield Finding(WARNING, about, heard)
+        destinations = self._described(name, context)
+        for one in destinations:
+            self._note(name, one)
+        if name == "otlp":
+            yield from self._otlp(about, opened)
+        elif opened is not None:
+            where = _told(destinations) or "opened; it does not say where to"
+            if name == "file" and self._config.remote:
+                what = f"{where}, on this machine only: these files are not copied to {self._config.directory}"
+                yield Finding(WARNING, about, what, "collect them there, or use another exporter")
+            else:
+                yield Finding(OK, about, where)
+
+    def _described(self, name: str, context: ExporterContext) -> list[Destination]:
+        """Where it sends; an exporter of somebody else's may fail to say so."""
+        try:
+            return list(registry.spec(name).describe(context))
+        except Exception:
+            return []
+
+    def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
+        """What is not exported although it seems to be wanted."""
+        if not names:
+            yield Finding(OK, "exporters", "nothing is exported; `otel-goodput report` reads the journal")
+        for name in registry.names() if registry.AUTO in self._config.exporters else ():
+            reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
+            if reason and name not in names and (missing := registry.missing(name, os.environ)):
+                what = f"{reason}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
+                yield Finding(PROBLEM, f"exporter {name}", f"{what}nothing goes there", registry.spec(name).hint)
+        if not self._config.exports_spans():
+            yield Finding(OK, "exporters", f"spans of this process are not exported ({self._config.processes})")
+        if not self._config.leads:
+            yield Finding(OK, "exporters", "metrics come from the leading process only")
+
+    def _note(self, name: str, one: Destination) -> None:
+        wanted = self._config.exports_spans() if one.signal == "traces" else self._config.leads
+        if wanted:
+            self.exports.append(Export(name, one.signal, one.place))
+
+    def _otlp(self, about: str, opened: Exporters | None) -> Iterator[Finding]:
+        """Connect, and export nothing at all over the real protocol."""
+        failures: dict[Endpoint, str] = {}
+        endpoints = [endpoint(os.environ, signal) for signal in SIGNALS]
+        yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
+        exporters = (None, None) if opened is None else (opened.span_exporter, opened.metric_exporter)
+
+        def attempt(one: Endpoint, exporter: Exporter | None) -> None:
+            try:
+                address = one.address()
+            except ValueError as error:
+                failures[one] = f"this is no endpoint: {error}"
+                return
+            failure = connect(address, self._timeout_s) if address is not None else ""
+            if not failure and exporter is not None and not export_nothing(exporter):
+                failure = "; ".join(self._said.take()) or "it refuses an empty export"
+            failures[one] = failure
+
+        pairs = list(zip(endpoints, exporters, strict=True))
+        tries = [(one.signal, _later(partial(attempt, one, exporter))) for one, exporter in pairs]
+        # A name server may take its time beside the connection and the export.
+        close_all(tries, 2 * self._timeout_s + 1)
+        outcomes: dict[tuple[str, str, str], list[Endpoint]] = {}
+        for one in endpoints:
+            failure = failures.get(one, f"no answer within {self._timeout_s:g} s")
+            # What an exporter says names the signal; once without it is enough for both.
+            plain = failure.replace(f"{one.signal} ", "")
+            outcomes.setdefault((plain, one.advice(failure) if failure else "", one.wire), []).append(one)
+        for (failure, advice, _), same in outcomes.items():
+            where = " and ".join(f"{one.signal} to {one}" for one in same)
+            if same[0].url == same[-1].url:
+                where = f"{' and '.join(one.signal for one in same)} to {same[0]}"
+            if failure:
+                yield Finding(PROBLEM, about, f"{where}: {failure}", advice)
+            elif opened is not None:
+                yield Finding(OK, about, f"{where}: accepted an empty export")
+            else:
+                yield Finding(OK, about, f"{where}: something listens there")
+        closers = [(one.signal, _later(exporter.shutdown)) for one, exporter in pairs if exporter is not None]
+        close_all(closers, self._timeout_s)
+
+
+def _told(destinations: list[Destination]) -> str:
+    """In a sentence; signals that go to the same place together."""
+    by_place: dict[str, list[str]] = {}
+    for one in destinations:
+        by_place.setdefault(one.place, []).append(one.signal)
+    return "; ".join(f"{' and '.join(signals)} to {place}" for place, signals in by_place.items())
+
+
+def export_nothing(exporter: Exporter) -> bool:
+    """Whether a request without spans or metrics is taken."""
+    if isinstance(exporter, SpanExporter):
+        return exporter.export(()) is SpanExportResult.SUCCESS
+    return exporter.export(MetricsData(resource_metrics=())) is MetricExportResult.SUCCESS
+
+
+def _later(action: Callable[[], object]) -> Closer:
+    return lambda _: action()

@@ -1,0 +1,275 @@
+"""``otel-goodput doctor --gcp``: everything between a job and Google Cloud, and what to do where it does not work."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from importlib import metadata as distributions
+from typing import Final
+
+from otel_goodput.disruption.metadata import FLAVOR, address, metadata_host
+from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput.exporters import registry
+from otel_goodput.exporters.google import SERVICES
+from otel_goodput.exporters.google.connection import (
+    PROJECT_SOURCES,
+    TRACE,
+    Connection,
+    load,
+)
+from otel_goodput.exporters.google.delivery import cure, short
+from otel_goodput.reports.quantities import format_duration
+from otel_goodput.resources.gcp import Machine, Unknown, look_up
+from otel_goodput.tools.doctor.attempts import Attempt, within
+from otel_goodput.tools.doctor.credentials import PROJECT
+from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput.tools.doctor.identity import NO_MACHINE, Identity
+from otel_goodput.tools.doctor.reachability import ahead
+from otel_goodput.tools.doctor.services import QUESTIONS, Asker
+
+_USUAL: Final = ("gcp", "workload")  # what `auto` takes on Google Cloud
+_DISTRIBUTIONS: Final = (
+    "google-auth",
+    "google-cloud-monitoring",
+    "google-cloud-trace",
+    "grpcio",
+    "opentelemetry-exporter-gcp-monitoring",
+    "opentelemetry-exporter-gcp-trace",
+)
+
+_PLACE: Final = "google cloud"
+_METADATA: Final = "metadata server"
+_PROJECT: Final = "project"
+_CLOCK: Final = "clock"
+
+_METADATA_HELP: Final = (
+    "without it the resource lacks the machine, and notices of its end are not seen: look at GCE_METADATA_HOST, "
+    "http_proxy and no_proxy, and in Kubernetes at the network policies"
+)
+# Beyond so many seconds, ahead or behind, this is how bad it is, and why.
+_DATED: Final = "spans and points are dated wrongly"
+_AHEAD: Final = ((300.0, PROBLEM, "points from more than 5 min ahead are refused"), (60.0, WARNING, _DATED))
+_SET_IT: Final = "set the clock of this machine right, and let NTP keep it so"
+_BEHIND: Final = ((3600.0, PROBLEM, f"what a key signs has expired at once, and {_DATED}"), (60.0, WARNING, _DATED))
+
+
+class Google:
+    """What can be found out of the way to Google Cloud.
+
+    `hidden` are the texts that nothing found may hold; known once all of it is.
+
+    Args:
+        environ: of the job.
+        names: of the exporters in force.
+        timeout_s: seconds for each connection and each answer.
+    """
+
+    def __init__(self, environ: Mapping[str, str], names: Collection[str], timeout_s: float) -> None:
+        self._environ = environ
+        self._names = [name for name in names if name in SERVICES]
+        self._timeout_s = timeout_s
+        self._connection = Connection(environ)
+        self._identity = Identity(environ, self._connection, timeout_s)
+        self._machine: Machine | None = None
+        self._project_id = ""
+        self._asked = list(QUESTIONS)
+        self._unasked = ""  # why nothing is asked of services
+        self._clocks: list[tuple[str, float]] = []  # whose, and by how many seconds ours is ahead; the best one last
+
+    @property
+    def hidden(self) -> list[str]:
+        return self._identity.hidden
+
+    @property
+    def checks(self) -> tuple[tuple[str, Callable[[], Iterator[Finding]]], ...]:
+        """What there is to check, in this order: its name, and what looks at it."""
+        return (
+            ("Google's packages", self._packages),
+            ("Google's metadata server", self._metadata),
+            ("Google's credentials", self._credentials),
+            ("Google's project", self._project),
+            ("Google's services", self._services),
+            ("Google's clock", self._clock),
+        )
+
+    def local(self) -> Iterator[Finding]:
+        """What is known without asking anybody."""
+        yield self._identity.known()
+        sources = self._sources()
+        if sources:
+            yield _named(*next(iter(sources.items())), sources)
+        elif self._connection.plaintext:
+            yield _no_project()
+        yield Finding(OK, _PLACE, "nothing was asked of it", "`otel-goodput doctor --gcp` does that")
+
+    # --- packages -----------------------------------------------------------------------------------------------------
+
+    def _packages(self) -> Iterator[Finding]:
+        if not self._names:
+            what = f"no exporter in force goes there; this is for {' and '.join(_USUAL)}"
+            do = f"set {OTEL_GOODPUT_EXPORTERS.name}={','.join(_USUAL)}, or {OTEL_GOODPUT_GCP_PROJECT.name}"
+            yield Finding(WARNING, _PLACE, what, do)
+        found = [name for name in SERVICES if not registry.missing(name, self._environ)]
+        for name in SERVICES:
+            if name in found or name in self._names:  # what an exporter in force lacks is told already
+                continue
+            needed = name in _USUAL and not self._names
+            what = f"what exporter {name} needs is not installed" + ("" if needed else "; none in force needs it")
+            yield Finding(PROBLEM if needed else OK, _PLACE, what, registry.spec(name).hint)
+        failure = _imported() if found else ""
+        if failure:
+            yield Finding(PROBLEM, _PLACE, failure, "install them anew, in versions that go together (pip check)")
+        if failure or not found:
+            self._unasked = "the packages for it are missing or broken"
+            return
+        installed = registry.importable
+        self._asked = [one for one in QUESTIONS if all(installed(question.package) for question in QUESTIONS[one])]
+        yield Finding(OK, _PLACE, f"installed for {', '.join(found)}: {', '.join(_versions())}")
+
+    # --- metadata server ----------------------------------------------------------------------------------------------
+
+    def _metadata(self) -> Iterator[Finding]:
+        host = metadata_host(self._environ)
+        if host is None:
+            yield Finding(OK, _METADATA, NO_MACHINE)
+            return
+        began = time.monotonic()
+        try:
+            # To look its name up is not bounded by what is allowed for its answer.
+            one = self._machine = within(2 * self._timeout_s, lambda: look_up(host, self._timeout_s))
+        except (Unknown, TimeoutError) as why:
+            yield Finding(WARNING, _METADATA, str(why), _METADATA_HELP)
+            return
+        took = time.monotonic() - began
+        cluster = f"{one.cluster} in {one.cluster_location}" if one.cluster_location else one.cluster
+        known = {"project": one.project, "zone": one.zone, "machine": one.name, "type": one.type, "cluster": cluster}
+        said = ", ".join(f"{name} {value}" for name, value in known.items() if value)
+        yield Finding(OK, _METADATA, f"{host} answered in {took * 1000:.0f} ms: {said}")
+        self._compare(host)
+
+    def _compare(self, host: str) -> None:
+        """What time it is there."""
+        place = address(host)
+        if place is None:
+            return
+        connection = http.client.HTTPConnection(*place, timeout=self._timeout_s)
+        ask = partial(ahead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
+        try:
+            seconds = within(2 * self._timeout_s, ask)
+        except TimeoutError:
+            return
+        if seconds is not None:
+            self._clocks.append(("the metadata server's", seconds))
+
+    # --- credentials and project --------------------------------------------------------------------------------------
+
+    def _credentials(self) -> Iterator[Finding]:
+        if self._unasked:
+            yield self._identity.known()
+            return
+        yield from self._identity.check(next(iter(self._sources().values()), ""))
+        if not self._identity.good:
+            self._unasked = "there are no credentials for it"
+
+    def _sources(self) -> dict[str, str]:
+        """Who names which project, the one that counts first."""
+        found = {name: text for name in PROJECT_SOURCES if (text := self._environ.get(name, "").strip())}
+        file, machine = self._identity.file, self._machine
+        if file is not None and file.project:
+            found["the file of credentials"] = file.project
+        if machine is not None and machine.project:
+            found["the metadata server"] = machine.project
+        return found
+
+    def _project(self) -> Iterator[Finding]:
+        sources = self._sources()
+        source, project = next(iter(sources.items()), ("", ""))
+        if source not in PROJECT_SOURCES and not self._unasked:
+            try:
+                # Google's library may know one from elsewhere; an emulator is not told what is not said in a variable.
+                project = within(2 * self._timeout_s + 1, lambda: self._connection.project)
+            except Exception:
+                project = ""
+            source = next((name for name, value in sources.items() if value == project), "Google's library")
+        if not project:
+            self._unasked = self._unasked or "no project is known"
+            yield _no_project()
+            return
+        self._project_id = project
+        yield _named(source, project, sources)
+
+    # --- services and clock -------------------------------------------------------------------------------------------
+
+    def _services(self) -> Iterator[Finding]:
+        needed = frozenset(service for name in self._names or _USUAL for service in SERVICES[name].values())
+        asker = Asker(self._connection, self._timeout_s, needed, self._identity.owner, self._project_id, self._unasked)
+        attempts = {service: Attempt(partial(asker.check, service)) for service in self._asked}
+        until = time.monotonic() + asker.longest_s
+        for service, attempt in attempts.items():
+            target = self._connection.target(service)
+            try:
+                checked = attempt.result(max(until - time.monotonic(), 0.0))
+            except Exception as error:
+                late = isinstance(error, TimeoutError)
+                why = f"it is not done after {asker.longest_s:g} s" if late else f"{type(error).__name__}: {error}"
+                do = "see that it can be reached from here, and its name be looked up" if late else ""
+                yield asker.judged(service, PROBLEM, f"{target}: {short(why)}", do)
+                continue
+            yield from checked.findings
+            if checked.ahead_s is not None:
+                self._clocks.append(("Google's" if target == service.host else f"{target}'s", checked.ahead_s))
+
+    def _clock(self) -> Iterator[Finding]:
+        """By Google's own clock where it was told: a metadata server may go by that of this machine."""
+        if not self._clocks:
+            yield Finding(OK, _CLOCK, "not checked: nobody told the time")
+            return
+        whose, seconds = self._clocks[-1]
+        off = f"{format_duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} {whose}"
+        for bound, level, why in _AHEAD if seconds > 0 else _BEHIND:
+            if abs(seconds) > bound:
+                yield Finding(level, _CLOCK, f"{off}: {why}", _SET_IT)
+                return
+        yield Finding(OK, _CLOCK, f"{off}, which does no harm")
+
+
+def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
+    """The project that counts, and whether others speak of another one; a number is no other one."""
+    others = [
+        f"{value} by {name}"
+        for name, value in sources.items()
+        if value != project and value.isdecimal() == project.isdecimal()
+    ]
+    if not PROJECT.fullmatch(project):
+        what = f"{project!r}, by {source}, is not shaped like the id of a project"
+        return Finding(WARNING, _PROJECT, what, "`gcloud projects list` shows the ids beside the names")
+    if others:
+        what = f"{project}, by {source}; but {', '.join(others)}"
+        return Finding(WARNING, _PROJECT, what, f"nothing, if that is meant; else set {PROJECT_SOURCES[0]}")
+    return Finding(OK, _PROJECT, f"{project}, by {source}")
+
+
+def _no_project() -> Finding:
+    return Finding(PROBLEM, _PROJECT, "no Google Cloud project is known", cure(_PROJECT, TRACE, "", ""))
+
+
+def _imported() -> str:
+    """Import what the services are asked with, beforehand: it takes a second or more. Returns what is wrong."""
+    packages = dict.fromkeys(one.package for questions in QUESTIONS.values() for one in questions)
+    for package in ("grpc", "google.auth.transport.grpc", "google.auth.transport.requests", *packages):
+        try:
+            if registry.importable(package):
+                load(package)
+        except Exception as error:  # versions that do not go together fail in any way they like
+            return f"{package} cannot be imported: {type(error).__name__}: {short(str(error))}"
+    return ""
+
+
+def _versions() -> Iterator[str]:
+    for name in _DISTRIBUTIONS:
+        try:
+            yield f"{name} {distributions.version(name)}"
+        except distributions.PackageNotFoundError:
+            continue

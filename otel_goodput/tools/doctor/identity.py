@@ -1,0 +1,123 @@
+"""As whom a job asks Google: the credentials, from where, whose, and whether a token is issued for them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from otel_goodput.disruption.metadata import metadata_host
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
+from otel_goodput.exporters.google.connection import TRACE, Connection, load
+from otel_goodput.exporters.google.delivery import cure, short
+from otel_goodput.reports.quantities import format_duration
+from otel_goodput.tools.doctor.attempts import within
+from otel_goodput.tools.doctor.credentials import EMAIL, PROJECT, USER, advice, find
+from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+
+ABOUT: Final = "credentials"
+QUOTA: Final = "quota project"
+NO_MACHINE: Final = "this is no machine of Google Cloud, as far as it knows itself"
+_QUOTA_ROLE: Final = "roles/serviceusage.serviceUsageConsumer"
+# What Google's libraries say before they quote an answer, and before advice that is not for here.
+_BEFORE: Final = ("Response:", "Response details:", "metadata service: ", " To set up")
+_HTML: Final = re.compile(r"<(!doctype )?html", re.IGNORECASE)
+
+
+class Identity:
+    """The credentials that a job would have.
+
+    Args:
+        environ: of the job.
+        connection: to Google.
+        timeout_s: seconds for each answer.
+    """
+
+    def __init__(self, environ: Mapping[str, str], connection: Connection, timeout_s: float) -> None:
+        self._connection = connection
+        self._patience_s = 2 * timeout_s + 1  # a second one: for what is imported, or for another try
+        self._metadata = metadata_host(environ) is not None
+        self.file = None if connection.plaintext else find(environ)
+        self.owner = "" if self.file is None else self.file.owner
+        self.hidden = [] if self.file is None else list(self.file.hidden)
+        self.good = connection.plaintext
+
+    def known(self) -> Finding:
+        """What is known without asking anybody."""
+        if self._connection.plaintext:
+            what = f"none are needed, and none were looked for: {OTEL_GOODPUT_GCP_ENDPOINT.name} is plaintext"
+            return Finding(OK, ABOUT, what)
+        if self.file is not None and self.file.wrong:
+            return Finding(PROBLEM, ABOUT, f"{self.file.where}: {self.file.wrong}", self.file.do)
+        if self.file is not None or self._metadata:
+            return Finding(OK, ABOUT, self._whose())
+        return Finding(WARNING, ABOUT, f"there is no file of them, and {NO_MACHINE}", cure(ABOUT, TRACE, "", ""))
+
+    def check(self, project: str) -> Iterator[Finding]:
+        """Look for them, and have a token issued; `good` tells whether that went well."""
+        known = self.known()
+        if self._connection.plaintext or known.level == PROBLEM:
+            yield known
+            return
+        try:
+            credentials = within(self._patience_s, self._connection.credentials)
+        except TimeoutError:
+            yield self._bad(f"looking for them has not ended after {self._patience_s:g} s")
+        except Exception as error:
+            yield self._bad(_words(error))
+        else:
+            yield self._refresh(credentials)
+            yield from self._quota(credentials, project)
+
+    def _refresh(self, credentials: Any) -> Finding:
+        """Have a token issued, as an exporter would."""
+        requests = load("google.auth.transport.requests")
+        began = time.monotonic()
+        try:
+            within(self._patience_s, lambda: credentials.refresh(requests.Request()))
+        except Exception as error:
+            return self._bad(f"no token is issued: {_words(error)}")
+        took = time.monotonic() - began
+        self.good = True
+        self.hidden += filter(None, (str(getattr(credentials, name, None) or "") for name in ("token", "id_token")))
+        owner = str(getattr(credentials, "service_account_email", None) or "")
+        self.owner = owner if EMAIL.fullmatch(owner) else self.owner
+        what = f"{self._whose()}: a token was issued in {took * 1000:.0f} ms"
+        expiry = getattr(credentials, "expiry", None)
+        if isinstance(expiry, datetime):
+            left = (expiry.replace(tzinfo=timezone.utc) - datetime.now(timezone.utc)).total_seconds()
+            what += f", good for {format_duration(left)}"
+        return Finding(OK, ABOUT, what)
+
+    def _quota(self, credentials: Any, project: str) -> Iterator[Finding]:
+        """Whose quota requests count against, where that is not the project that they write to."""
+        found = str(getattr(credentials, "quota_project_id", None) or "")
+        if found:
+            shown = found if PROJECT.fullmatch(found) else "a project whose id is none"
+            what = f"requests count against {shown}, where {self.owner or 'the job'} needs {_QUOTA_ROLE}"
+            yield Finding(OK, QUOTA, what)
+        elif self.file is not None and self.file.type in USER:
+            what = "there is none, and some services refuse a user's credentials without one"
+            yield Finding(WARNING, QUOTA, what, cure(QUOTA, TRACE, "", project or "PROJECT"))
+
+    def _bad(self, why: str) -> Finding:
+        return Finding(PROBLEM, ABOUT, f"{self._whose()}: {why}", advice(why) or cure(ABOUT, TRACE, "", ""))
+
+    def _whose(self) -> str:
+        if self.file is not None:
+            return str(self.file)
+        if self._metadata:
+            return f"those of the machine or pod{f', {self.owner}' if self.owner else ''}, from the metadata server"
+        return f"there is no file of them, and {NO_MACHINE}"
+
+
+def _words(error: Exception) -> str:
+    """What an error says, without the answer of a server that it may quote: that may hold a token."""
+    text = str(error.args[0] if error.args else "")
+    for words in _BEFORE:
+        text = text.partition(words)[0]
+    if _HTML.search(text):
+        return "the answer is a page of HTML, such as a proxy's"
+    return short(text.strip() or type(error).__name__)

@@ -1,0 +1,99 @@
+"""What a run's journal says about the next start of its job, and about how its steps were measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from otel_goodput.accounting.totals import NS
+from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
+from otel_goodput.journal.recovery import Restored, restore
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.doubts import dispatch_only
+from otel_goodput.reports.quantities import format_duration
+from otel_goodput.semconv import ClockState
+from otel_goodput.tools.doctor.findings import OK, WARNING, Finding
+
+
+def check(run: RunDirectory, process: int) -> Iterator[Finding]:
+    """What there is to know of `run` before its job starts again."""
+    name = run.called()
+    restored = restore(run, process)
+    if (note := restored.damages.note()) is not None:
+        yield Finding(WARNING, "run", f"run {name!r}: {note.text}", "look after the disk; `report` tells the rest")
+    if restored.attempt < 0:
+        yield Finding(OK, "run", f"run {name!r} has no journal of process {process} yet")
+        return
+    attempt = restored.attempt + 1
+    if run.alive(restored.attempt, process):
+        yield Finding(
+            WARNING,
+            "run",
+            f"run {name!r} is being written by a living process (pid "
+            f"{run.lock(restored.attempt, process).holder() or 'unknown'}), attempt {attempt}",
+            "nothing, if that is the job you mean; another job of this name would record a run of its own until the "
+            "first one ends. Give each run its own id (OTEL_GOODPUT_RUN_ID)",
+        )
+    else:
+        yield _stopped(name, attempt, restored)
+    yield from _measured(name, restored)
+
+
+def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
+    cursor = restored.ledger.settled
+    since = (time.time_ns() - restored.last_sign) / NS
+    if since < -60:
+        return Finding(
+            WARNING,
+            "run",
+            f"run {name!r} left its last sign of life {format_duration(-since)} in the future",
+            "set the clocks of the machines right",
+        )
+    ago = format_duration(max(0.0, since))
+    if cursor.ended and cursor.clean:
+        return Finding(
+            WARNING,
+            "run",
+            f"run {name!r} ended {ago} ago after {attempt} attempt{'s' if attempt != 1 else ''}; a job that starts "
+            f"with this id given goes on with it, and the time between counts as infrastructure recovery; without one, "
+            f"a job of one process begins a new run",
+            "for a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=), or none",
+        )
+    return Finding(
+        OK,
+        "run",
+        f"run {name!r} stopped {ago} ago in attempt {attempt} without ending its job; the next start goes on with it "
+        f"(`otel-goodput recover` exports what it left open without one)",
+    )
+
+
+def _measured(name: str, restored: Restored) -> Iterator[Finding]:
+    """By which clock the latest steps are known, and whether that can be right."""
+    totals = restored.ledger.totals(restored.last_sign)
+    if not totals.started:
+        return
+    answer = totals.to_json()
+    if totals.clock == ClockState.UNKNOWN:
+        yield Finding(
+            WARNING,
+            "run",
+            f"nothing told run {name!r} when the device was done with its latest steps: where such steps are more than "
+            f"1 % of the time, goodput, shares, step times and what is at risk are not known",
+            "hand over an output of each step that is not donated, as with step.observe(loss); or, if the loop waits "
+            f"for the device by itself, say so: {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
+        )
+    elif totals.clock == ClockState.DEVICE:
+        yield Finding(OK, "run", f"run {name!r} knows when the device was done with its steps")
+    elif dispatch_only(answer):
+        yield Finding(
+            WARNING,
+            "run",
+            f"the steps of run {name!r} take {format_duration(answer['step_time']['median_s'])} of the "
+            f"{format_duration(answer['step_cadence_s'])} from one to the next, and nothing tells when the device was "
+            "done: "
+            f"if the step only hands work to it (JAX does), the device's time counts as whatever the host waits in",
+            "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps are that short, "
+            "all is well",
+        )
+    else:
+        yield Finding(OK, "run", f"the steps of run {name!r} were timed by the host: nothing works on after their ends")

@@ -1,0 +1,77 @@
+"""Credentials that anybody on the way can read: over a wire without TLS, to another machine."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+from urllib.parse import urlsplit
+
+from otel_goodput.exporters.endpoints import Endpoint
+from otel_goodput.exporters.headers import headers
+from otel_goodput.exporters.otlp_variables import GRPC, variables
+from otel_goodput.text.redact import HIDDEN, without_credentials
+from otel_goodput.tools.doctor.findings import WARNING, Finding
+
+# Of filesystems that are reached by a URL.
+_PLAIN: Final = frozenset({"http", "ftp", "webdav", "webhdfs"})
+
+
+def check_endpoint(about: str, one: Endpoint, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the headers of OTLP, or what its URL holds, go in plain text."""
+    if not _plain(one, environ):
+        return
+    host = _host(one.url)
+    held = "what its URL holds" if _opens(one.url) else ""
+    if headers(environ, one.signal, one.wire).found:
+        named = next(name for name in variables(one.signal, "HEADERS") if environ.get(name, "").strip())
+        held = f"the headers of {named}"
+    if held and not _here(host):
+        yield Finding(
+            WARNING, about, f"{held} may be credentials, and go to {host} in plain text",
+            "use https://, or a collector on this machine that holds them",
+        )  # fmt: skip
+
+
+def check_journal(url: str) -> Iterator[Finding]:
+    """The same of a journal at a URL; filesystems may be chained (``simplecache::http://…``)."""
+    for part in url.split("::"):
+        if part.partition("://")[0] in _PLAIN and _opens(part) and not _here(host := _host(part)):
+            yield Finding(
+                WARNING, "journal", f"the credentials of its URL go to {host} in plain text", "use an encrypted one"
+            )
+
+
+def _opens(url: str) -> bool:
+    """Whether there are credentials in it."""
+    told = without_credentials(url if "://" in url else f"//{url}")
+    return "***@" in told or HIDDEN in told
+
+
+def _plain(one: Endpoint, environ: Mapping[str, str]) -> bool:
+    """As OpenTelemetry's exporters decide."""
+    scheme = one.url.partition("://")[0].lower() if "://" in one.url else ""
+    if one.wire != GRPC:
+        return scheme == "http"
+    asked = next(filter(None, (environ.get(name, "").strip() for name in variables(one.signal, "INSECURE"))), "")
+    return scheme != "https" and (asked.lower() == "true" if asked else scheme == "http")
+
+
+def _host(url: str) -> str:
+    """Empty where it names none, as ``unix:`` does."""
+    if url.startswith("unix:"):
+        return ""
+    with suppress(ValueError):
+        parts = urlsplit(url if "://" in url else f"//{url}")
+        # dns:///host:port
+        return parts.hostname or urlsplit(f"//{parts.path.strip('/')}").hostname or ""
+    return ""
+
+
+def _here(host: str) -> bool:
+    if host in ("", "localhost") or host.endswith(".localhost"):
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False

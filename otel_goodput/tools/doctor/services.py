@@ -1,0 +1,199 @@
+"""Google's services one by one: reached, and asked in earnest for something that changes nothing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from otel_goodput import semconv
+from otel_goodput.exporters.google import service_client
+from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
+from otel_goodput.exporters.google.delivery import Failure, cure, failure_of, short
+from otel_goodput.exporters.google.location import NOWHERE
+from otel_goodput.exporters.google.otlp import stub
+from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput.tools.doctor.reachability import Unreachable, reach
+
+Ask = Callable[[Connection, float], object]
+"""Sends a request that holds nothing, given the seconds that the answer may take."""
+
+_COLLECTORS: Final = "opentelemetry.proto.collector"
+
+
+class Question(NamedTuple):
+    """One request: the method for people, the package that it needs, and how it is sent."""
+
+    method: str
+    package: str
+    ask: Ask
+
+
+def _write_spans(connection: Connection, seconds: float) -> object:
+    types = load("google.cloud.trace_v2.types")
+    request = types.BatchWriteSpansRequest(name=f"projects/{connection.project}")
+    return service_client(TRACE, connection)().batch_write_spans(request=request, timeout=seconds, retry=None)
+
+
+def _write_series(connection: Connection, seconds: float) -> object:
+    types = load("google.cloud.monitoring_v3.types")
+    request = types.CreateTimeSeriesRequest(name=f"projects/{connection.project}")
+    return service_client(MONITORING, connection)().create_time_series(request=request, timeout=seconds, retry=None)
+
+
+def _export(signal: str, request_name: str, group: str) -> Ask:
+    """Of a resource without spans or metrics: it is the resource that names the project."""
+
+    def ask(connection: Connection, seconds: float) -> object:
+        messages = load(f"{_COLLECTORS}.{signal}.v1.{signal}_service_pb2")
+        request: Any = getattr(messages, request_name)()
+        attributes = getattr(request, group).add().resource.attributes
+        for key, value in (
+            (semconv.GCP_PROJECT_ID, connection.project),
+            (semconv.LOCATION, NOWHERE),
+            (semconv.SERVICE_NAME, __package__),
+            (semconv.SERVICE_INSTANCE_ID, "doctor"),
+        ):
+            attributes.add(key=key).value.string_value = value
+        return stub(signal, connection).Export(request, timeout=seconds)
+
+    return ask
+
+
+QUESTIONS: Final[dict[Service, tuple[Question, ...]]] = {
+    TRACE: (Question("BatchWriteSpans", "google.cloud.trace_v2", _write_spans),),
+    MONITORING: (Question("CreateTimeSeries", "google.cloud.monitoring_v3", _write_series),),
+    TELEMETRY: (
+        Question("traces", _COLLECTORS, _export("trace", "ExportTraceServiceRequest", "resource_spans")),
+        Question("metrics", _COLLECTORS, _export("metrics", "ExportMetricsServiceRequest", "resource_metrics")),
+    ),
+}
+
+# What a failure means, by its cause (delivery's) or code.
+_MEANINGS: Final = {
+    "api": "its API is disabled",
+    "credentials": "the credentials are no good",
+    "proxy": "something else answers in its place",
+    "quota project": "there is no quota project that may be used",
+    "scopes": "the machine's access scopes do not let it write",
+    "PERMISSION_DENIED": "the role is missing, or the project",
+    "UNAUTHENTICATED": "the credentials are not accepted",
+    "NOT_FOUND": "there is no such project",
+    "UNIMPLEMENTED": "this is another service",
+    "DEADLINE_EXCEEDED": "there is no answer in time",
+    "UNAVAILABLE": "there is no connection, or nobody behind it",
+    "RESOURCE_EXHAUSTED": "the quota is used up",
+}
+# That there is nothing in a request may be objected to, by one who would have taken something: we are let in.
+_LET_IN: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
+_ABOUT_THE_PROJECT: Final = re.compile(r"\bname\b.*\binvalid|name must|invalid project|project\S* (was )?not", re.I)
+_PASSING: Final = frozenset({"RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN", "CANCELLED"})
+_AGAIN: Final = "it may pass: ask again"
+_BEYOND: Final = (
+    "see what is behind that address: a proxy, an emulator (OTEL_GOODPUT_GCP_ENDPOINT), or trouble of Google's own"
+)
+
+
+class Checked(NamedTuple):
+    """What was found of a service; and how far this machine's clock is ahead of it, s (None: not told)."""
+
+    findings: list[Finding]
+    ahead_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks, for whose project, and why not where nothing can be asked.
+
+    Attributes:
+        connection: to Google.
+        timeout_s: seconds for each stage of a connection and for each answer.
+        needed: services that the job would use; what is wrong with others is no problem.
+        owner: whose the credentials are, an e-mail address; empty where it is not known.
+        project: to write to; empty where it is not known.
+        unasked: why nothing is asked; empty where it is.
+    """
+
+    connection: Connection
+    timeout_s: float
+    needed: frozenset[Service]
+    owner: str = ""
+    project: str = ""
+    unasked: str = ""
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds after which one need not wait for :meth:`check` any longer."""
+        # A name, a connection, TLS, the time, and two requests, one of them twice.
+        return 7 * self.timeout_s + 1
+
+    def check(self, service: Service) -> Checked:
+        """Reach a service and ask it. Gives up sooner or later by itself, but for looking up its name."""
+        target = self.connection.target(service)
+        try:
+            reached = reach(target, encrypted=not self.connection.plaintext, timeout_s=self.timeout_s)
+        except Unreachable as error:
+            return Checked([self.judged(service, PROBLEM, str(error), error.do)])
+        where = f"{target} is reached ({reached})"
+        if self.unasked:
+            finding = Finding(OK, service.name, f"{where}; nothing is asked of it: {self.unasked}")
+            return Checked([finding], reached.ahead_s)
+        took: list[str] = []
+        failures: dict[str, tuple[list[str], Failure]] = {}
+        for question in QUESTIONS[service]:
+            began = time.monotonic()
+            failure = self._answer(question)
+            if failure is None:
+                took.append(f"{question.method} in {(time.monotonic() - began) * 1000:.0f} ms")
+            else:
+                methods, _ = failures.setdefault(failure.text, ([], failure))
+                methods.append(question.method)
+        findings = [self._failed(service, where, ", ".join(methods), why) for methods, why in failures.values()]
+        if not failures:
+            findings = [Finding(OK, service.name, f"{where} and takes {', '.join(took)} (empty)")]
+        return Checked(findings, reached.ahead_s)
+
+    def _answer(self, question: Question) -> Failure | None:
+        failure = self._try(question)
+        if failure is not None and failure.code == "UNAUTHENTICATED":
+            self.connection.renew()  # as the exporters do: a token may have been revoked before its time
+            failure = self._try(question)
+        return failure
+
+    def _try(self, question: Question) -> Failure | None:
+        try:
+            question.ask(self.connection, self.timeout_s)
+        except Exception as error:
+            return failure_of(error)
+        return None
+
+    def _failed(self, service: Service, where: str, method: str, failure: Failure) -> Finding:
+        said, cause = f"{failure.code}: {short(failure.text)}", failure.cause
+        if cause in _LET_IN and _ABOUT_THE_PROJECT.search(failure.text):
+            cause = "NOT_FOUND"
+        if cause in _LET_IN:
+            return Finding(OK, service.name, f"{where} and lets us in; to an empty {method} it says {said}")
+        what = f"{where}, but {_MEANINGS.get(cause, 'it refuses')}: {method}: {said}"
+        return self.judged(service, WARNING if cause in _PASSING else PROBLEM, what, self._help(service, cause))
+
+    def _help(self, service: Service, cause: str) -> str:
+        if cause == "PERMISSION_DENIED":
+            return (
+                f"if {self.project!r} is the right project, grant the role: `gcloud projects add-iam-policy-binding "
+                f"{shlex.quote(self.project)} --member={self._member()} --role={service.role}`"
+            )
+        help_ = cure(cause, service, self.connection.target(service), self.project)
+        return help_ or (_AGAIN if cause in _PASSING else _BEYOND)
+
+    def _member(self) -> str:
+        kind = "user" if self.owner and not self.owner.endswith(".gserviceaccount.com") else "serviceAccount"
+        return f"{kind}:{self.owner or 'EMAIL'}"
+
+    def judged(self, service: Service, level: str, what: str, do: str) -> Finding:
+        """A finding about a service; no trouble where the job would not use it."""
+        if service in self.needed:
+            return Finding(level, service.name, what, do)
+        return Finding(OK, service.name, f"no exporter in force needs it; {what}", do)

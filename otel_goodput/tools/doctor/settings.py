@@ -1,0 +1,135 @@
+"""Whether the configuration makes sense, as far as the environment tells it."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Final, NamedTuple
+
+from otel_goodput import config as configuration
+from otel_goodput import placement
+from otel_goodput.config import RUN_ID_SOURCES, Config
+from otel_goodput.disruption.launchers import launches
+from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
+from otel_goodput.guard import TRUE
+from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput.tools.doctor.variables import Row, unknown
+
+PACKAGES: Final = (
+    "opentelemetry-api",
+    "opentelemetry-sdk",
+    "opentelemetry-exporter-otlp-proto-grpc",
+    "opentelemetry-exporter-otlp-proto-http",
+    "fsspec",
+)
+
+
+class InForce(NamedTuple):
+    """The configuration that a job started here would have; `run_id` is empty where only its code knows it."""
+
+    config: Config
+    run_id: str
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that matter, those that are installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def in_force(environ: Mapping[str, str]) -> InForce:
+    """The configuration by `environ` alone."""
+    config = configuration.read(environ=environ)
+    named = (OTEL_GOODPUT_RUN_ID.name, *RUN_ID_SOURCES, "OTEL_SERVICE_NAME")
+    known = any(environ.get(name, "").strip() for name in named)
+    return InForce(config, config.run_id if known else "")
+
+
+def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> Iterator[Finding]:
+    """What is wrong with the settings."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
+        yield Finding(WARNING, "settings", "OTEL_SDK_DISABLED is set: nothing is recorded at all", "unset it to record")
+    for row in rows:
+        name = row.variable.name
+        if row.ignored:
+            used = "" if row.source == "environment" else f"; {row.value or 'no value'!r} is used"
+            yield Finding(PROBLEM, "settings", f"{name} is ignored{used}: {row.ignored}", "correct it or unset it")
+        if row.note and row.source == "environment" and not row.note.startswith("from "):
+            yield Finding(WARNING, "settings", f"{name} {row.note}", "unset it")
+    for name, alike in unknown(environ).items():
+        do = f"did you mean {alike}?" if alike else "`otel-goodput env` lists those that there are"
+        yield Finding(WARNING, "settings", f"{name} is set, but there is no such variable", do)
+    if config.submitted_at is not None and config.submitted_at > time.time_ns():
+        yield Finding(WARNING, "settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in unix seconds, UTC")
+    yield from _place(environ)
+    yield from _launchers(environ)
+
+
+def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What started this process says of the job."""
+    for launch in launches(environ):
+        said = [f"{launch.name} started this job" + (f", {launch.job_id}" if launch.job_id else "")]
+        if launch.restarts is not None:
+            most = "" if launch.max_restarts is None else f" of at most {launch.max_restarts}"
+            said.append(f"after {launch.restarts} restarts{most}")
+        if launch.ends_at is not None:
+            left = (launch.ends_at - time.time_ns()) / 1e9
+            said.append(f"and ends it in {left / 60:.0f} min" if left > 0 else "and was to end it by now")
+        yield Finding(OK, "launcher", " ".join(said))
+
+
+def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """This process among the others."""
+    wrong = [
+        name
+        for name in placement.NUMBERS
+        if environ.get(name, "").strip() and placement.number(environ, name) is None
+    ]
+    for name in wrong:
+        yield Finding(
+            PROBLEM, "processes", f"{name}={environ[name]!r} is not a number from 0", "correct it or unset it"
+        )
+    told, (rank, size, doubt, advice) = placement.places(environ), placement.place(environ)
+    others = [each for each in told if not _within(told, each)]
+    for numbers in ([each.rank for each in others if each.rank], [each.size for each in others if each.size]):
+        if len({each.number for each in numbers}) > 1:
+            said = f"{', '.join(map(str, numbers))}: {numbers[0].by} counts"
+            yield Finding(WARNING, "processes", said, "see that all of them mean this process")
+    if doubt:
+        yield Finding(PROBLEM, "processes", doubt, advice)
+    elif rank and size and rank.number >= size.number:
+        yield Finding(
+            PROBLEM,
+            "processes",
+            f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which cannot be; "
+            f"{rank.number + 1} processes are assumed",
+            "correct these variables, or say process_index= and process_count= to configure()",
+        )
+    elif size and size.number > 1 and not rank:
+        yield Finding(
+            WARNING,
+            "processes",
+            f"{size.by} says {size.number} processes, and nothing says which one this is: each takes itself for "
+            f"process 0, and all but one record runs of their own",
+            f"set {placement.LAUNCHERS[0].rank[0]}, or say process_index= to configure()",
+        )
+    elif rank:
+        of = f"of {size.number} ({rank.by}, {size.by})" if size else f"({rank.by}), of an unknown number"
+        role = "its phases are the run's account" if rank.number == 0 else "its phases do not enter the account"
+        yield Finding(OK, "processes", f"this is process {rank.number} {of}; {role}")
+    elif not wrong:
+        yield Finding(OK, "processes", "this is the only process, as far as the environment tells")
+
+
+def _within(told: Sequence[placement.Place], outer: placement.Place) -> bool:
+    """Whether somebody has started as many processes again in each place of `outer`: then both are right."""
+    of = outer.size.number if outer.size else 0
+    sizes = [each.size.number for each in told[: told.index(outer)] if each.size is not None]
+    return of > 0 and any(size > of and size % of == 0 for size in sizes)

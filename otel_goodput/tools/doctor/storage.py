@@ -1,0 +1,180 @@
+"""Whether the journal can be kept where it is to be, and what is there already."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from otel_goodput import files
+from otel_goodput.config import Config
+from otel_goodput.deadline import close_all
+from otel_goodput.errors import JournalError
+from otel_goodput.journal.mirror import check_spool, open_filesystem, spool
+from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
+from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput.tools.doctor.plaintext import check_journal
+
+MIB: Final = 2**20
+SCARCE: Final = 1024 * MIB
+TOO_LITTLE: Final = 16 * MIB  # the journal takes 1 MiB at a time, and one ahead
+SHOWN: Final = 5  # runs looked at where it is not known which one is meant
+
+
+def local_base(config: Config) -> Path:
+    """The folder on this machine that holds the runs: of a journal at a URL, its spool."""
+    return spool(config.directory) if config.remote else _named(config.directory)
+
+
+def _named(directory: str) -> Path:
+    try:
+        return files.named(directory)
+    except OSError:
+        return Path(directory).absolute()
+
+
+def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
+    """Whether the journal of the run can be read and written; `run_id` is empty where it is not known."""
+    base = local_base(config)
+    if config.remote:
+        yield from check_journal(config.directory)
+        yield from _remote(config.directory, run_id, timeout_s)
+    elif (base / "journal").is_dir():
+        yield Finding(
+            WARNING, "journal", f"{base} is the folder of one run: new runs go inside it",
+            "OTEL_GOODPUT_DIR is to be the folder that holds the runs",
+        )  # fmt: skip
+    yield _spool(config.directory, base) if config.remote else _local(base, "the journal")
+
+
+def _spool(url: str, base: Path) -> Finding:
+    try:
+        check_spool(url)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return Finding(
+            WARNING, "journal", f"the spool of the journal is not {base}: {error.strerror} ({error.filename})",
+            "take that away, or set TMPDIR to a directory of your own; until then each start has another spool, and "
+            "what a death leaves there is not found again",
+        )  # fmt: skip
+    return _local(base, "the spool of the journal")
+
+
+def _local(base: Path, thing: str) -> Finding:
+    place = base
+    while not _there(place) and place != place.parent:
+        place = place.parent
+    elsewhere = "choose another place with OTEL_GOODPUT_DIR"
+    try:
+        problem = _try(place)
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Finding(
+            PROBLEM, "journal", f"{thing} cannot be written to {base}: {error.strerror or error} ({place})",
+            f"make it writable, or {elsewhere}; without it a restart knows nothing of what came before",
+        )  # fmt: skip
+    room = f"{free / 2**30:.1f} GiB free" if free >= SCARCE else f"{free / MIB:.0f} MiB free"
+    if free < TOO_LITTLE:
+        return Finding(PROBLEM, "journal", f"{thing} has no room in {base}: {room}", f"free some, or {elsewhere}")
+    if free < SCARCE:
+        return Finding(WARNING, "journal", f"there is little room for {thing} in {base}: {room}", "free some")
+    if files.open_to_all(place):
+        problem = problem or "everybody on this machine can replace what is there (`chmod +t` keeps them from that)"
+    if problem:
+        return Finding(WARNING, "journal", f"{thing} goes to {base}, but {problem}", elsewhere)
+    made = "" if place == base else ", made when a job starts"
+    return Finding(OK, "journal", f"{thing} goes to {base} ({room}{made})")
+
+
+def _there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder above it may not be entered
+        return False
+
+
+def _try(folder: Path) -> str:
+    """Do in `folder` what a journal does, with a file that has no name. Returns what there is to say against it.
+
+    Raises:
+        OSError: it cannot be done there.
+    """
+    with files.nameless(folder) as file:
+        file.truncate(mmap.PAGESIZE)
+        with mmap.mmap(file.fileno(), mmap.PAGESIZE) as page:
+            page[:1] = b"x"
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return "files cannot be locked there: see that one process at a time writes a run"
+    return ""
+
+
+def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
+    try:
+        filesystem, path = open_filesystem(url)
+    except JournalError as error:
+        yield Finding(
+            PROBLEM, "journal", f"{error}",
+            "until then the journal stays on this machine, and a restart on another one does not find it",
+        )  # fmt: skip
+        return
+    except Exception as error:  # every filesystem has errors of its own
+        yield Finding(PROBLEM, "journal", f"{url} cannot be used: {_said(error)}", "see its credentials and options")
+        return
+    outcome: list[list[str] | Exception] = []
+
+    def look() -> None:
+        try:
+            outcome.append([str(name).rstrip("/").rpartition("/")[2] for name in filesystem.ls(path, detail=False)])
+        except FileNotFoundError:
+            outcome.append([])  # made when a job starts
+        except Exception as error:
+            outcome.append(error)
+
+    close_all([("journal", lambda _: look())], timeout_s)
+    if not outcome:
+        yield Finding(PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "see the network to it")
+        return
+    names = outcome[0]
+    if isinstance(names, Exception):
+        yield Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(names)}", "see its credentials")
+        return
+    yield Finding(OK, "journal", f"{url} can be read (whether it can be written shows when a job starts)")
+    if run_id and folder_name(run_id) in names:
+        yield Finding(
+            OK, "run", f"run {run_id!r} is at {url}: a job that starts with this id goes on with it "
+            "(`otel-goodput report` reads it from there)",
+        )  # fmt: skip
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def present(config: Config, run_id: str) -> tuple[list[RunDirectory], int]:
+    """The runs on this machine that concern the configuration, and how many more there are.
+
+    Where `run_id` is empty it is not known which run is meant: then these are the latest.
+    """
+    base = local_base(config)
+    if run_id:
+        run = RunDirectory(base / folder_name(run_id))
+        return ([run] if run.journal.is_dir() else []), 0
+    try:
+        found = sorted(runs(base), key=_age)
+    except (JournalError, OSError):
+        return [], 0
+    return found[:SHOWN], max(0, len(found) - SHOWN)
+
+
+def _age(run: RunDirectory) -> float:
+    try:
+        return time.time() - run.journal.stat().st_mtime
+    except OSError:
+        return float("inf")

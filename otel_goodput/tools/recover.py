@@ -1,0 +1,107 @@
+"""``otel-goodput recover``: what a killed attempt did not export is exported without a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput import config as configuration
+from otel_goodput import files
+from otel_goodput.deadline import close_all
+from otel_goodput.exporters.registry import numbers, open_exporter, resolve
+from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
+from otel_goodput.journal.damage import STATUS
+from otel_goodput.journal.finding import Found
+from otel_goodput.journal.recovery import Restored, restore
+from otel_goodput.recording.unexported import unexported_spans
+from otel_goodput.resources import process as process_resource
+from otel_goodput.text.redact import encodable, shown
+
+
+def recover(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
+    """Export the spans that dead attempts of a run did not export; says what it did.
+
+    Returns an exit status, 3 where a part of the journal cannot be read.
+
+    Raises:
+        ConfigurationError: `exporters` names an unknown exporter.
+    """
+    restored = restore(found.run, process)
+    if (note := restored.damages.note()) is not None:
+        print(f"otel-goodput: {note.text}", file=sys.stderr)
+    status = _recover(found, restored, process, exporters, again=again)
+    return max(status, STATUS) if note is not None else status
+
+
+def _recover(found: Found, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
+    run, mirror = found
+    identity = run.identity()
+    run_id = run.called()
+    if restored.attempt < 0:
+        print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
+        return 1
+    if run.alive(restored.attempt, process):
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} is alive, nothing to recover")
+        return 0
+    index = restored.index.successor(restored.attempt + 1)
+    done = [run.recovered_path(left.attempt, process) for left in index.unexported]
+    if again:
+        for mark in done:
+            files.remove(mark)
+    elif done and all(files.exists(mark) for mark in done):
+        print(f"run {run_id!r}: recovered before (--again to do it once more)")
+        return 0
+    config = configuration.read(encodable(str(identity.get("job_name") or run_id)), run_id=run_id, exporters=exporters)
+    # Who recovers a run may be somewhere else than it was.
+    count = max(config.process_count, process + 1)
+    resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
+    unexported = unexported_spans(run, index, run_id, process, Resource(dict(resource.attributes)), restored.attempt)
+    if not unexported:
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} has no spans left to export")
+        return 0
+    context = ExporterContext(
+        job_name=config.job_name,
+        run_id=run_id,
+        attempt=restored.attempt,
+        process_index=process,
+        directory=None if mirror else run.path,
+        grace_period_s=config.grace_period_s,
+    )
+    reached = 0
+    names = resolve(config.exporters, os.environ, directory=None if mirror else run.path)
+    number = numbers(names)
+    for name in names:
+        try:
+            opened = open_exporter(name, context)
+        except ExporterUnavailable as error:
+            print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
+            continue
+        exporter = opened.span_exporter
+        if exporter is None:
+            continue
+        spans = [span for span, exported_by in unexported if again or number[name] not in exported_by]
+        exported = not spans or exporter.export(spans) is SpanExportResult.SUCCESS
+        close_all([(name, _closer(exporter))], config.grace_period_s)
+        print(
+            f"run {run_id!r}: {len(spans)} spans "
+            f"{'exported through' if exported else 'could not be exported through'} {name}"
+        )
+        reached += exported
+    if reached:
+        for mark in done:
+            files.write_privately(mark, json.dumps({"at": time.time(), "spans": len(unexported)}).encode())
+            if mirror is not None:
+                mirror.put(mark)
+        return 0
+    print(f"run {run_id!r}: nothing was exported; see OTEL_GOODPUT_EXPORTERS or --exporters", file=sys.stderr)
+    return 1
+
+
+def _closer(exporter: SpanExporter) -> Callable[[int], None]:
+    return lambda _: exporter.shutdown()

@@ -1,0 +1,265 @@
+"""Where requests go: one over gRPC or HTTP, and what its answer means."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import http.client
+import importlib
+import math
+import ssl
+import threading
+import urllib.error
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from time import time
+from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from otel_goodput import files
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters.endpoints import Endpoint
+from otel_goodput.exporters.headers import headers
+from otel_goodput.exporters.otlp_variables import GRPC, timeout, variables
+from otel_goodput.tools.send.connections import Posted, opener
+from otel_goodput.tools.send.exchange import (
+    ACCEPTED,
+    CLOSED,
+    LATER,
+    REFUSED,
+    UNSURE,
+    Answer,
+    NotBegun,
+    Passage,
+    TooLate,
+)
+from otel_goodput.tools.send.lines import TRACES, Request
+
+_STATUSES: Final = {
+    400: REFUSED, 413: REFUSED, 422: REFUSED, 500: UNSURE, 408: LATER, 429: LATER, 502: LATER, 503: LATER, 504: LATER,
+}  # fmt: skip
+_CODES: Final = {
+    "INVALID_ARGUMENT": REFUSED, "INTERNAL": UNSURE, "UNKNOWN": UNSURE, "CANCELLED": LATER, "DEADLINE_EXCEEDED": LATER,
+    "RESOURCE_EXHAUSTED": LATER, "ABORTED": LATER, "OUT_OF_RANGE": LATER, "UNAVAILABLE": LATER, "DATA_LOSS": LATER,
+}  # fmt: skip
+_SERVICES: Final = {
+    signal: (f"opentelemetry.proto.collector.{word}.v1.{word}_service_pb2", f"Export{word.title()}ServiceResponse",
+             f"/opentelemetry.proto.collector.{word}.v1.{word.title()}Service/Export")
+    for signal, word in ((TRACES, "trace"), ("metrics", "metrics"))
+}  # fmt: skip
+_BROKEN: Final = ("CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE")
+_NO_CONNECTION: Final = ("failed to connect", "errors resolving", "DNS resolution failed")
+# A receiver that comes back is to be seen soon.
+_CHANNEL: Final = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 1000),
+                   ("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_send_message_length", -1)]  # fmt: skip
+_PROTOBUF: Final = "application/x-protobuf"
+_LONGEST: Final = 300
+_ENOUGH: Final = 64 * 2**10
+_LONGER_S: Final = 1.0
+_NOTHING_S: Final = 0.05
+
+
+class Destination(Protocol):
+    """A receiver of one signal."""
+
+    timeout_s: float
+
+    def send(self, request: Request, passage: Passage) -> Answer:
+        """Send it, and tell the passage how far it comes. Raises TooLate where nobody waits for it any more."""
+
+    def close(self) -> None: ...
+
+
+def open_destination(where: Endpoint, environ: Mapping[str, str]) -> Destination:
+    """By the standard variables in `environ`.
+
+    Raises:
+        ConfigurationError: the endpoint is none, or a header cannot be sent.
+        ImportError: its packages are not installed.
+        OSError: a certificate cannot be read.
+    """
+    try:
+        where.address()
+        return (_Grpc if where.wire == GRPC else _Http)(where, environ)
+    except ConfigurationError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError(f"{receiver(where)} cannot be the endpoint of {where.signal}: {error}") from error
+
+
+def receiver(where: Endpoint) -> str:
+    """The endpoint without what is secret in it: user, password, query."""
+    parts = urlsplit(where.url if "://" in where.url else f"//{where.url}")
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")).removeprefix("//")
+
+
+class _Settings:
+    """What both wires read of the variables."""
+
+    def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
+        def setting(name: str) -> str:
+            values = (environ.get(variable, "").strip() for variable in variables(where.signal, name))
+            return next(filter(None, values), "")
+
+        self.timeout_s = timeout(environ, where.signal, math.inf)
+        asked = headers(environ, where.signal, where.wire)
+        for wrong in (*asked.malformed, *asked.unsendable):
+            raise ConfigurationError(wrong)
+        self.headers = asked.found
+        self.compress = setting("COMPRESSION").lower() == "gzip"
+        self.insecure = setting("INSECURE").lower()
+        self.authority, self.certificate, self.key = (
+            setting(name) for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
+        )
+
+
+def _response(signal: str) -> Any:
+    module, name, _ = _SERVICES[signal]
+    return getattr(importlib.import_module(module), name)
+
+
+def _taken(response: Any) -> Answer:
+    partial = response.partial_success
+    # The only integer of it: rejected_spans, or rejected_data_points.
+    rejected = next((value for _, value in partial.ListFields() if isinstance(value, int)), 0)
+    return Answer(ACCEPTED, partial.error_message[:_LONGEST], rejected)
+
+
+class _Grpc:
+    def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
+        self._grpc = grpc = importlib.import_module("grpc")
+        settings = _Settings(where, environ)
+        self.timeout_s = settings.timeout_s
+        parts = urlsplit(where.url)
+        plain = parts.scheme == "http" or (parts.scheme != "https" and settings.insecure == "true")
+        target = receiver(where).partition("://")[2].partition("/")[0] if parts.netloc else where.url
+        compression = grpc.Compression.Gzip if settings.compress else grpc.Compression.NoCompression
+        if plain:
+            self._channel = grpc.insecure_channel(target, _CHANNEL, compression)
+        else:
+            paths = (settings.authority, settings.key, settings.certificate)
+            pieces = [files.read_named(Path(path)) if path else None for path in paths]
+            self._channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(*pieces), _CHANNEL, compression)
+        self._metadata = [(name.lower(), value) for name, value in settings.headers.items()]
+        self._call = self._channel.stream_unary(
+            _SERVICES[where.signal][2],
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=_response(where.signal).FromString,
+        )
+
+    def send(self, request: Request, passage: Passage) -> Answer:
+        trouble: list[Exception] = []
+        begun = threading.Event()
+
+        def message() -> Iterator[Any]:
+            yield request.message
+            # gRPC asks for more once it has handed that to a connection, unless all is over before.
+            begun.wait()
+            try:
+                passage.enter()
+                passage.handed = True
+            except (TooLate, NotBegun) as error:
+                trouble.append(error)
+                call.cancel()
+
+        call = self._call.future(message(), timeout=passage.left(), metadata=self._metadata)
+        begun.set()
+        try:
+            return _taken(call.result())
+        except self._grpc.FutureCancelledError:
+            raise trouble[0] from None
+        except self._grpc.RpcError as error:
+            code, said = error.code().name, (error.details() or "")[:_LONGEST]
+            if code == "DEADLINE_EXCEEDED" and passage.left() < _NOTHING_S:
+                return passage.late()  # the deadline was ours
+            outcome = _CODES.get(code, CLOSED)
+            if code == "RESOURCE_EXHAUSTED" and "larger than max" in said:
+                outcome = REFUSED
+            wait_s = _retry_info(error)
+            # gRPC does not tell the receiver's own word from a connection that broke, unless there never was one.
+            known = wait_s or said.startswith(_NO_CONNECTION)
+            return Answer(outcome, f"{code}: {said}", wait_s=wait_s, perhaps=code in _BROKEN and not known)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def _retry_info(error: Any) -> float:
+    """The delay in seconds that a gRPC error asks for, 0 for none."""
+    for name, value in error.trailing_metadata() or ():
+        if name != "grpc-status-details-bin":
+            continue
+        status = importlib.import_module("google.rpc.status_pb2").Status.FromString(value)
+        wanted = importlib.import_module("google.rpc.error_details_pb2").RetryInfo()
+        for detail in status.details:
+            if detail.Unpack(wanted):
+                return float(wanted.retry_delay.ToTimedelta().total_seconds())
+    return 0.0
+
+
+class _Http:
+    def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
+        settings = _Settings(where, environ)
+        self.timeout_s = settings.timeout_s
+        self._response = _response(where.signal)
+        parts = urlsplit(where.url)
+        self._url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
+        self._compress = settings.compress
+        self._headers = {"content-type": _PROTOBUF, "user-agent": "otel-goodput"}
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+            self._headers["authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
+        self._headers |= {name.lower(): value for name, value in settings.headers.items()}
+        if settings.compress:
+            self._headers["content-encoding"] = "gzip"
+        context = None
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=settings.authority or None)
+            if settings.certificate:
+                context.load_cert_chain(settings.certificate, settings.key or None)
+        self._opener = opener(context)
+
+    def send(self, request: Request, passage: Passage) -> Answer:
+        body = request.message.SerializeToString()
+        if self._compress:
+            body = gzip.compress(body)
+        posted = Posted(self._url, body, self._headers, passage)
+        try:
+            # Who waits for it is to be the first to lose patience.
+            with self._opener.open(posted, timeout=passage.left() + _LONGER_S) as answered:
+                content, kind = answered.read(_ENOUGH), answered.headers.get_content_type()
+        except urllib.error.HTTPError as error:
+            outcome, words = _STATUSES.get(error.code, CLOSED), f"{error.code} {error.reason}"
+            # Whose words do not come to an end is not to be waited for at every line of a file.
+            passage.known = Answer(CLOSED if outcome == CLOSED else LATER, words)
+            with error:
+                said = "" if error.fp is None else error.read(_LONGEST).decode("utf-8", "replace")
+                wait_s = _retry_after(error.headers.get("retry-after", ""))
+            if said and said.isprintable():  # protobuf's bytes are no words
+                words = f"{words}: {said}"
+            return Answer(outcome, words, wait_s=wait_s)
+        except urllib.error.URLError as error:
+            reason = error.reason
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                return Answer(CLOSED, str(reason))
+            return Answer(LATER, str(reason), perhaps=passage.handed)
+        except (OSError, http.client.HTTPException) as error:
+            return Answer(LATER, str(error) or type(error).__name__, perhaps=passage.handed)
+        if kind == "text/html":
+            return Answer(CLOSED, "it answers with a page for people")
+        try:
+            return _taken(self._response.FromString(content)) if kind == _PROTOBUF else Answer(ACCEPTED)
+        except importlib.import_module("google.protobuf.message").DecodeError:
+            return Answer(ACCEPTED)  # a success whose details cannot be read is one all the same
+
+    def close(self) -> None:
+        self._opener.close()
+
+
+def _retry_after(text: str) -> float:
+    """Seconds of a Retry-After header, a number or a date; 0 for none."""
+    try:
+        return float(text) if text.strip().isdecimal() else max(parsedate_to_datetime(text).timestamp() - time(), 0.0)
+    except ValueError:
+        return 0.0
