@@ -136,7 +136,7 @@ def mark(steps: int) -> dict[str, float]:
         with recorder.step(TOLD):
             pass
         recorder.totals()
-        device = recorder.tracer.device
+        device = recorder.tracer.hooks.device
         for number in range(TOLD + 1, TOLD + 1 + steps):
             work()
             with recorder.step(number) as step:

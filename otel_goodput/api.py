@@ -34,6 +34,13 @@ def _find() -> PhaseTracer | None:
     return None if _recorder is None else _recorder.tracer
 
 
+class _Default(Recorder):
+    """The recorder that the module's functions act on, until the next one takes its place."""
+
+    def _successor(self) -> PhaseTracer | None:
+        return _find()
+
+
 def _disabled() -> bool:
     return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE
 
@@ -74,9 +81,7 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
         if not _recorder.closed:
             logger.warning("configure() is called again: what was recorded so far ends here")
         _recorder.shutdown()
-    _recorder = recorder = Recorder(job_name, **options)
-    if recorder.tracer is not None:
-        recorder.tracer.find = _find
+    _recorder = recorder = _Default(job_name, **options)
     if set_global:
         trace_api.set_tracer_provider(recorder.tracer_provider)
         metrics_api.set_meter_provider(recorder.meter_provider)

@@ -13,7 +13,6 @@ from otel_goodput.disruption.watch import Watch
 from otel_goodput.integrations import Integrations
 from otel_goodput.integrations.device_clock import DeviceClock
 from otel_goodput.metrics.productivity import Inputs, Productivity
-from otel_goodput.recording.observation import Device
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.text.redact import redacting_logger
 
@@ -51,10 +50,10 @@ class Observers:
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period_s)
-        if config.leads and (text := launchers.unseen(tracer.attempt)):
+        if config.leads and (text := launchers.unseen(tracer.traces.attempt)):
             logger.warning("%s", text)
-        tracer.observe, tracer.device = self._device_clock.observe, self._device_clock
-        tracer.background += [self._device_clock.poll, self._integrations.poll, self._watch.renew, self._find_peak]
+        tracer.hooks.watch_device(self._device_clock)
+        tracer.hooks.at_tick(self._device_clock.poll, self._integrations.poll, self._watch.renew, self._find_peak)
         if config.leads and config.submitted_at is None and "kubernetes" in config.integrations:
             from otel_goodput.resources import submission  # brings ssl and an HTTP client
 
@@ -64,11 +63,6 @@ class Observers:
     def lost(self) -> int:
         """Steps whose end on the device will never be known."""
         return self._device_clock.lost
-
-    @property
-    def device(self) -> Device:
-        """What the spans tell of phases that may put work on a device."""
-        return self._device_clock
 
     def settle(self) -> None:
         """Somebody asks for the figures: after the job, wait a moment for what it left on the device."""
@@ -94,7 +88,7 @@ class Observers:
         from otel_goodput.integrations import peaks
 
         if peaks.backend_started():
-            self._tracer.background.remove(self._find_peak)
+            self._tracer.hooks.not_at_tick(self._find_peak)
             self._productivity.learn(Inputs(peak_flops=peaks.peak_of_all()))
 
     def _submitted(self, moment: int) -> None:

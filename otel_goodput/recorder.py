@@ -7,11 +7,10 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor
 
 from otel_goodput import config as configuration
 from otel_goodput import deadline
@@ -29,11 +28,16 @@ from otel_goodput.options import Options, described, taking_options
 from otel_goodput.pipelines import Pipelines, exporter_names, open_exporters
 from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Admission
+from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.budget import Budget
+from otel_goodput.recording.emitter import SpanEmitter
+from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_thread import JobThread
+from otel_goodput.recording.open_spans import OpenSpans
 from otel_goodput.recording.phases import Phases
 from otel_goodput.recording.sampling import StepSampler
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
+from otel_goodput.recording.step_policy import StepPolicy
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
 from otel_goodput.recording.volumes import Volumes, steps_in_a_trace
@@ -127,48 +131,43 @@ class Recorder(Phases[Any]):
         )
         opened_exporters = open_exporters(names, config, context)
         self._pipelines = pipelines = Pipelines(opened_exporters, account, span_processors, metric_readers)
-        thread = JobThread()
+        thread, hooks = JobThread(), Hooks()
         limit, leads = config.trace_spans, config.leads
         budget = Budget(limit, config.process_count, config.process_index, leads=leads)
         steps = steps_in_a_trace(limit, config.step_sampling)
         volumes = Volumes(self.run_id, self.attempt, steps, budget.group)
         admission = Admission(budget, volumes)
-        job = ids.job_span_id(self.run_id, self.attempt, config.process_index)
-        self._processor = PhaseSpanProcessor(account, thread, volumes.root(0).trace_id, job)
+        policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=config.own_traces)
         generator: ids.PrivateIdGenerator | None = None
-        sinks: Sequence[SpanProcessor] = pipelines.processors
         if tracer_provider is None:
             generator = ids.PrivateIdGenerator()
             tracer_provider = pipelines.trace_provider(resource, generator, admission)
-            self._processor.admission = admission
-            spans_resource = resource
+            emitter = SpanEmitter(pipelines.processors, resource)
         else:
-            spans_resource = tracer_provider.resource
-        for each in (self._processor, *sinks):
-            tracer_provider.add_span_processor(each)
-        if generator is None:
             # The user's own processors take our fast spans too; the SDK has no public way to hand one over.
-            sinks = [getattr(tracer_provider, "_active_span_processor", self._processor)]
+            everyone = getattr(tracer_provider, "_active_span_processor", None)
+            emitter = SpanEmitter([everyone] if everyone else pipelines.processors, tracer_provider.resource)
+        traces = AttemptTraces(account, emitter, budget, volumes, config.process_index, own=config.own_traces)
+        spans = OpenSpans(thread, admission, traces)
+        decides = None if generator is None else admission
+        self._processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, decides)
+        for each in (self._processor, *pipelines.processors):
+            tracer_provider.add_span_processor(each)
         self.tracer_provider = tracer_provider
         self._tracer = tracer = PhaseTracer(
             account,
             tracer_provider.get_tracer(SCOPE_NAME, __version__),
-            sinks,
-            spans_resource,
             generator,
             thread,
-            self.run_id,
-            self.attempt,
-            config.process_index,
-            StepSampler(config.step_sampling),
-            config.own_traces,
+            hooks,
+            policy,
             admission,
+            traces,
+            spans,
+            emitter,
+            self._processor,
+            self._successor,
         )
-        self._processor.hold = tracer.hold
-        self._processor.emit, self._processor.adopt = tracer.emit, tracer.adopt
-        tracer.opened, tracer.end_span = self._processor.opened, self._processor.on_end
-        tracer.open_span = self._processor.open_span
-        tracer.tell_bounds()
         self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         self._unexported: list[UnexportedSpan] = []
         if opened.run is not None and pipelines.batchers:
@@ -180,10 +179,9 @@ class Recorder(Phases[Any]):
         self._keeper = live.keep(self._work)
         self._keeper.between = tracer.sum_up
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
-        self._processor.device = self._observers.device
         if config.leads:  # last: a reader may ask for everything at once
             wanted = meter_provider is not None or pipelines.measured
-            overhead, ready = (lambda: tracer.overhead), tracer.loaded
+            overhead, ready = (lambda: tracer.overhead), hooks.ready
             live.measure(self.meter_provider, self._totals, overhead, self._dropped, ready, durations=wanted)
         self._keeper.start()
         if opened.mirror is not None:
@@ -206,6 +204,10 @@ class Recorder(Phases[Any]):
     # --- running ------------------------------------------------------------------------------------------------------
 
     def _live_tracer(self) -> PhaseTracer | None:
+        return self._tracer
+
+    def _successor(self) -> PhaseTracer | None:
+        """What records the next call of a function that one of our phases was used as a decorator of."""
         return self._tracer
 
     def _work(self) -> None:
@@ -236,15 +238,15 @@ class Recorder(Phases[Any]):
         Where a loop of very short steps has run ahead of the ledger, this waits for it a little, longer once the job
         has ended; ``behind`` says how far the answer is behind if that was not enough.
         """
-        job = None if self._tracer is None else self._tracer.job_span
+        job = None if self._tracer is None else self._tracer.traces.job_span
         return self._totals(PATIENCE_S if job is not None and job.is_recording() else SETTLED_S)
 
     def _totals(self, patience: float = PATIENCE_S) -> Totals:
         tracer = self._tracer
         if tracer is not None:
             self._observers.settle()
-            if tracer.settle is not None:
-                tracer.settle()
+            if tracer.hooks.settle is not None:
+                tracer.hooks.settle()
         totals = self._productivity.complete(self._account.totals(patience=patience))
         return totals if self._paces is None else self._paces.complete(totals)
 

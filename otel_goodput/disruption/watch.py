@@ -42,7 +42,7 @@ class Watch:
         self._notices = Notices(self._tell, flush, grace_s, self._retract)
         self._signals = Signals(self._notices, tracer.clock, grace_s, finish) if "signals" in names else None
         self._maintenance = None
-        code = exit_code() if tracer.attempt else None
+        code = exit_code() if tracer.traces.attempt else None
         if code is not None and (reason := exit_reason(code)) in PRECEDENCE:
             # Before the job starts: it is why the attempt before ended, unless that has said so itself.
             tracer.account.notice(REASONS.index(reason), tracer.clock())
@@ -70,7 +70,7 @@ class Watch:
         self._notices.close(seconds)
 
     def _tell(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
-        span = self._tracer.job_span
+        span = self._tracer.traces.job_span
         if _finished(span):
             return  # a notebook is closed, a script is stopped in its last lines: that ends no job
         self._tracer.account.notice(REASONS.index(reason), moment)

@@ -44,7 +44,7 @@ class Integrations:
         self._tracer = tracer
         self._removers: list[Remove] = []
         self._installing = threading.Lock()
-        tracer.look_around = self.poll
+        tracer.hooks.look_around(self.poll)
 
     def poll(self) -> None:
         """Install those whose library has been imported meanwhile. Never imports a library.
@@ -73,12 +73,12 @@ class Integrations:
                 self._removers.append(remove)
                 self._waiting.remove(name)
         if not self._waiting:
-            self._tracer.look_around = None
+            self._tracer.hooks.look_around(None)
 
     def remove(self) -> None:
         """Take everything back."""
         held = self._installing.acquire(timeout=INSTALLING_S)
-        self._tracer.look_around = None
+        self._tracer.hooks.look_around(None)
         self._waiting.clear()
         if held:
             self._installing.release()

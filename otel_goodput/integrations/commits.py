@@ -12,7 +12,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput.recording.step_span import error_name
+from otel_goodput.recording.short_span import error_name
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import (
     ERROR_TYPE,

@@ -19,13 +19,13 @@ from opentelemetry.util import types
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.records import EXPORT, FLOOD, PARENT, signed
 from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Gate
 from otel_goodput.recording.budget import NOTABLE
+from otel_goodput.recording.fast_span import current_span
 from otel_goodput.recording.finished import PhaseReadableSpan
-from otel_goodput.recording.step_span import FastSpan, current_span
+from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import (
     GOODPUT_BLOCKING,
@@ -91,7 +91,7 @@ class Compilation:
         key: int,
         function: str,
         start: int,
-        parent: SpanContext | FastSpan,
+        parent: SpanContext | ShortSpan,
         step: int,
         aside: bool,
         gate: Gate,
@@ -174,7 +174,9 @@ class Compilations:
             self._between[get_ident()] = current
             return
         if not current.aside:
-            self._tracer.compiled = now
+            device = self._tracer.hooks.device
+            if device is not None:
+                device.compiled(now)
         function = current.function
         current.again = function in self._compiled
         if not current.again and function and len(self._compiled) < FUNCTIONS:
@@ -208,45 +210,43 @@ class Compilations:
         around = current_span()
         aside = not tracer.blocks(None)
         gate = tracer.admission.gate(Phase.COMPILE, function, aside)
-        step = None if aside else tracer.open_step
+        step = None if aside else tracer.spans.step
         inside = step.get_span_context() if around is step and step is not None else self._context(around, step)
-        taken = gate.take() and tracer.admission.afford(inside.trace_id, tracer.budget.phases)
+        taken = gate.take() and tracer.admission.afford(inside.trace_id, tracer.admission.budget.phases)
         if taken:
-            tracer.hold()
-            tracer.keep_around(around)
+            tracer.spans.hold(around)
         key = tracer.new_key()
         flags = EXPORT if taken else 0
         if aside:
             flags |= ev.NONBLOCKING
         name = tracer.account.journal.name(function) if function else 0
         number = ev.NO_STEP if step is None else step.step
-        tracer.append(ev.START, rules.COMPILE, flags, name, key, number, start)
+        tracer.jobs.append(ev.START, rules.COMPILE, flags, name, key, number, start)
         if around is step and step is not None:
             # What nearly every one is in; the journal's reader knows by the number.
             return Compilation(key, function, start, step, number, aside, gate, taken)
         parent = self._context(around, step)
-        if parent.trace_id != tracer.root(0).trace_id:
+        if parent.trace_id != tracer.traces.root(0).trace_id:
             tracer.account.foreign_trace(key, parent.trace_id)
-        if parent.span_id != tracer.job_context.span_id:
-            tracer.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
+        if parent.span_id != tracer.traces.job_context.span_id:
+            tracer.jobs.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
         return Compilation(key, function, start, parent, number, aside, gate, taken)
 
-    def _context(self, span: trace_api.Span, step: FastSpan | None) -> SpanContext:
+    def _context(self, span: trace_api.Span, step: ShortSpan | None) -> SpanContext:
         """The parent of what is compiled within `span`: itself, but for a span that is none of the job's."""
         tracer, context = self._tracer, span.get_span_context()
         number = tracer.latest.step if step is None else step.step
-        if context.is_valid and not tracer.own_traces and tracer.volumes.number_of(context.trace_id) is None:
-            return tracer.root(tracer.volumes.number(number))
-        return tracer.parent_of(number, context)
+        if context.is_valid and not tracer.traces.own and tracer.traces.volumes.number_of(context.trace_id) is None:
+            return tracer.traces.root(tracer.traces.volumes.number(number))
+        return tracer.traces.parent_of(number, context)
 
     def _finish(self, done: Compilation, compiled: str = "") -> None:
         """`done` is over; `compiled` is its function if it was not traced only."""
         account = self._tracer.account
         name = account.journal.name(compiled) if compiled else 0
         exported = self._exports(done)
-        self._tracer.append(ev.END, rules.COMPILE, EXPORT if exported else FLOOD, name, done.key, ev.NO_STEP, done.end)
-        if account.on_phases is not None:
-            account.phases.append(EndedPhase(rules.COMPILE, "", not done.aside, "", done.end - done.start))
+        flags = EXPORT if exported else FLOOD
+        self._tracer.jobs.append(ev.END, rules.COMPILE, flags, name, done.key, ev.NO_STEP, done.end)
         if exported and not self._tracer.closed:
             self._done.append(done)
 
@@ -256,11 +256,11 @@ class Compilations:
         slow = gate.stands_out(done.end - done.start, failed=False)
         if done.taken:
             return True
-        inside = parent.get_span_context() if isinstance(parent, FastSpan) else parent
-        late = isinstance(parent, FastSpan) and parent.closed
+        inside = parent.get_span_context() if isinstance(parent, ShortSpan) else parent
+        late = isinstance(parent, ShortSpan) and parent.closed
         if slow and not late and self._tracer.admission.afford(inside.trace_id, NOTABLE):
-            if isinstance(parent, FastSpan):
-                self._tracer.keep_around(parent)
+            if isinstance(parent, ShortSpan):
+                self._tracer.spans.keep(parent)
             return True
         gate.leave_out(done.start, done.end)
         return False
@@ -276,7 +276,7 @@ class Compilations:
                 done = self._done.popleft()
             except IndexError:  # another thread was quicker
                 break
-            self._tracer.emit(self._span(done))
+            self._tracer.emitter.emit(self._span(done))
 
     def settle(self) -> None:
         """Somebody wants to know the account: what was traced, and had nothing compiled for it at once, is over."""
@@ -308,8 +308,8 @@ class Compilations:
             attributes[GOODPUT_COMPILE_CACHE_HIT] = done.hit
         if done.retrieval:
             attributes[GOODPUT_COMPILE_CACHE_RETRIEVAL] = done.retrieval
-        parent = self._context(done.parent, done.parent) if isinstance(done.parent, FastSpan) else done.parent
-        if number := tracer.volumes.number_of(parent.trace_id):
+        parent = self._context(done.parent, done.parent) if isinstance(done.parent, ShortSpan) else done.parent
+        if number := tracer.traces.volumes.number_of(parent.trace_id):
             attributes[GOODPUT_TRACE_NUMBER] = number
         stages = zip(GOODPUT_COMPILE_STAGES, done.stages, strict=True)
         attributes |= {name: duration for name, duration in stages if duration}
@@ -317,11 +317,11 @@ class Compilations:
             Phase.COMPILE,
             SpanContext(parent.trace_id, done.key, False, ids.SAMPLED),
             parent,
-            tracer.resource,
+            tracer.emitter.resource,
             attributes,
             start_time=done.start,
             end_time=done.end,
-            instrumentation_scope=tracer.scope,
+            instrumentation_scope=tracer.emitter.scope,
         )
 
 

@@ -24,7 +24,7 @@ from otel_goodput.integrations.outputs import Outputs
 from otel_goodput.integrations.watcher import TOGETHER, Watcher, ready
 from otel_goodput.journal.records import signed
 from otel_goodput.recording.observation import Observation
-from otel_goodput.recording.step_span import FastSpan
+from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
 
@@ -102,6 +102,7 @@ class DeviceClock:
         self._sharing = 0  # steps since then that have no mark of their own
         self._missed = False  # the latest of them could not be marked
         self._job = 0
+        self._compiled = 0  # when the training thread's latest compilation was over, ns
         self._settled_by: float | None = None
         if mode == ClockState.HOST:
             self._tell_fallback(ClockState.HOST, self._found_at)
@@ -117,6 +118,9 @@ class DeviceClock:
     @property
     def brief(self) -> bool:
         return bool(self._markers) and self._watcher.usual < TOGETHER
+
+    def compiled(self, moment: int) -> None:
+        self._compiled = moment
 
     # --- which runtimes there are -------------------------------------------------------------------------------------
 
@@ -146,7 +150,7 @@ class DeviceClock:
 
     def _tell_fallback(self, state: str, moment: int) -> None:
         self._fallback = state
-        self._tracer.append(ev.CLOCK, FALLBACK_CLOCKS.index(state), 0, 0, 0, ev.NO_STEP, moment)
+        self._tracer.jobs.append(ev.CLOCK, FALLBACK_CLOCKS.index(state), 0, 0, 0, ev.NO_STEP, moment)
 
     def _take_up(self, runtime: AsyncRuntime) -> None:
         marker = runtime.marker()
@@ -218,7 +222,7 @@ class DeviceClock:
         except Exception as error:
             contain("device clock", error)
 
-    def end_step(self, span: FastSpan, end: int, *, begun: bool = True) -> Observation | None:
+    def end_step(self, span: ShortSpan, end: int, *, begun: bool = True) -> Observation | None:
         observation = span.observation
         if self._asleep:
             return observation
@@ -293,7 +297,7 @@ class DeviceClock:
             return
         tracer = self._tracer
         key = tracer.new_key()
-        tracer.append(ev.MARK, segment.phase, 0, 0, key, signed(segment.key), segment.since)
+        tracer.jobs.append(ev.MARK, segment.phase, 0, 0, key, signed(segment.key), segment.since)
         self._follow(key, segment.phase, segment.since, end, leaf)
 
     def _shares(self) -> bool:
@@ -327,7 +331,7 @@ class DeviceClock:
         """Follow what was dispatched between `since` and `end` (ns)."""
         tracer, watcher, markers = self._tracer, self._watcher, self._markers
         waits = len(markers) == 1 and markers[0].waits
-        observation = Observation(key, phase, max(since, tracer.compiled), leaf, ours=waits, told=True)
+        observation = Observation(key, phase, max(since, self._compiled), leaf, ours=waits, told=True)
         if leaf is None:
             self._sharing += 1
             watcher.put(observation)
@@ -377,7 +381,7 @@ class DeviceClock:
 
     # --- what users hand over -----------------------------------------------------------------------------------------
 
-    def observe(self, span: FastSpan, output: Any) -> None:
+    def observe(self, span: ShortSpan, output: Any) -> None:
         """`output` is ready when the step of `span` has left the device."""
         if self._closed or span.observation is not None:
             return
@@ -391,7 +395,7 @@ class DeviceClock:
 
     def settle(self) -> None:
         """Somebody asks after the job: what it left on the device is waited for, a moment once. Never while it runs."""
-        job = self._tracer.job_span
+        job = self._tracer.traces.job_span
         if job is None or job.is_recording():
             self._settled_by = None
         elif self._watcher.queue:

@@ -84,10 +84,10 @@ class Listener:
             listener = getattr(self, f"_{name}")
             getattr(monitoring, register)(listener)
             self._registered.append((unregister, listener))
-        tracer.background.append(self._compilations.tick)
-        tracer.settle = self._compilations.settle
+        tracer.hooks.at_tick(self._compilations.tick)
+        tracer.hooks.before_figures(self._compilations.settle)
         # xprof then shows the same steps.
-        tracer.annotate = getattr(getattr(sys.modules["jax"], "profiler", None), "StepTraceAnnotation", None)
+        tracer.hooks.profile(getattr(getattr(sys.modules["jax"], "profiler", None), "StepTraceAnnotation", None))
 
     # jax calls these for every event of its own on the compiling thread: what is not ours is left at the first look.
 
@@ -98,8 +98,8 @@ class Listener:
                 if not self._compiles and STAGES[event] == BACKEND:
                     self._compiles = True
                     # While this is compiled, the marker can be, so that the first step finds it.
-                    if self._tracer.device is not None:
-                        self._tracer.device.poll()
+                    if self._tracer.hooks.device is not None:
+                        self._tracer.hooks.device.poll()
             except Exception as error:
                 contain("compile listener", error)
 
@@ -124,11 +124,13 @@ class Listener:
 
     def remove(self) -> None:
         """Listen no more."""
-        self._tracer.annotate = self._tracer.settle = None
+        hooks = self._tracer.hooks
+        hooks.profile(None)
+        hooks.before_figures(None)
         compilations, self._compilations = self._compilations, None
         if compilations is not None:
             compilations.close()
-            self._tracer.background.remove(compilations.tick)
+            hooks.not_at_tick(compilations.tick)
         for unregister, listener in self._registered:
             try:
                 getattr(self._monitoring, unregister)(listener)

@@ -187,7 +187,7 @@ class Watcher:
         if not newest.told:
             # The end of its span will say so; until then a checkpoint in the loop's body shall not own its time.
             newest.told = True
-            self._tracer.append(ev.OBSERVED, newest.phase, 0, 0, newest.key, ev.NO_STEP, newest.start)
+            self._tracer.jobs.append(ev.OBSERVED, newest.phase, 0, 0, newest.key, ev.NO_STEP, newest.start)
         count = self._group()
         if count <= 0:
             return self._without_a_mark(-count)
@@ -343,12 +343,12 @@ class Watcher:
         self._end = end
         if learn and observation.phase == rules.STEP:
             self._recent.append(end - begun)
-        self._tracer.append(ev.DEVICE_END, observation.phase, 0, 0, observation.key, ev.NO_STEP, end)
+        self._tracer.jobs.append(ev.DEVICE_END, observation.phase, 0, 0, observation.key, ev.NO_STEP, end)
         observation.settle(end - begun)
 
     def _lose(self, observation: Observation) -> None:
         self.lost += 1
-        self._tracer.append(ev.UNOBSERVED, observation.phase, 0, 0, observation.key, ev.NO_STEP, self._clock())
+        self._tracer.jobs.append(ev.UNOBSERVED, observation.phase, 0, 0, observation.key, ev.NO_STEP, self._clock())
         observation.settle(None)
 
     # --- the end ------------------------------------------------------------------------------------------------------

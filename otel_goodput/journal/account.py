@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -17,13 +16,12 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
 from otel_goodput.journal.journal import DRAINED, Journal
 from otel_goodput.journal.notes import Note, Notes
-from otel_goodput.journal.records import TRACE, signed
+from otel_goodput.journal.records import ERROR, TRACE, signed
 
 # A journal that grows faster than the ledger must not hold whoever asks for ever.
 PATIENCE_S: Final = 1.0
-# Phases whose durations follow from the journal, where they did not fail.
-TOLD: Final = frozenset({rules.DATA_LOADING, rules.PART})
-BEGUN: Final = 10_000
+BEGUN: Final = 10_000  # open phases; more have been left open, and will never end
+_NAMED: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # whose names are their users'
 _LONGEST: Final = (1 << 62) - 1  # below what means never
 
 
@@ -33,7 +31,9 @@ def fitting(number: int) -> int:
 
 
 class EndedPhase(NamedTuple):
-    """A phase other than a step that has ended; `duration` in ns, `error` the ``error.type`` or empty."""
+    """A phase other than a step that has ended; `duration` in ns, `error` the ``error.type`` or empty, `name` its
+    user's.
+    """
 
     phase: int
     name: str
@@ -61,8 +61,6 @@ class Account:
         self.clock = clock
         self.append: Callable[..., None] = journal.append
         self.notes = Notes()
-        # Phases that have ended, but for the loads and parts that the journal tells of.
-        self.phases: deque[EndedPhase] = deque()
         self.look: Callable[[list[ev.Event]], None] | None = None
         self.on_steps: Callable[[list[int]], None] | None = None
         self.on_phases: Callable[[list[EndedPhase]], None] | None = None
@@ -70,7 +68,7 @@ class Account:
         self.hanging = False  # the journal was not closed in time: perhaps it never will be
         self.reached = 0  # time of the latest event that the ledger was fed, ns
         self._answered = 0
-        self._begun: dict[int, ev.Event] = {}  # loads and parts
+        self._begun: dict[int, ev.Event] = {}  # phases other than steps, by span id
         self._recall: Callable[[], Ledger] | None = None
         self._recalled = False
 
@@ -87,6 +85,10 @@ class Account:
         """The phase `key` closes at `moment` (ns); `name` is the function that a compilation compiled."""
         identity = self.journal.name(name) if name else 0
         self.append(ev.END, phase, flags, identity, key, ev.NO_STEP, fitting(moment))
+
+    def error(self, phase: int, key: int, error: str, moment: int) -> None:
+        """The phase `key`, which is about to close, failed with that ``error.type``."""
+        self.append(ERROR, phase, 0, self.journal.name(error), key, ev.NO_STEP, fitting(moment))
 
     def foreign_trace(self, key: int, trace_id: int) -> None:
         """The span `key` is in a trace that does not follow from run and attempt."""
@@ -110,7 +112,7 @@ class Account:
         Where one of the parent's threads was changing the ledger at the fork, ours is torn: at the first question
         `recall` gives another one.
         """
-        self.append = _nothing
+        self.append = nothing
         self.look = self.on_steps = self.on_phases = None
         if not self.lock.acquire(blocking=False):
             self._recall = recall
@@ -159,27 +161,26 @@ class Account:
                 if self.look is not None:
                     self.look(events)
             finished = self.ledger.take_finished()
-            phases = [self.phases.popleft() for _ in range(len(self.phases))]
-            if self.on_phases is not None:
-                phases += self._told(events)
+            phases = self._ended(events) if self.on_phases is not None else []
         if finished and self.on_steps is not None:
             self.on_steps(finished)
         if phases and self.on_phases is not None:
             self.on_phases(phases)
         return len(events) >= DRAINED
 
-    def _told(self, events: list[ev.Event]) -> list[EndedPhase]:
-        """Loads and parts that have ended well, which the journal tells: they come by the million."""
-        begun, found = self._begun, []
+    def _ended(self, events: list[ev.Event]) -> list[EndedPhase]:
+        """The phases, steps aside, that end with one of the events."""
+        begun, errors, found = self._begun, self.journal.errors, []
         for event in events:
-            if event[2] in TOLD:
-                if event[1] == ev.START:
-                    begun[event[3]] = event
-                elif event[1] == ev.END and (start := begun.pop(event[3], None)) and not event[5] & ev.FAILED:
-                    blocking = not start[5] & ev.NONBLOCKING
-                    found.append(EndedPhase(event[2], start[7], blocking, "", max(0, event[0] - start[0])))
+            if event[1] == ev.START and event[2] != rules.STEP:
+                begun[event[3]] = event
+            elif event[1] == ev.END and (start := begun.pop(event[3], None)):
+                name = start[7] if event[2] in _NAMED else ""
+                blocking, error = not start[5] & ev.NONBLOCKING, errors.pop(event[3], "")
+                found.append(EndedPhase(event[2], name, blocking, error, max(0, event[0] - start[0])))
         if len(begun) > BEGUN:
-            begun.clear()  # never ended, nor will they
+            for key in [key for key, start in begun.items() if start[2] != rules.JOB][: BEGUN // 2]:
+                del begun[key]
         return found
 
     def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:
@@ -209,5 +210,5 @@ def behind(totals: Totals) -> Note:
     )
 
 
-def _nothing(*_: object) -> None:
-    """What a forked child records."""
+def nothing(*_: object) -> None:
+    """What is recorded in a forked child, and after the end."""

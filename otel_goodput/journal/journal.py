@@ -126,6 +126,7 @@ class Journal:
         self.spares: deque[Segment] = deque()
         self.rolled: Callable[[], None] = lambda: None  # told when a spare is taken
         self.names: list[str] = [""]
+        self.errors: dict[int, str] = {}  # of phases whose end has not been drained yet, by key
         self._ids: dict[str, int] = {}
         # An interrupt may leave it held: the thread that holds it must be able to go on.
         self._changing = threading.RLock()
@@ -238,6 +239,10 @@ class Journal:
                         found.append(Event(moment, kind, 0, key, step, 0, flags))
                     else:
                         found.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
+                elif kind == records.ERROR:
+                    if len(self.errors) >= DRAINED:
+                        self.errors.clear()  # nobody asks for them
+                    self.errors[key] = names[name]
             segment.read += read
             if read:
                 segment.hole_since = 0

@@ -30,6 +30,8 @@ DETAILED: Final = 0x8000
 EXPORTED: Final = 67  # spans up to the end of `key` have left through the exporter `phase`; see SUMMED
 ROOT: Final = 69  # the attempt's trace has a root of its own, the span `key` at `time`: the job is not it
 
+ERROR: Final = 70  # the phase `key`, which is about to end, failed with the ``error.type`` `name`
+
 ANY: Final = 256
 # The kinds that we know, and how many values the `phase` of each may have: what is sound and beyond that is a newer
 # version's.
@@ -52,6 +54,7 @@ KINDS: Final[dict[int, int]] = {
     EXPORTED: ANY,
     CONTINUED: 2,
     ROOT: ANY,
+    ERROR: ANY,
 }
 # By kind << 8 | phase: this is looked up for every record.
 _KNOWN: Final = bytes(number < KINDS.get(kind, 0) for kind in range(256) for number in range(256))

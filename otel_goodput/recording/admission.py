@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Final
 
+from opentelemetry.trace import SpanContext
 from opentelemetry.util.types import AttributeValue
 
 from otel_goodput.journal.thinning import Summary, Thinner
@@ -142,6 +143,13 @@ class Admission:
     def afford(self, trace_id: int, worth: int) -> bool:
         """Whether there is room in a trace for one more span `worth` that much; then it is taken."""
         return self.budget.take(trace_id, worth)
+
+    def keep(self, context: SpanContext) -> None:
+        """The open phase with that span is exported after all, where it is one that was to be left out."""
+        key = context.span_id
+        if key in self.left_out and key not in self.kept:
+            self.kept.add(key)
+            self.budget.spend(context.trace_id)
 
     def crowded(self, trace_id: int) -> bool:
         """A span that is none of ours begins; whether there are too many of them in one of the attempt's traces now."""

@@ -19,7 +19,8 @@ from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.entries import Entry
-from otel_goodput.recording.step_span import FastSpan, clean_exit, current_span, error_name
+from otel_goodput.recording.fast_span import FastSpan, clean_exit, current_span
+from otel_goodput.recording.short_span import error_name
 from otel_goodput.recording.tracer import Find, PhaseTracer
 from otel_goodput.semconv import (
     ELASTIC_WAITS,
@@ -109,8 +110,8 @@ class PhaseContext:
                 start, end = self._arguments.get("start_time"), self._arguments.get("end_time")
                 checked_times(self._phase, start, end)
                 entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
-                if tracer.jobless and self._holds_up(tracer):
-                    tracer.begin_implicit(entry.start)
+                if tracer.jobs.none_yet and self._holds_up(tracer):
+                    tracer.jobs.begin_implicit(entry.start)
                 self._entries.append(entry)
                 entry.span = span = self._begin(tracer, entry.start)
                 context = trace_api.set_span_in_context(tracer.seen(span))
@@ -282,7 +283,7 @@ class JobContext(PhaseContext):
         return False
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
-        return tracer.take_over() or tracer.start_job({GOODPUT_PHASE: Phase.JOB}, start)
+        return tracer.jobs.take_over() or tracer.jobs.start(start)
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         tracer.end_inner(left=error is None or clean_exit(error))

@@ -16,7 +16,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import Status, StatusCode
 
 from otel_goodput.guard import contain
-from otel_goodput.recording.step_span import alive, current_span
+from otel_goodput.recording.fast_span import alive, current_span
 from otel_goodput.recording.tracer import PhaseTracer
 
 # The instruction that enters a `with` statement, Python 3.10 to 3.14; there `__exit__` is sure to be called.
@@ -69,7 +69,7 @@ class Entry:
     def mend(self, error: BaseException | None = None) -> None:
         """We were interrupted, or forgotten: end what is open, and go back to what was current before."""
         try:
-            span = self.span or self.tracer.begun_at(self.start)
+            span = self.span or self.tracer.spans.begun_at(self.start)
             if span is not None:
                 if self.here and self._within is not None and current_span() is span:
                     context_api.attach(alive(self._within))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from otel_goodput.guard import contain
-from otel_goodput.recording.step_span import FastSpan
+from otel_goodput.recording.fast_span import FastSpan
 from otel_goodput.recording.tracer import Find
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Loading(Generic[T]):
         tracer = self._find()
         if tracer is not None and self._queue_depth is not None:
             depth = self._queue_depth
-            tracer.queue_depth = depth.qsize if isinstance(depth, Queue) else depth
+            tracer.hooks.loader(depth.qsize if isinstance(depth, Queue) else depth)
         return Loads(self._find, iter(self._batches))
 
     def __len__(self) -> int:

@@ -3,45 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from otel_goodput.recording.step_span import FastSpan
+from typing import Any
 
 ALONE = (1, 0)  # the place of what is no tree's leaf
-
-
-class Device(Protocol):
-    """What the spans tell of the training thread's phases, so that work on the device finds whose it is.
-
-    All of it is called on the thread that opens and closes them.
-    """
-
-    awake: bool  # something may be on a device; else nobody has to tell of steps and loads
-
-    @property
-    def brief(self) -> bool:
-        """Whether steps are marked, and so short that they share the time in which they are looked at."""
-
-    def poll(self) -> None:
-        """A device may have come into use; on any thread."""
-
-    def begin(self, key: int, phase: int, start: int) -> None:
-        """The blocking phase `key` begins; what is dispatched from now on is its own."""
-
-    def end(self, key: int, end: int) -> None:
-        """The phase `key`, no step, ended at `end` (ns), which is about to be told."""
-
-    def end_step(self, span: FastSpan, end: int, *, begun: bool = True) -> Observation | None:
-        """As `end`, of the step of `span`; what tells when it left the device, its user's or ours. Of one that was left
-        before it had `begun` nothing does.
-        """
-
-    def load(self, start: int) -> None:
-        """A data load begins, maybe inside a phase."""
-
-    def loaded(self, end: int) -> None:
-        """A data load is over: what is dispatched from now on belongs to the phase around it again."""
 
 
 class Observation:

@@ -10,10 +10,10 @@ from typing import Generic, ParamSpec, SupportsIndex, TypeVar
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
 from otel_goodput.recording.contexts import FastContext, JobContext, PhaseContext, RestoreContext, checked_step
+from otel_goodput.recording.fast_span import FastSpan
 from otel_goodput.recording.loading import Loading, QueueDepth
 from otel_goodput.recording.saves import SaveContext
 from otel_goodput.recording.step_loop import Steps
-from otel_goodput.recording.step_span import FastSpan
 from otel_goodput.recording.tracer import Find
 from otel_goodput.semconv import Phase
 

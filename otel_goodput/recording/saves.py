@@ -10,7 +10,7 @@ from opentelemetry.util import types
 
 from otel_goodput.guard import contain
 from otel_goodput.recording.contexts import PhaseContext
-from otel_goodput.recording.step_span import clean_exit
+from otel_goodput.recording.fast_span import clean_exit
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE
 
@@ -22,10 +22,10 @@ class SaveContext(PhaseContext):
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
         span = super()._begin(tracer, start)
-        if tracer.budget.detailed and span.get_span_context().span_id not in tracer.admission.left_out:
+        if tracer.admission.budget.detailed and span.get_span_context().span_id not in tracer.admission.left_out:
             tracer.thinner.cut()
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
-        step = tracer.open_step if tracer.blocks(None) else None
+        step = tracer.spans.step if tracer.blocks(None) else None
         if step is not None:
             step.saved = True
         return span

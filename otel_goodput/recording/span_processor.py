@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, Status, StatusCode
@@ -12,22 +13,23 @@ from opentelemetry.util import types
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import guarded, report_once
-from otel_goodput.journal.account import TOLD, Account, EndedPhase
+from otel_goodput.journal.account import Account
 from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED, PARENT, signed
 from otel_goodput.recording.admission import OTHERS, Admission, Gate, name_in
+from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.budget import NOTABLE, VITAL
+from otel_goodput.recording.emitter import SpanEmitter
 from otel_goodput.recording.finished import PhaseReadableSpan, taken_after_all
+from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.misuse import Misuse
-from otel_goodput.recording.observation import Device
+from otel_goodput.recording.open_spans import OpenSpans
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
     GOODPUT_CHECKPOINT_DURABLE,
     GOODPUT_COMPILE_FUNCTION,
-    GOODPUT_CUSTOM_NAME,
     GOODPUT_INTERRUPTED,
-    GOODPUT_PART_NAME,
     GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEP_COMPLETED,
@@ -40,25 +42,36 @@ class PhaseSpanProcessor(SpanProcessor):
     Args:
         account: where events go.
         thread: the job's thread.
-        job_trace: trace id of the job where it follows from run and attempt, else 0.
+        hooks: who is told of blocking phases.
+        traces: the attempt's, where they follow from run and attempt.
+        spans: the open ones; the processor keeps its `phases`.
+        emitter: takes what was to be left out, and is exported after all.
+        admission: which phases are exported, where our sampler decides by it; else all are.
     """
 
-    def __init__(self, account: Account, thread: JobThread, job_trace: int = 0, job_key: int = 0) -> None:
+    def __init__(
+        self,
+        account: Account,
+        thread: JobThread,
+        hooks: Hooks | None = None,
+        traces: AttemptTraces | None = None,
+        spans: OpenSpans | None = None,
+        emitter: SpanEmitter | None = None,
+        admission: Admission | None = None,
+    ) -> None:
         self._account = account
         self._thread = thread
-        self._job_trace = job_trace
-        self._job_key = job_key
-        self._open: dict[int, Span] = {}
+        self._hooks = hooks or Hooks()
+        self._job_trace = 0 if traces is None else traces.volumes.root(0).trace_id
+        self._job_key = 0 if traces is None else traces.job_key
+        self._spans = spans
+        self._open: dict[int, Span] = {} if spans is None else spans.phases
+        self._emitter = emitter
+        self._admission = admission
         self._phases: dict[int, int] = {}  # what they are, by span id
         self._misused = Misuse(account.notes)
-        self._aside: set[int] = set()  # span ids of open phases that hold up nothing
         self._live = True
         self._gates: dict[int, Gate] = {}  # of what is open, by span id
-        self.admission: Admission | None = None  # where ours is the sampler that decides by it
-        self.emit: Callable[[ReadableSpan], None] = lambda _: None  # hands what was to be left out to the exporters
-        self.adopt: Callable[[ReadableSpan], SpanContext | None] = lambda span: span.parent  # who is exported, too
-        self.hold: Callable[[], object] = lambda: None  # told of every phase that begins, if it is exported, before
-        self.device: Device | None = None  # told of blocking phases that may put work on a device
 
     @guarded(None)
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -84,10 +97,10 @@ class PhaseSpanProcessor(SpanProcessor):
         flags = 0
         if self._exported(span, attributes):
             flags = EXPORT
-            self.hold()
+            if self._spans is not None:
+                self._spans.hold(trace_api.get_current_span())
         if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
             flags |= ev.NONBLOCKING
-            self._aside.add(span.context.span_id)
         name = name_in(attributes)
         if phase == rules.CUSTOM_PHASE and not name:
             name = span.name
@@ -95,8 +108,9 @@ class PhaseSpanProcessor(SpanProcessor):
         self._phases[context.span_id] = phase
         self._open[context.span_id] = span
         start = span.start_time or self._account.clock()
-        if self.device is not None and not flags & ev.NONBLOCKING:
-            self.device.begin(context.span_id, phase, start)
+        device = self._hooks.device
+        if device is not None and not flags & ev.NONBLOCKING:
+            device.begin(context.span_id, phase, start)
         self._account.start(phase, context.span_id, step, flags, name, start)
         if context.trace_id != self._job_trace:
             self._account.foreign_trace(context.span_id, context.trace_id)
@@ -105,12 +119,12 @@ class PhaseSpanProcessor(SpanProcessor):
 
     def _count(self, context: SpanContext) -> None:
         """A span that is none of ours begins."""
-        if self.admission is not None and context.trace_flags.sampled and self.admission.crowded(context.trace_id):
+        if self._admission is not None and context.trace_flags.sampled and self._admission.crowded(context.trace_id):
             self._misused.own_spans(OTHERS)
 
     def _exported(self, span: Span, attributes: Mapping[str, types.AttributeValue]) -> bool:
         """The span of a phase begins: is it exported whatever happens in it?"""
-        admission = self.admission
+        admission = self._admission
         if admission is None:
             return True
         key = span.context.span_id
@@ -123,7 +137,7 @@ class PhaseSpanProcessor(SpanProcessor):
     def _left_out(self, context: SpanContext, start: int, end: int, failed: bool) -> Gate | None:
         """The phase of that span is over; its gate where it is not exported."""
         key = context.span_id
-        gate, admission = self._gates.get(key), self.admission
+        gate, admission = self._gates.get(key), self._admission
         if gate is None or admission is None:
             return None
         stands_out = gate.stands_out(max(0, end - start), failed)
@@ -139,10 +153,10 @@ class PhaseSpanProcessor(SpanProcessor):
         self._open.pop(key, None)
         self._phases.pop(key, None)
         self._gates.pop(key, None)
-        if self.admission is None:
+        if self._admission is None:
             return False
-        self.admission.kept.discard(key)
-        return self.admission.left_out.pop(key, None) is not None
+        self._admission.kept.discard(key)
+        return self._admission.left_out.pop(key, None) is not None
 
     @guarded(None)
     def on_end(self, span: ReadableSpan) -> None:
@@ -165,34 +179,19 @@ class PhaseSpanProcessor(SpanProcessor):
         if rules.PHASE_INDEX.get(str(attributes.get(GOODPUT_PHASE))) != phase:
             self._misused.changed(GOODPUT_PHASE)
         end = span.end_time or self._account.clock()
-        if self.device is not None:
-            self.device.end(context.span_id, end)
+        if self._hooks.device is not None:
+            self._hooks.device.end(context.span_id, end)
         name = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
         gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
         flags |= EXPORT if gate is None else FLOOD
         if gate is not None and gate.shared:
             name = gate.name  # else the journal knows it from the begin, and has nothing to learn here
+        if phase != rules.STEP and (error := attributes.get(ERROR_TYPE)):
+            self._account.error(phase, context.span_id, str(error), end)
         self._account.end(phase, context.span_id, flags, end, name)
         # Only now: who is interrupted before ends it once more.
-        if self._forget(context.span_id) and gate is None:
-            self.emit(taken_after_all(span, self.adopt(span)))
-        if phase != rules.STEP and (phase not in TOLD or flags & ev.FAILED):
-            name = str(attributes.get(GOODPUT_PART_NAME if phase == rules.PART else GOODPUT_CUSTOM_NAME) or "")
-            error = str(attributes.get(ERROR_TYPE) or "")
-            self._account.phases.append(
-                EndedPhase(
-                    phase, name, context.span_id not in self._aside, error, max(0, end - (span.start_time or end))
-                )
-            )
-        self._aside.discard(context.span_id)
-
-    def open_span(self, key: int) -> Span | None:
-        """That of the open phase with this span id, if there is one."""
-        return self._open.get(key)
-
-    def opened(self) -> list[Span]:
-        """The spans of open phases, in the order of their begin."""
-        return list(self._open.values())
+        if self._forget(context.span_id) and gate is None and self._spans is not None and self._emitter is not None:
+            self._emitter.emit(taken_after_all(span, self._spans.adopt(span)))
 
     @guarded(None)
     def shutdown(self) -> None:

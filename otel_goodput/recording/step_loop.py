@@ -12,7 +12,7 @@ from opentelemetry.util import types
 
 from otel_goodput.guard import contain
 from otel_goodput.recording import departure
-from otel_goodput.recording.step_span import FastSpan, clean_exit
+from otel_goodput.recording.fast_span import FastSpan, clean_exit
 from otel_goodput.recording.tracer import PhaseTracer
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ class Steps(Generic[T]):
 def leave_loop(tracer: PhaseTracer) -> None:
     """Another loop begins on this thread, or the job ends: one that somebody still holds is over."""
     try:
-        step = tracer.open_step
+        step = tracer.spans.step
         if step is not None and step.in_loop and tracer.blocks(None):
             step.abandon(tracer.clock(), left=not raising(tracer))
     except Exception as error:

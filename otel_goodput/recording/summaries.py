@@ -1,4 +1,4 @@
-"""Spans that stand for many phases of one name that are not exported."""
+"""Spans that stand for many steps, or for many phases of one name, that are not exported."""
 
 from __future__ import annotations
 
@@ -18,24 +18,55 @@ from otel_goodput.semconv import (
     GOODPUT_PHASES_NAME,
     GOODPUT_PHASES_P90,
     GOODPUT_PHASES_SUM,
+    GOODPUT_STEPS_COUNT,
+    GOODPUT_STEPS_FIRST,
+    GOODPUT_STEPS_LAST,
+    GOODPUT_STEPS_MAX,
+    GOODPUT_STEPS_MEDIAN,
+    GOODPUT_STEPS_MIN,
+    GOODPUT_STEPS_P90,
+    GOODPUT_STEPS_SUM,
     GOODPUT_TRACE_NUMBER,
     PHASES_SUMMARY_SPAN,
+    STEPS_SUMMARY_SPAN,
 )
+
+
+def steps_span(
+    summary: Summary,
+    parent: SpanContext,
+    number: int,
+    identity: tuple[str, int, int],
+    resource: Resource,
+    scope: InstrumentationScope,
+) -> PhaseReadableSpan:
+    """The ``steps`` span of a stretch of steps, in the attempt's trace of that number; `identity` is run id, attempt
+    and process.
+    """
+    key = ids.summary_span_id(*identity, summary.first, summary.start)
+    attributes: dict[str, types.AttributeValue] = {
+        GOODPUT_STEPS_FIRST: summary.first,
+        GOODPUT_STEPS_LAST: summary.last,
+        GOODPUT_STEPS_COUNT: summary.steps,
+        GOODPUT_STEPS_SUM: summary.total,
+        GOODPUT_STEPS_MIN: summary.min,
+        GOODPUT_STEPS_MEDIAN: summary.median,
+        GOODPUT_STEPS_P90: summary.p90,
+        GOODPUT_STEPS_MAX: summary.max,
+    }
+    return _span(STEPS_SUMMARY_SPAN, key, attributes, summary, parent, number, resource, scope)
 
 
 def phases_span(
     name: str,
     summary: Summary,
-    identity: tuple[str, int, int],
     parent: SpanContext,
     number: int,
+    identity: tuple[str, int, int],
     resource: Resource,
     scope: InstrumentationScope,
 ) -> PhaseReadableSpan:
-    """The ``phases`` span of a stretch of phases called `name`; `identity` is run id, attempt and process.
-
-    It is in the attempt's trace of that number.
-    """
+    """As :func:`steps_span`, the ``phases`` span of a stretch of phases called `name`."""
     key = ids.phases_span_id(*identity, name, summary.start)
     attributes: dict[str, types.AttributeValue] = {
         GOODPUT_PHASES_NAME: name,
@@ -46,10 +77,23 @@ def phases_span(
         GOODPUT_PHASES_P90: summary.p90,
         GOODPUT_PHASES_MAX: summary.max,
     }
+    return _span(PHASES_SUMMARY_SPAN, key, attributes, summary, parent, number, resource, scope)
+
+
+def _span(
+    name: str,
+    key: int,
+    attributes: dict[str, types.AttributeValue],
+    summary: Summary,
+    parent: SpanContext,
+    number: int,
+    resource: Resource,
+    scope: InstrumentationScope,
+) -> PhaseReadableSpan:
     if number:
         attributes[GOODPUT_TRACE_NUMBER] = number
     return PhaseReadableSpan(
-        PHASES_SUMMARY_SPAN,
+        name,
         SpanContext(parent.trace_id, key, False, ids.SAMPLED),
         parent,
         resource,

@@ -20,8 +20,7 @@ from otel_goodput.recording import ids
 from otel_goodput.recording.budget import SMALL
 from otel_goodput.recording.continuations import ContinuationSpan
 from otel_goodput.recording.finished import AttemptSpan, PhaseReadableSpan
-from otel_goodput.recording.summaries import phases_span
-from otel_goodput.recording.tracer import summary_attributes
+from otel_goodput.recording.summaries import phases_span, steps_span
 from otel_goodput.recording.volumes import Volumes
 from otel_goodput.semconv import (
     ATTEMPT,
@@ -40,7 +39,6 @@ from otel_goodput.semconv import (
     PHASES,
     SCOPE_NAME,
     SERVICE_INSTANCE_ID,
-    STEPS_SUMMARY_SPAN,
     TRACE_ID,
     Phase,
 )
@@ -188,20 +186,9 @@ class _Builder:
         return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in beside)
 
     def flood(self, name: str, summary: Summary) -> ReadableSpan:
-        return phases_span(name, summary, self._identity, self._job, 0, self._resource, self._scope)
+        return phases_span(name, summary, self._job, 0, self._identity, self._resource, self._scope)
 
     def summary(self, summary: Summary) -> ReadableSpan:
-        key = ids.summary_span_id(*self._identity, summary.first, summary.start)
         number = self._volumes.number(summary.first)
         parent = self._volumes.root(number) if number else self._job
-        context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
-        return PhaseReadableSpan(
-            STEPS_SUMMARY_SPAN,
-            context,
-            parent,
-            self._resource,
-            summary_attributes(summary, number),
-            start_time=summary.start,
-            end_time=summary.end,
-            instrumentation_scope=self._scope,
-        )
+        return steps_span(summary, parent, number, self._identity, self._resource, self._scope)

@@ -256,8 +256,8 @@ def test_none_is_lost_between_those_who_close_them(watched: Watched, monkeypatch
                 thread.start()
             begun.wait(30)
             while any(thread.is_alive() for thread in threads):
-                assert goodput.tracer is not None and goodput.tracer.settle is not None
-                goodput.tracer.settle()
+                assert goodput.tracer is not None and goodput.tracer.hooks.settle is not None
+                goodput.tracer.hooks.settle()
     finally:
         sys.setswitchinterval(interval)
         for thread in threads:
@@ -428,7 +428,7 @@ def test_listeners_of_ours_never_raise(watched: Watched, monkeypatch: pytest.Mon
     monkeypatch.delenv("OTEL_GOODPUT_STRICT")
     goodput = watched.recorder
     with goodput.job():
-        monkeypatch.setattr(goodput.tracer, "hold", None)
+        monkeypatch.setattr(goodput.tracer, "spans", None)
         assert float(function("unharmed")(jax.numpy.ones((5, 5)))) == pytest.approx(25.0, rel=1e-3)
     assert otel_goodput.guard.contained["compile listener"] >= 1  # type: ignore[attr-defined]
 

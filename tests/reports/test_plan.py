@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_goodput.errors import ConfigurationError, JournalError
-from otel_goodput.reports.replay import replay
 from otel_goodput.reports.figures import Figures, from_report
 from otel_goodput.reports.plan import add_arguments, make_plan, run
 from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
+from otel_goodput.reports.replay import replay
 
 ROOT = Path(__file__).parents[2]
 HOUR = 3600.0

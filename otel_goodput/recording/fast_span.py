@@ -6,28 +6,29 @@ identity, parent, attributes, the span to export, is made when somebody asks for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
-from opentelemetry.attributes import BoundedAttributes
-from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.rules import DATA_LOADING, STEP
+from otel_goodput.accounting.rules import DATA_LOADING, PART, STEP
 from otel_goodput.guard import contain, report_once
-from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED, OUTLIER
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.finished import PhaseReadableSpan
 from otel_goodput.recording.ids import SAMPLED, UNSAMPLED
-from otel_goodput.recording.observation import Observation
+from otel_goodput.recording.short_span import ShortSpan, error_name
+from otel_goodput.recording.step_line import TIMED, StepLine
+from otel_goodput.recording.step_policy import EXPORTED, KEPT, SLOW, THINNED
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -42,19 +43,8 @@ from otel_goodput.semconv import (
     PHASES,
 )
 
-if TYPE_CHECKING:
-    from otel_goodput.recording.admission import Gate
-    from otel_goodput.recording.tracer import PhaseTracer
-
-# Of the fast spans those whose random id has none of these bits are timed, to estimate what we take of the thread.
-TIMED: Final = 63
-
-# Attributes that say what a phase is, from its begin on.
-_SETTLED: Final = frozenset({GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_PART_NAME})
-
 _NO_CONTEXT = context_api.Context()
 _UNSET = Status(StatusCode.UNSET)
-_ended_phase = tuple.__new__  # without the call of its constructor
 _attach = context_api.attach
 _detach = context_api.detach
 _current = context_api.get_current
@@ -66,12 +56,6 @@ def current_span() -> trace_api.Span:
     """What ``opentelemetry.trace.get_current_span()`` gives, for less."""
     span: trace_api.Span = _current().get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
     return span
-
-
-def error_name(error: type[BaseException] | BaseException) -> str:
-    """`error.type` as the semantic conventions have it: the qualified name of the exception's class."""
-    kind = error if isinstance(error, type) else type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def clean_exit(error: BaseException) -> bool:
@@ -86,44 +70,29 @@ def alive(context: context_api.Context) -> context_api.Context:
     return context
 
 
-class FastSpan(trace_api.Span):
-    """One step or data load; enter it as a context manager, use it as a span.
+class FastSpan(ShortSpan):
+    """One step, data load or part of a step; enter it as a context manager, use it as a span.
 
-    Setters follow OpenTelemetry's contract: they never raise and do nothing after the end.
+    Args:
+        line: what records it.
+        phase: index into ``semconv.PHASES``.
+        step: its number.
+        blocking, start, end: what its user said; times in ns.
     """
 
     # What most spans never have stays with the class: an instance stores only what is its own.
-    _start = 0
     _start_at: int | None = None
     _end_at: int | None = None
-    _ended = True  # until it is entered
-    _sampled = False
-    _keep = False
-    _key = 0
-    _name: str | None = None
-    label = 0  # the journal's number of its user's name
-    title = ""  # its user's name, of a part
-    gate: Gate | None = None  # of a load or part that is left out for there are too many
-    thread = 0  # where it was opened, of one that is exported whatever happens
     _twins: Sequence[FastSpan] = ()  # open at the same time, by the same object
-    _attributes: BoundedAttributes | None = None
-    _events: list[SpanEvent] | None = None
-    _links: list[Link] | None = None
-    _status = _UNSET
     _context: SpanContext | None = None
     _parent: SpanContext | None = None  # once it is certain
-    _within: context_api.Context = _NO_CONTEXT
     _token: Any = None
     _annotation: Any = None
-    observation: Observation | None = None
-    in_loop = False  # a step of `steps()`
-    saved = False  # a checkpoint was saved in it
-    undone = False  # it ended without having been done: its number may be used again
 
     def __init__(
-        self, tracer: PhaseTracer, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
+        self, line: StepLine, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
     ) -> None:
-        self._tracer = tracer
+        self._line = line
         self._phase = phase
         self.step = step
         self._blocking = blocking
@@ -131,6 +100,16 @@ class FastSpan(trace_api.Span):
             self._start_at = start
         if end is not None:
             self._end_at = end
+
+    @classmethod
+    def of_part(cls, line: StepLine, name: str) -> FastSpan:
+        """A part of the open step, not begun yet."""
+        step = line.spans.step
+        if step is None and line.blocks(None):
+            line.misused.part_outside(name)
+        span = cls(line, PART, ev.NO_STEP if step is None else step.step, None, None, None)
+        span.title, span.label = name, line.account.journal.name(name)
+        return span
 
     def unfold(self) -> None:
         """Have as one's own what most never have.
@@ -151,18 +130,18 @@ class FastSpan(trace_api.Span):
         if not self._ended:
             return self._enter_twin()
         try:
-            self.open(self._tracer.clock() if self._start_at is None else self._start_at)
+            self.open(self._line.clock() if self._start_at is None else self._start_at)
             return self
         except Exception as error:
             contain("phase start", error)
         except BaseException:
-            self.abandon(self._tracer.clock())
+            self.abandon(self._line.clock())
             raise
         return self
 
     def open(self, start: int) -> None:
         """Begin at `start` (ns) and become the current span."""
-        tracer = self._tracer
+        line = self._line
         if self._key:
             # Used again: what the first use has left behind is not the second's.
             self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
@@ -170,44 +149,49 @@ class FastSpan(trace_api.Span):
             self._attributes = self._events = self._links = self.observation = None
             self.gate = None
         flags = 0
-        if self._phase == STEP and (tracer.blocks(self._blocking) or tracer.thread.moves(self._blocking)):
-            if tracer.open_spans:
-                tracer.sweep(start)
-            if tracer.unsure:
-                tracer.number_loads(self.step)
-            if self.step <= tracer.latest.step and self._start_at is None:
-                tracer.go_back(self.step)
-            tracer.latest = self
-        elif not tracer.blocks(self._blocking):
+        if self._phase == STEP and (line.blocks(self._blocking) or line.thread.moves(self._blocking)):
+            if line.spans.short:
+                self._sweep(start)
+            if self.step <= line.latest.step and self._start_at is None:
+                line.go_back(self.step)
+            line.begin_step(self)
+        elif not line.blocks(self._blocking):
             flags = ev.NONBLOCKING
             self._blocking = False
         self._start = start
-        self._key = key = tracer.new_key()
+        self._key = key = line.new_key()
         self._within = within = _current()
-        self._sampled = sampled = tracer.takes(self)
+        spans = line.spans
+        if self._phase == STEP:
+            spans.step = self
+            sampled = line.policy.at_begin(self, self, self)
+        else:
+            sampled = line.policy.at_begin(self, spans.step, line.latest)
+        self._sampled = sampled != THINNED
         if sampled:
             flags |= EXPORT
         # Known as open before anybody is told: whatever interrupts us from here on, it will be ended.
         self._ended = False
-        tracer.open_spans[key] = self
-        device = tracer.device
+        spans.short[key] = self
+        device = line.hooks.device
         if device is not None and device.awake and self._blocking is not False and self._start_at is None:
             if self._phase == STEP:
                 device.begin(key, STEP, start)
             elif self._phase == DATA_LOADING:
                 device.load(start)
-        tracer.append(ev.START, self._phase, flags, self.label, key, self.step, start)
+        line.jobs.append(ev.START, self._phase, flags, self.label, key, self.step, start)
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
         if sampled:
             self.thread = get_ident()
             if self._phase == STEP and not flags & ev.NONBLOCKING:
-                tracer.thread.stepped = True
-            tracer.announce(self, within)
-        if tracer.annotate is not None and self._phase == STEP:
-            self._annotation = tracer.annotate("step", step_num=self.step)
+                line.thread.stepped = True
+            line.announce(self)
+        annotate = line.hooks.annotate
+        if annotate is not None and self._phase == STEP:
+            self._annotation = annotate("step", step_num=self.step)
             self._annotation.__enter__()
         if not key & TIMED and self._start_at is None:
-            tracer.sample_overhead(tracer.clock() - start)
+            line.sample_overhead(line.clock() - start)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -220,16 +204,16 @@ class FastSpan(trace_api.Span):
             if failed and error is not None and kind is not None:
                 self._fail(kind, error)
             end = self._end_at
-            self.close(self._tracer.clock() if end is None else end, failed)
+            self.close(self._line.clock() if end is None else end, failed)
         except Exception as trouble:
             contain("phase end", trouble)
         except BaseException:
-            self.abandon(self._tracer.clock(), failed=kind is not None)
+            self.abandon(self._line.clock(), failed=kind is not None)
             raise
 
     def _enter_twin(self) -> FastSpan:
         """It is entered while it is open, by another thread perhaps: that is one like it."""
-        twin = self._tracer.again(self)
+        twin = self._again()
         if not isinstance(twin, FastSpan):
             return self
         self._twins = [*self._twins, twin]
@@ -259,25 +243,36 @@ class FastSpan(trace_api.Span):
         """
         if self._ended:
             return end
-        tracer = self._tracer
+        line = self._line
         if end < self._start:
-            end = tracer.check_end(self._start, end)
+            end = line.check_end(self._start, end)
         began = end
         key = self._key
-        exported, outlier = tracer.exports(self, end - self._start, failed)
+        spans = line.spans
+        if spans.step is self:
+            spans.step = None
+        decision = line.policy.at_end(self, end - self._start, failed=failed)
+        exported = decision & EXPORTED
+        if exported:
+            if decision & KEPT:
+                self.keep(paid=True)
+            if failed and self._phase != STEP:
+                spans.hold(self.around)
+            elif line.left_out:
+                spans.keep(self.around)
         if failed:
             flags |= ev.FAILED
         if self._status.status_code is StatusCode.ERROR:
             flags |= ERRED
-        if outlier:
+        if decision & SLOW:
             flags |= OUTLIER
         observation = self.observation
-        device = tracer.device
+        device = line.hooks.device
         if device is not None and device.awake and self._blocking is not False and self._start_at is None:
             if self._phase == STEP and not flags & INTERRUPTED:
                 observation = device.end_step(self, end, begun=not flags & ev.IDLE)
                 if observation is not self.observation and self._end_at is None:
-                    end = tracer.clock()
+                    end = line.clock()
             elif self._phase == DATA_LOADING:
                 device.loaded(end)
         if observation is not None:
@@ -286,42 +281,39 @@ class FastSpan(trace_api.Span):
         if self.gate is not None and not exported:
             flags |= FLOOD
             self.gate.leave_out(self._start, end)
-        tracer.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
+        if failed and self._phase != STEP and (error := self.error):
+            line.account.error(self._phase, key, error, end)
+        line.jobs.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
         # Only now: who is interrupted before ends it once more, which says nothing new.
         self._ended = True
         # The context next; while it is known as open somebody will look after that too.
         token, self._token = self._token, None
         if token is not None:
             if self._sampled and self.thread != get_ident():
-                tracer.misused.elsewhere(PHASES[self._phase])
+                line.misused.elsewhere(PHASES[self._phase])
             else:
                 _detach(token)
-        tracer.open_spans.pop(key, None)
+        spans.short.pop(key, None)
         if self._phase == STEP:
-            if tracer.open_spans and self._blocking is not False:
-                tracer.sweep(end)
+            if spans.short and self._blocking is not False:
+                self._sweep(end)
             if self._annotation is not None:
                 self._annotation.__exit__(None, None, None)
                 self._annotation = None
             if not exported:
-                tracer.thinner.add(self.step, self._start, end)
-        elif failed and tracer.account.on_phases is not None:  # of the others the journal tells
-            error = str(self._attributes.get(ERROR_TYPE, "")) if self._attributes else ""
-            blocking = self._blocking is not False
-            tracer.account.phases.append(
-                _ended_phase(EndedPhase, (self._phase, self.title, blocking, error, end - self._start))
-            )
+                line.thinner.add(self.step, self._start, end)
         if not key & TIMED and self._end_at is None:
-            tracer.sample_overhead(tracer.clock() - began)
+            line.sample_overhead(line.clock() - began)
         if exported:
-            interrupted = bool(flags & INTERRUPTED)
+            interrupted, outlier = bool(flags & INTERRUPTED), bool(decision & SLOW)
+            emit = line.emitter.emit
             if self.step < 0 and self._phase == DATA_LOADING and not failed:
-                tracer.keep_back(self, lambda: tracer.emit(self.readable(end, failed, outlier, interrupted)))
+                line.keep_back(self, lambda: emit(self.readable(end, failed, outlier, interrupted)))
             elif observation is None:
-                tracer.emit(self.readable(end, failed, outlier, interrupted))
+                emit(self.readable(end, failed, outlier, interrupted))
             else:
                 observation.then(
-                    lambda device: tracer.emit(self.readable(end, failed, outlier, interrupted, device))
+                    lambda device: emit(self.readable(end, failed, outlier, interrupted, device))
                 )
         return end
 
@@ -343,8 +335,8 @@ class FastSpan(trace_api.Span):
             raise
 
     def _abandon(self, end: int, flags: int, failed: bool, left: bool, took: int | None) -> None:
-        tracer = self._tracer
-        if self._ended and self._key not in tracer.open_spans:
+        line = self._line
+        if self._ended and self._key not in line.spans.short:
             return
         if current_span() is self:
             # The token may belong to a context that is gone; going back to what was current before needs none.
@@ -353,10 +345,10 @@ class FastSpan(trace_api.Span):
         if flags & INTERRUPTED:
             self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
         if left:
-            idle = took == 0 or tracer.sampler.fleeting(end - self._start if took is None else took)
+            idle = took == 0 or line.policy.sampler.fleeting(end - self._start if took is None else took)
             # Of one that was observed its user has said that it was done; and where steps are so short that the device
             # clock cannot tell one from the next, that something was done in it says as much.
-            brief = tracer.device is not None and tracer.device.brief
+            brief = line.hooks.device is not None and line.hooks.device.brief
             failed = self.observation is None and (idle or not brief)
             self.undone = failed and idle
             flags |= failed and ev.LEFT | (ev.IDLE if idle else 0)
@@ -367,66 +359,46 @@ class FastSpan(trace_api.Span):
         if self._annotation is not None:
             self._annotation.__exit__(None, None, None)
             self._annotation = None
-        if tracer.open_step is self:
-            tracer.open_step = None
-        tracer.open_spans.pop(self._key, None)
+        if line.spans.step is self:
+            line.spans.step = None
+        line.spans.short.pop(self._key, None)
+
+    def _sweep(self, now: int) -> None:
+        """End at `now` (ns) the others that are open on this thread: a step begins or has ended on it.
+
+        They were interrupted on their way in or out, or their loop is held and was left. Those of other tasks of an
+        event loop go on.
+        """
+        span = current_span()
+        inside = set()
+        while isinstance(span, FastSpan) and span not in inside:
+            inside.add(span)
+            span = span.around
+        for other in reversed(list(self._line.spans.short.values())):
+            if other in inside or (other.said_blocking is None and not _in_event_loop()):
+                other.abandon(now, left=other.in_loop)
+
+    def _again(self) -> AbstractContextManager[trace_api.Span]:
+        """A new one like this, of whoever records by now."""
+        line = self._line.find()
+        if line is None:
+            return nullcontext(trace_api.INVALID_SPAN)
+        if self._phase == PART:
+            return FastSpan.of_part(line, self.title)
+        step = self.step if self._phase == STEP else line.load_number()
+        return FastSpan(line, self._phase, step, self._blocking, self._start_at, self._end_at)
 
     def __call__(self, function: F) -> F:
         """As a decorator: a new span of the same kind at every call."""
-        return decorate(lambda: self._tracer.again(self), function)
+        return decorate(self._again, function)
 
     # --- identity -----------------------------------------------------------------------------------------------------
-
-    @property
-    def key(self) -> int:
-        """Its span id."""
-        return self._key
-
-    @property
-    def phase(self) -> int:
-        """Index into ``semconv.PHASES``."""
-        return self._phase
-
-    @property
-    def start_time(self) -> int:
-        """ns since the epoch."""
-        return self._start
-
-    @property
-    def said(self) -> tuple[bool | None, int | None, int | None]:
-        """What its user said: blocking, start and end (ns)."""
-        return self._blocking, self._start_at, self._end_at
-
-    @property
-    def sampled(self) -> bool:
-        """Whether it goes to the exporters whatever happens in it."""
-        return self._sampled or self._keep
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has ended; or has not begun."""
-        return self._ended
-
-    @property
-    def blocks(self) -> bool:
-        """Whether it holds up training, once it has begun."""
-        return self._blocking is not False
-
-    @property
-    def within(self) -> context_api.Context:
-        """What was current when it was opened."""
-        return self._within
-
-    @property
-    def around(self) -> trace_api.Span:
-        """The span that it was opened in."""
-        return trace_api.get_current_span(self._within)
 
     def keep(self, *, paid: bool = False) -> None:
         """Export it: something worth seeing happens in it. `paid`: room for it is taken."""
         if not self._keep:
             if not self._sampled and not paid:
-                self._tracer.spend(self)
+                self._line.policy.spend(self)
             self._keep = True
             context = self._context
             if context is not None:  # it said that it is not exported; its trace stays, others are in it by now
@@ -439,14 +411,15 @@ class FastSpan(trace_api.Span):
         """
         if self._parent is not None:
             return self._parent
-        tracer = self._tracer
-        if tracer.own_traces and self._phase == STEP:
+        line = self._line
+        traces = line.traces
+        if traces.own and self._phase == STEP:
             return None
         around = self._within.get(_SPAN_KEY, trace_api.INVALID_SPAN).get_span_context()  # type: ignore[attr-defined]
-        if tracer.own_traces and (not around.is_valid or tracer.volumes.number_of(around.trace_id) is not None):
+        if traces.own and (not around.is_valid or traces.volumes.number_of(around.trace_id) is not None):
             return None
-        parent = tracer.parent_of(self.step, around)
-        if tracer.job_span is not None:  # before there is one, its identity may not be known
+        parent = traces.parent_of(self.step, around)
+        if traces.job_span is not None:  # before there is one, its identity may not be known
             self._parent = parent
         return parent
 
@@ -457,66 +430,20 @@ class FastSpan(trace_api.Span):
     def get_span_context(self) -> SpanContext:
         if self._context is None:
             parent = self.parent()
-            trace = self._tracer.step_trace(self.step) if parent is None else parent.trace_id
+            # Where somebody asks before its step is known, that is the best guess.
+            step = self.step if self.step >= 0 else self._line.next_number()
+            trace = self._line.traces.step_trace(step) if parent is None else parent.trace_id
             self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
         return self._context
 
-    # --- the setters of a span ----------------------------------------------------------------------------------------
+    def now(self) -> int:
+        return self._line.clock()
 
-    def set_attribute(self, key: str, value: types.AttributeValue) -> None:
-        if key in _SETTLED:
-            self._tracer.misused.changed(key)
-            return
-        if self._attributes is None:
-            self._attributes = BoundedAttributes(128, immutable=False)
-        self._attributes[key] = value
-
-    def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
-        for key, value in attributes.items():
-            self.set_attribute(key, value)
-
-    def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
-        if self._events is None:
-            self._events = []
-        if len(self._events) < 128:
-            self._events.append(
-                SpanEvent(
-                    name, BoundedAttributes(128, attributes), self._tracer.clock() if timestamp is None else timestamp
-                )
-            )
-
-    def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
-        if self._links is None:
-            self._links = []
-        self._links.append(Link(context, attributes))
-
-    def record_exception(
-        self,
-        exception: BaseException,
-        attributes: types.Attributes = None,
-        timestamp: int | None = None,
-        escaped: bool = False,
-    ) -> None:
-        import traceback
-
-        described: dict[str, types.AttributeValue] = {
-            "exception.type": error_name(exception),
-            "exception.message": str(exception),
-            "exception.stacktrace": "".join(traceback.format_exception(exception)),
-        }
-        self.add_event("exception", {**described, **(attributes or {})}, timestamp)
-
-    def update_name(self, name: str) -> None:
-        self._name = name
-
-    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        self._status = status if isinstance(status, Status) else Status(status, description)
-
-    def is_recording(self) -> bool:
-        return not self._ended
+    def refuse(self, key: str) -> None:
+        self._line.misused.changed(key)
 
     def end(self, end_time: int | None = None) -> None:
-        self.close(self._tracer.clock() if end_time is None else end_time)
+        self.close(self._line.clock() if end_time is None else end_time)
 
     # --- export -------------------------------------------------------------------------------------------------------
 
@@ -529,8 +456,8 @@ class FastSpan(trace_api.Span):
         try:
             if self._ended or self._phase != STEP:
                 report_once("observe ended", "observe() is for a step that is open; nothing is observed")
-            elif self._tracer.observe is not None:
-                self._tracer.observe(self, output)
+            elif (device := self._line.hooks.device) is not None:
+                device.observe(self, output)
         except Exception as error:
             contain("observe", error)
 
@@ -538,7 +465,7 @@ class FastSpan(trace_api.Span):
         self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None
     ) -> ReadableSpan:
         """The finished span as exporters want it; `device`: ns that the step was on the device."""
-        tracer = self._tracer
+        line, traces = self._line, self._line.traces
         phase = PHASES[self._phase]
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
         if self.step >= 0:
@@ -561,21 +488,26 @@ class FastSpan(trace_api.Span):
             self.keep()
         parent = self.parent()
         links = self._links or ()
-        if parent is not None and (number := tracer.volumes.number_of(parent.trace_id)):
+        if parent is not None and (number := traces.volumes.number_of(parent.trace_id)):
             attributes[GOODPUT_TRACE_NUMBER] = number
         if parent is None:
-            links = (Link(tracer.job_context), *links)
+            links = (Link(traces.job_context), *links)
         return PhaseReadableSpan(
             self._name or self.title or phase,
             self.get_span_context(),
             parent,
-            tracer.resource,
+            line.emitter.resource,
             attributes,
             self._events or (),
             links,
             status=self._status,
             start_time=self._start,
             end_time=end,
-            instrumentation_scope=tracer.scope,
+            instrumentation_scope=line.emitter.scope,
         )
 
+
+
+def _in_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

@@ -1,0 +1,155 @@
+"""The traces of this attempt, as this process uses them: their roots, its job, and what hangs on which."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from opentelemetry import trace as trace_api
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext
+
+from otel_goodput.accounting.events import NO_STEP
+from otel_goodput.journal.account import Account, nothing
+from otel_goodput.journal.records import CONTINUED, DETAILED, HALF, MOST_TOLD, ROOT
+from otel_goodput.recording import ids
+from otel_goodput.recording.budget import Budget
+from otel_goodput.recording.continuations import ContinuationSpan, continued_span
+from otel_goodput.recording.emitter import SpanEmitter
+from otel_goodput.recording.finished import AttemptSpan
+from otel_goodput.recording.volumes import Volumes
+
+
+class AttemptTraces:
+    """Gives every span its place.
+
+    Args:
+        account: is told of roots.
+        emitter: takes them.
+        budget: what there is room for.
+        volumes: which trace a step is in; says run and attempt.
+        process: index of this one.
+        own: each step has a trace of its own.
+
+    Attributes:
+        job_context: the identity of the job's span, the latest's where there are several.
+        job_span: that span; None before the first one.
+        job_key: span id of the first.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        emitter: SpanEmitter,
+        budget: Budget,
+        volumes: Volumes,
+        process: int,
+        *,
+        own: bool = False,
+    ) -> None:
+        self.budget = budget
+        self.volumes = volumes
+        self.run_id = volumes.run_id
+        self.attempt = volumes.attempt
+        self.process = process
+        self.own = own
+        self.job_context: SpanContext = ids.job_span_context(self.run_id, self.attempt, process)
+        self.job_span: trace_api.Span | None = None
+        self.job_key = self.job_context.span_id
+        self._clock = account.clock
+        self._append: Callable[..., None] = account.append
+        self._emitter = emitter
+        self._begun: dict[int, object] = {0: None}
+        self._latest = 0  # of the traces begun
+        self._rooted = process > 0  # process 0 writes the attempt's root
+        self._roots: deque[ReadableSpan] = deque()
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """Run, attempt and process."""
+        return self.run_id, self.attempt, self.process
+
+    def parent_of(self, step: int, around: SpanContext) -> SpanContext:
+        """The parent of what begins in or for `step`, where `around` is the span around it, if there is one."""
+        volumes = self.volumes
+        number = volumes.number(step)
+        if around.is_valid and not self.budget.small:
+            theirs = volumes.number_of(around.trace_id)
+            if theirs is None or theirs == number or step < 0:
+                return around
+        return self.root(number)
+
+    def root(self, number: int) -> SpanContext:
+        """What spans of this process hang on in the attempt's trace of that number, if on no other."""
+        if number:
+            if number not in self._begun:
+                self._continue(number)
+            return self.volumes.root(number)
+        return self.volumes.root(0) if self.budget.small else self.job_context
+
+    def root_of(self, trace_id: int) -> SpanContext:
+        """As :meth:`root`, of the trace with that id; of one that is none of the attempt's, of the first."""
+        return self.root(self.volumes.number_of(trace_id) or 0)
+
+    def step_trace(self, step: int) -> int:
+        """The id of the trace that `step` has of its own."""
+        return ids.step_trace_id(self.run_id, self.attempt, step)
+
+    def tell_bounds(self, longest: int) -> None:
+        """The journal knows which trace a step is in, and that a summary is of up to `longest` steps, for whoever has
+        to export it in our place.
+        """
+        budget = self.budget
+        if budget.limit:
+            flags = min(budget.most, MOST_TOLD) | (DETAILED if budget.detailed else 0)
+            self._append(CONTINUED, 0, flags, 0, self.volumes.steps, budget.group * HALF + longest, self._clock())
+
+    def begin_root(self, moment: int) -> SpanContext:
+        """The identity of the attempt's root, which is laid ready where the first job begins, at `moment` (ns)."""
+        root = self.volumes.root(0)
+        if self.process:
+            return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED)
+        if not self._rooted:
+            self._rooted = True
+            emitter = self._emitter
+            self._roots.append(AttemptSpan(self.run_id, self.attempt, emitter.resource, emitter.scope, moment))
+            # Before the job's: a restart is to know which of them the root is, however far we get.
+            self._append(ROOT, 0, 0, 0, root.span_id, NO_STEP, moment)
+            for group in range(1, self.budget.groups):
+                self._roots += self._further(group, 0, 0, moment)
+        return root
+
+    def forget_roots(self) -> None:
+        """The user's own sampler does not want the job."""
+        self._roots.clear()
+
+    def write_roots(self) -> None:
+        """Emit what lies ready: the attempt's root, and those of further groups of processes."""
+        with suppress(IndexError):
+            while True:
+                self._emitter.emit(self._roots.popleft())
+
+    def close(self) -> None:
+        """Record no more."""
+        self._append = nothing
+
+    def _continue(self, number: int) -> None:
+        """A trace begins."""
+        before, token = self._latest, object()
+        if self._begun.setdefault(number, token) is not token:
+            return
+        self._latest = number
+        if self.process:
+            return  # process 0 says it for all
+        moment = self._clock()
+        for group in range(self.budget.groups):
+            for span in self._further(group, number, before, moment):
+                self._emitter.emit(span)
+
+    def _further(self, group: int, number: int, before: int, moment: int) -> tuple[ReadableSpan, ...]:
+        """What begins a trace of a group of processes, behind its trace `before`, at `moment` (ns)."""
+        volumes = self.volumes.of(group)
+        place = (volumes, number, before, self._emitter.resource, self._emitter.scope, moment)
+        self._append(CONTINUED, 1, group, 0, volumes.root(number).span_id, before * HALF + number, moment)
+        return continued_span(*place), ContinuationSpan(*place)
