@@ -154,7 +154,9 @@ class FastSpan(ShortSpan):
                 self._sweep(start)
             if self.step <= line.latest.step and self._start_at is None:
                 line.go_back(self.step)
-            line.begin_step(self)
+            if line.unsure:
+                line.number_loads(self.step)
+            line.latest = self
         elif not line.blocks(self._blocking):
             flags = ev.NONBLOCKING
             self._blocking = False

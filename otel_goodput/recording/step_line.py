@@ -114,12 +114,6 @@ class StepLine:
             return step.step
         return NO_STEP if self.unsure else self.next_number()
 
-    def begin_step(self, step: ShortSpan) -> None:
-        """A blocking step begins by now."""
-        if self.unsure:
-            self.number_loads(step.step)
-        self.latest = step
-
     def go_back(self, number: int) -> None:
         """The step `number` begins, and it is none beyond the latest."""
         latest = self.latest

@@ -34,10 +34,10 @@ class StepPolicy:
         self._detailed = admission.budget.detailed or own_traces  # this process shows single steps
 
     def at_begin(self, span: ShortSpan, step: ShortSpan | None, latest: ShortSpan) -> int:
-        """``SAMPLED`` or ``THINNED``. A load or a part is along with the `step` that is open, else it is taken for one
+        """``SAMPLED`` or ``THINNED``; a step is the `step` itself. A load or a part is along with the `step` that is open, else it is taken for one
         behind the `latest`; it gets a gate where it is left out for there are too many.
         """
-        if span.phase == STEP:
+        if step is span:
             sampled = self.sampler.take(span.step) and self._detailed
         elif not (self._detailed and self.sampler.would_take(span.step) if step is None else step.sampled):
             return THINNED
