@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from otel_goodput.semconv import CATEGORIES, Category
-
-if TYPE_CHECKING:
-    from otel_goodput.accounting.totals import Partition
 
 NS: Final = 1_000_000_000
 
@@ -21,17 +19,19 @@ COLOURS: Final = {
 }
 
 
-def render(partition: Partition, title: str, remarks: tuple[str, ...] = ()) -> str:
-    """The bar and the table of `partition` under `title`, with `remarks` below it.
+def render(
+    held: Iterable[tuple[str, str, int]], elapsed: int, title: str, remarks: tuple[str, ...] = (), *, known: bool = True
+) -> str:
+    """The bar and the table of a partition of `elapsed` ns under `title`, with `remarks` below it.
 
-    Where the fate of steps is not known there are seconds only: no bar, no shares.
+    What is held are categories, names within them, and ns. Where the fate of steps is not `known` there are seconds
+    only: no bar, no shares.
     """
-    rows = sorted(partition.rows(), key=lambda row: (row[0] != Category.PRODUCTIVE, -row[2]))
-    known = partition.known
+    rows = sorted(held, key=lambda row: (row[0] != Category.PRODUCTIVE, -row[2]))
     pieces = "".join(
-        f'<span title="{_label(category, name)} {_share(held, partition.elapsed)}" style="display:inline-block;'
-        f'height:1em;width:{100 * held / partition.elapsed:.3f}%;background:{COLOURS[category]}"></span>'
-        for category, name, held in rows
+        f'<span title="{_label(category, name)} {_share(ns, elapsed)}" style="display:inline-block;'
+        f'height:1em;width:{100 * ns / elapsed:.3f}%;background:{COLOURS[category]}"></span>'
+        for category, name, ns in rows
     )
     bar = (
         '<div style="width:100%;max-width:40em;line-height:0;white-space:nowrap;overflow:hidden">' + pieces + "</div>"
@@ -40,10 +40,10 @@ def render(partition: Partition, title: str, remarks: tuple[str, ...] = ()) -> s
     )
     lines = "".join(
         f'<tr><td style="text-align:left"><span style="color:{COLOURS[category]}">&#9632;</span> '
-        f"{_label(category, name)}</td><td>{held / NS:.3f} s</td>"
-        + (f"<td>{_share(held, partition.elapsed)}</td>" if known else "")
+        f"{_label(category, name)}</td><td>{ns / NS:.3f} s</td>"
+        + (f"<td>{_share(ns, elapsed)}</td>" if known else "")
         + "</tr>"
-        for category, name, held in rows
+        for category, name, ns in rows
     )
     notes = "".join(f"<p>{_escaped(remark)}</p>" for remark in remarks)
     return f"<div><p><strong>{_escaped(title)}</strong></p>{bar}<table>{lines}</table>{notes}</div>"

@@ -157,7 +157,8 @@ class Totals:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return markup.render(self.run, f"Goodput: {self._headline}")
+        run = self.run
+        return markup.render(run.rows(), run.elapsed, f"Goodput: {self._headline}", known=run.known)
 
     @property
     def _headline(self) -> str:

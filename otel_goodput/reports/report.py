@@ -66,7 +66,8 @@ class Report:
         remarks = [note["text"] for note in answer["warnings"]]
         if answer["elapsed_s"]:
             remarks.append(sentence(answer))
-        return markup.render(self.totals.run, text.headline(answer), tuple(remarks))
+        run = self.totals.run
+        return markup.render(run.rows(), run.elapsed, text.headline(answer), tuple(remarks), known=run.known)
 
 
 def about(run_id: str, job_name: str) -> dict[str, Any]:

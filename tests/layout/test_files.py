@@ -30,10 +30,10 @@ METHODS = {
 }  # fmt: skip
 # Spans and exporters are opened too, and a library's opener is no file's.
 NO_FILES = {
-    ("spans.step_loop", "open"),
-    ("spans.fast", "open"),
-    ("spans.loading", "open"),
-    ("send.destination", "open"),
+    ("recording.step_loop", "open"),
+    ("recording.fast_span", "open"),
+    ("recording.loading", "open"),
+    ("tools.send.destination", "open"),
     ("exporters.registry", "open"),
 }
 MODULES = {"tempfile", "zipfile", "tarfile"}
