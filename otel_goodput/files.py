@@ -10,6 +10,8 @@ Other users of the machine, of a shared folder or of a bucket may put there what
 * what replaces a file is written under a random name first.
 
 Errors are ``OSError`` with the whole path.
+
+Longer than other files: whoever reviews what we open has one to read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Wiring: a recorder is put together here, and taken apart."""
+"""Wiring: a recorder is put together here, and taken apart.
+
+Longer than other files: what is put together in one order is taken apart in the other.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Every name this package puts on the wire: phases, categories, attributes, metrics, resource keys.
 
 Names follow OpenTelemetry's semantic conventions and units follow UCUM. A literal of one of these names elsewhere in
-the package is a defect; the tables in the README are generated from this module.
+the package is a defect; the tables in the README are generated from this module. Longer than other files, for it is a
+table.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.deadline import ShutdownSignal
 
-MOST: Final = 4096  # as many as the journal remembers for a restart
+MOST_KEPT: Final = 4096  # as many as the journal remembers for a restart
 PATIENCE: Final = 2  # how often an export may fail while a later one leaves
 
 
@@ -58,7 +58,7 @@ class BufferingSpanExporter(SpanExporter):
         if spans:
             self._kept.append(spans)
             self._count += len(spans)
-        while self._count > MOST and len(self._kept) > 1:
+        while self._count > MOST_KEPT and len(self._kept) > 1:
             self._give_up()
         others_leave = False
         if self._stuck and len(self._kept) > 1:

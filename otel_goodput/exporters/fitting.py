@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, Status
 
 from otel_goodput.text.redact import encodable
 
-LEAST, MOST = -(2**63), 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 UNNAMED: Final = "unnamed"
 LEAST_INTERVAL: Final = 1_000_000  # ns; Cloud Monitoring keeps milliseconds, and refuses an interval without length
 
@@ -89,7 +89,7 @@ def _fits(value: Any, floats: bool) -> bool:
     if isinstance(value, bool):
         return True
     if isinstance(value, int):
-        return LEAST <= value <= MOST
+        return INT64_MIN <= value <= INT64_MAX
     if isinstance(value, float):
         return floats
     return all(_fits(one, floats) for one in value) if isinstance(value, Sequence) else True
@@ -107,7 +107,7 @@ def _value(value: Any, floats: bool) -> Any:
 
 def _moment(time: int) -> int:
     """Unix ns within what 64 bits hold; what is no time of ours the service may refuse, but can be asked."""
-    return min(max(time, 0), MOST)
+    return min(max(time, 0), INT64_MAX)
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ ready (see ``watcher``).
 
 What a phase dispatched between two of its boundaries is a *segment*. A phase that begins inside another one ends the
 outer one's segment; a new one begins when it is over.
+
+Longer than other files: what opens, cuts and marks a segment is one state.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 To wait in C++ without the interpreter's lock costs one wake-up, and is exact. But a thread that sits there when the
 interpreter ends aborts the process, and an array that is donated or deleted meanwhile crashes it. So only marks of our
 own are waited for, and only shortly before they are due; all else is asked now and then.
+
+Longer than other files: the order in which it waits, asks and gives up is one argument.
 """
 
 from __future__ import annotations

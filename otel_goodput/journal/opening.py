@@ -344,8 +344,3 @@ def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Cloc
     else:
         logger.info("run %r goes on after %s, attempt %d", run_id, ago, restored.attempt + 2)
     return ""
-
-
-def memory_journal(process: int = 0) -> tuple[Journal, Ledger]:
-    """A journal without a file, for providers that bring no folder."""
-    return Journal(0, process, Segment(None)), Ledger()

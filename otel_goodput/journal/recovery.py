@@ -5,17 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput import files
 from otel_goodput.accounting import Event, Ledger, snapshot
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.progress import Blob
 from otel_goodput.files import TooLarge, write_privately
 from otel_goodput.journal import records
@@ -151,18 +149,18 @@ def _restore(
 def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Restored, ends: bool) -> list[Record]:
     damages = restored.damages
     try:
-        data = _settled(segment)
+        data = settled(segment)
         skipped: list[records.Skip] = []
         found = list(records.decode_segment(data, names, skip, skipped))
     except (OSError, EOFError, ValueError) as error:
         damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
         return []
     opened = {entry.key: entry.phase for entry in restored.index.opened} if skipped else {}
-    _look(damages, segment, data, skipped, found, opened, skip, ends)
+    look(damages, segment, data, skipped, found, opened, skip, ends)
     return found
 
 
-def _settled(segment: SegmentFile) -> bytes:
+def settled(segment: SegmentFile) -> bytes:
     """Its data; once more where a sign of life was just being written.
 
     Raises:
@@ -172,7 +170,7 @@ def _settled(segment: SegmentFile) -> bytes:
     return segment.data() if len(data) >= records.HEADER.size and records.decode_header(data).torn else data
 
 
-def _look(
+def look(
     damages: Damages,
     segment: SegmentFile,
     data: bytes,
@@ -313,75 +311,3 @@ def write_snapshot(
     head, blobs = ledger
     whole = {"ledger": head, "book": index.to_state(), "names": list(names), "position": position}
     write_privately(run.snapshot_path(process), *snapshot.pieces(whole, blobs))
-
-
-def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = None) -> Iterator[Event]:
-    """Every event of the run in the order of attempt and time, for exact windows; reads the whole journal.
-
-    What has to be left out is told to `damages`, or on the log where nobody wants to know.
-    """
-    left_out = Damages() if damages is None else damages
-    attempt, expected = -1, 0
-    events: list[Event] = []
-    segments = run.segments(
-        process, left_out=lambda path, error: left_out.file(path.name, error, newer=isinstance(error, NewerVersion))
-    )
-    for at, segment in enumerate(segments):
-        if segment.attempt != attempt:
-            yield from _ordered(events)
-            attempt, expected, events, names = segment.attempt, 0, [], records.Names()
-        if segment.number > expected:
-            left_out.missing(attempt, expected, segment.number - 1)
-        expected = segment.number + 1
-        ends = at + 1 == len(segments) or segments[at + 1].attempt != attempt
-        try:
-            data = _settled(segment)
-            skipped: list[records.Skip] = []
-            found = list(records.decode_events(data, names, skipped))
-        except (OSError, EOFError, ValueError) as error:
-            left_out.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
-            continue
-        if skipped or left_out:
-            _look(left_out, segment, data, skipped, found, _opened(events) if skipped else {}, 0, ends)
-        else:
-            header = records.decode_header(data)
-            if header.torn or header.reached or not ends:
-                _look(left_out, segment, data, skipped, found[:1] + found[-1:], {}, 0, ends)
-        if not events and found and found[0].kind not in (ev.ATTEMPT, ev.HEARTBEAT):  # its first record is lost
-            events.append(Event(found[0].time, ev.ATTEMPT, step=attempt))
-        events += found
-    if damages is None:
-        left_out.log()
-    yield from _ordered(events)
-
-
-def _opened(events: Sequence[Event]) -> dict[int, int]:
-    """The phases that are open after `events`, by their keys."""
-    opened: dict[int, int] = {}
-    for event in events:
-        if event.kind == ev.START:
-            opened[event.key] = event.phase
-        elif event.kind == ev.END:
-            opened.pop(event.key, None)
-    return opened
-
-
-def _ordered(events: list[Event]) -> Iterator[Event]:
-    """One attempt's events in the order of time, each observed step and each mark with its device end."""
-    yield from [event for event in events if event[1] == ev.ATTEMPT]
-    ends: dict[int, int] = {}
-    awaited: set[int] = set()
-    given_up: set[int] = set()
-    rest = []
-    for event in events:
-        kind = event[1]
-        if kind == ev.OBSERVED or kind == ev.MARK or (kind == ev.END and event[5] & ev.ON_DEVICE):
-            awaited.add(event[3])
-        elif kind == ev.DEVICE_END:
-            ends[event[3]] = max(1, event[0])
-        elif kind == ev.UNOBSERVED:
-            given_up.add(event[3])
-        if kind != ev.ATTEMPT:
-            rest.append(event)
-    rest.sort(key=itemgetter(0))
-    yield from place(rest, ends, awaited - given_up, NEVER) if awaited or ends else rest

@@ -22,7 +22,7 @@ from otel_goodput.text.redact import redacting_logger
 logger = redacting_logger(__name__)
 
 FEWEST: Final = 3
-MOST: Final = 12  # where a loop leaves us little time
+MOST_SPARES: Final = 12  # where a loop leaves us little time
 
 
 class Spares:
@@ -83,7 +83,7 @@ class Spares:
         with self._laying:
             journal = self._journal
             if self.writable and journal.current.number and len(journal.spares) <= 1:
-                self._wanted = min(MOST, 2 * self._wanted)
+                self._wanted = min(MOST_SPARES, 2 * self._wanted)
             while not self._stopped and len(journal.spares) < self._wanted:
                 try:
                     self._prepared()

@@ -2,6 +2,9 @@
 
 A :class:`FastSpan` is the context manager, the current span and the record of one phase at once. What is dear,
 identity, parent, attributes, the span to export, is made when somebody asks for it; most steps are never asked.
+
+Longer than other files: an interrupt may come between any two lines of a begin or an end, and what mends that must be
+read with them.
 """
 
 from __future__ import annotations

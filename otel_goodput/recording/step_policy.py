@@ -34,8 +34,10 @@ class StepPolicy:
         self._detailed = admission.budget.detailed or own_traces  # this process shows single steps
 
     def at_begin(self, span: ShortSpan, step: ShortSpan | None, latest: ShortSpan) -> int:
-        """``SAMPLED`` or ``THINNED``; a step is the `step` itself. A load or a part is along with the `step` that is open, else it is taken for one
-        behind the `latest`; it gets a gate where it is left out for there are too many.
+        """``SAMPLED`` or ``THINNED``.
+
+        A step is the `step` itself. A load or a part is along with the one that is open, else it is taken for one behind
+        the `latest`; it gets a gate where it is left out for there are too many.
         """
         if step is span:
             sampled = self.sampler.take(span.step) and self._detailed

@@ -14,8 +14,9 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.span_index import NO_PHASE, SpanEntry, SpanIndex, Unexported
+from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.journal.thinning import Summary
+from otel_goodput.journal.unexported import NO_PHASE, SpanEntry, Unexported
 from otel_goodput.recording import ids
 from otel_goodput.recording.budget import SMALL
 from otel_goodput.recording.continuations import ContinuationSpan

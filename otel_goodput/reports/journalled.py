@@ -11,9 +11,10 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import JournalError
+from otel_goodput.journal.history import all_events
 from otel_goodput.journal.notes import read_notes
 from otel_goodput.journal.paces import read_paces
-from otel_goodput.journal.recovery import Restored, all_events, restore
+from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.metrics.productivity import read_inputs
 from otel_goodput.reports.replay import account

@@ -230,7 +230,7 @@ def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]
         return [from_report(json.loads(files.read_named(Path(options.directory), _REPORT)))]
     from otel_goodput.journal.damage import Damages
     from otel_goodput.journal.finding import found_runs
-    from otel_goodput.journal.recovery import all_events
+    from otel_goodput.journal.history import all_events
     from otel_goodput.reports.journalled import of_run
 
     figures = []

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import Recorder
 from otel_goodput.deadline import ShutdownSignal
-from otel_goodput.exporters.buffering import MOST, PATIENCE, BufferingSpanExporter
+from otel_goodput.exporters.buffering import MOST_KEPT, PATIENCE, BufferingSpanExporter
 
 from .backends import grpc_backend, poll
 
@@ -19,7 +19,7 @@ from .backends import grpc_backend, poll
 class Service(SpanExporter):
     """Takes spans unless it is away, no export that holds a span of the name `bad`, and at most `most` in one."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST_KEPT) -> None:
         self.away = False
         self.bad: str | None = None
         self.most = most
@@ -73,12 +73,12 @@ def test_there_is_room_for_so_many_and_the_oldest_go_first() -> None:
     service = Service()
     buffer = BufferingSpanExporter(service)
     service.away = True
-    for span in numbered(MOST + 10):
+    for span in numbered(MOST_KEPT + 10):
         buffer.export([span])
     assert buffer.dropped == 10
     service.away = False
     assert buffer.export([]) is SpanExportResult.SUCCESS
-    assert sorted(map(int, service.taken)) == [*range(10, MOST + 10)]
+    assert sorted(map(int, service.taken)) == [*range(10, MOST_KEPT + 10)]
 
 
 def test_what_leaves_one_by_one_is_not_sent_together() -> None:

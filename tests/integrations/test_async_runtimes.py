@@ -15,7 +15,7 @@ from otel_goodput import Recorder
 from otel_goodput.accounting import events as ev
 from otel_goodput.integrations import async_runtimes
 from otel_goodput.integrations.async_runtimes import ASYNC_RUNTIMES
-from otel_goodput.journal.recovery import all_events
+from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.semconv import FALLBACK_CLOCKS
 

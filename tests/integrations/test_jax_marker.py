@@ -18,7 +18,7 @@ import pytest
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
 from otel_goodput.accounting import events as ev
-from otel_goodput.journal.recovery import all_events
+from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 
 jax = pytest.importorskip("jax")

@@ -192,6 +192,12 @@ def test_providers_are_built_in_one_place() -> None:
             assert not calls & built, f"otel_goodput.{module} builds {calls & built}"
 
 
+@pytest.mark.parametrize("module", FILES)
+def test_a_long_file_says_why(module: str) -> None:
+    if len(FILES[module].read_text(encoding="utf-8").splitlines()) > 350:
+        assert "Longer than other files" in (ast.get_docstring(tree(module)) or "")
+
+
 def test_no_file_is_called_after_nothing() -> None:
     for module in FILES:
         assert module.rpartition(".")[2] not in {

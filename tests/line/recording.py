@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_goodput import Recorder
 from otel_goodput.accounting import Event
-from otel_goodput.journal.recovery import all_events
+from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.recording.finished import AttemptSpan
 from otel_goodput.reports.journalled import of_run

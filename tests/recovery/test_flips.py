@@ -19,7 +19,8 @@ from line.recording import NS, Recording
 
 import otel_goodput as goodput
 from otel_goodput.journal import records
-from otel_goodput.journal.recovery import all_events, restore
+from otel_goodput.journal.history import all_events
+from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.tools.cli import main

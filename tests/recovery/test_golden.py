@@ -18,7 +18,7 @@ from line.recording import NS, Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import Ledger, Partition, Totals
-from otel_goodput.journal.recovery import all_events
+from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
 

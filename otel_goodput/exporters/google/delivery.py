@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.exporters.google.connection import Connection, NoProject, Service, load
+from otel_goodput.exporters.status_details import retry_delay, status_details
 from otel_goodput.guard import logger, report_once
 from otel_goodput.semconv import DROPPED
 from otel_goodput.text.redact import shown
@@ -301,23 +302,12 @@ def _read(error: Exception) -> Failure:
 
 def _details(error: Any) -> tuple[float | None, int | None]:
     """What the status's details say: seconds to wait, items written."""
-    try:
-        rpc_status = load("grpc_status.rpc_status")
-    except ImportError:  # only google-cloud's packages bring it
-        return None, None
-    try:
-        status = rpc_status.from_call(error)
-    except (ValueError, AttributeError):
-        return None, None
-    wait, written = None, None
-    for detail in () if status is None else status.details:
-        if detail.type_url.endswith("google.rpc.RetryInfo"):
-            info = load("google.rpc.error_details_pb2").RetryInfo()
-            if detail.Unpack(info):
-                wait = info.retry_delay.ToTimedelta().total_seconds()
-        elif detail.type_url.endswith("CreateTimeSeriesSummary"):
+    written = None
+    details = status_details(error)
+    for detail in details:
+        if detail.type_url.endswith("CreateTimeSeriesSummary"):
             types = load("google.cloud.monitoring_v3.types")
             summary = types.CreateTimeSeriesSummary.pb(types.CreateTimeSeriesSummary())
             if detail.Unpack(summary):
                 written = summary.success_point_count
-    return wait, written
+    return retry_delay(details), written

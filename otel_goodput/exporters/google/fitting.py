@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
 
-from otel_goodput.exporters.fitting import LEAST, MOST
+from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN
 from otel_goodput.semconv import DISRUPTIONS, METRICS
 from otel_goodput.text.redact import encodable
 
@@ -86,6 +86,6 @@ def _numbers(points: Sequence[Any], counts: bool, start: int | None) -> Iterator
         value = point.value
         if not math.isfinite(value):
             continue
-        value = min(max(int(value), LEAST), MOST) if counts else float(value)
+        value = min(max(int(value), INT64_MIN), INT64_MAX) if counts else float(value)
         begun = point.start_time_unix_nano if start is None else start
         yield replace(point, value=value, start_time_unix_nano=begun)

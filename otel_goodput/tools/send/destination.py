@@ -22,6 +22,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.endpoints import Endpoint
 from otel_goodput.exporters.headers import headers
 from otel_goodput.exporters.otlp_variables import GRPC, timeout, variables
+from otel_goodput.exporters.status_details import retry_delay, status_details
 from otel_goodput.tools.send.connections import Posted, opener
 from otel_goodput.tools.send.exchange import (
     ACCEPTED,
@@ -176,26 +177,13 @@ class _Grpc:
             outcome = _CODES.get(code, CLOSED)
             if code == "RESOURCE_EXHAUSTED" and "larger than max" in said:
                 outcome = REFUSED
-            wait_s = _retry_info(error)
+            wait_s = retry_delay(status_details(error)) or 0.0
             # gRPC does not tell the receiver's own word from a connection that broke, unless there never was one.
             known = wait_s or said.startswith(_NO_CONNECTION)
             return Answer(outcome, f"{code}: {said}", wait_s=wait_s, perhaps=code in _BROKEN and not known)
 
     def close(self) -> None:
         self._channel.close()
-
-
-def _retry_info(error: Any) -> float:
-    """The delay in seconds that a gRPC error asks for, 0 for none."""
-    for name, value in error.trailing_metadata() or ():
-        if name != "grpc-status-details-bin":
-            continue
-        status = importlib.import_module("google.rpc.status_pb2").Status.FromString(value)
-        wanted = importlib.import_module("google.rpc.error_details_pb2").RetryInfo()
-        for detail in status.details:
-            if detail.Unpack(wanted):
-                return float(wanted.retry_delay.ToTimedelta().total_seconds())
-    return 0.0
 
 
 class _Http:
