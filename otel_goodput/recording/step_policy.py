@@ -36,8 +36,8 @@ class StepPolicy:
     def at_begin(self, span: ShortSpan, step: ShortSpan | None, latest: ShortSpan) -> int:
         """``SAMPLED`` or ``THINNED``.
 
-        A step is the `step` itself. A load or a part is along with the one that is open, else it is taken for one behind
-        the `latest`; it gets a gate where it is left out for there are too many.
+        A step is the `step` itself. A load or a part is along with the one that is open, else it is taken for one
+        behind the `latest`; it gets a gate where it is left out for there are too many.
         """
         if step is span:
             sampled = self.sampler.take(span.step) and self._detailed
