@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from google_cloud.jobs import surroundings
+from exporters.google.jobs import surroundings
 
 COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
 CONFIGS = COLLECTOR / "configs"

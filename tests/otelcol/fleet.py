@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from crash.exported import Span, read_spans
 from emulators.google import GoogleEmulator
-from google_cloud.arrivals import otlp_span
-from google_cloud.jobs import surroundings
-from google_cloud.training import Account, account, tell
+from exporters.google.arrivals import otlp_span
+from exporters.google.jobs import surroundings
+from exporters.google.training import Account, account, tell
 
 import otel_goodput as goodput
 from otel_goodput import semconv

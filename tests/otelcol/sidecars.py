@@ -13,9 +13,9 @@ from crash.exported import Span
 from emulators.google import GoogleEmulator
 from emulators.records import Point, SeriesKey
 from exporters.backends import poll
-from google_cloud import arrivals
-from google_cloud.jobs import Job
-from google_cloud.training import Account
+from exporters.google import arrivals
+from exporters.google.jobs import Job
+from exporters.google.training import Account
 
 from .collector import CONFIGS, OVERLAYS, Collector, free_address
 

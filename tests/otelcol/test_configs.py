@@ -13,7 +13,7 @@ import pytest
 import yaml
 from emulators.google import GoogleEmulator
 from exporters.backends import poll
-from google_cloud.arrivals import CUSTOM, Values, expected, last, missed
+from exporters.google.arrivals import CUSTOM, Values, expected, last, missed
 
 from otel_goodput import semconv
 

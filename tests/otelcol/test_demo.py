@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emulators.demonstration import EXAMPLE, Arrived, checks, report
 from exporters.backends import poll
-from google_cloud.jobs import surroundings
+from exporters.google.jobs import surroundings
 
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 

@@ -15,8 +15,8 @@ import yaml
 from crash.exported import check_tree
 from emulators.google import GoogleEmulator
 from exporters.backends import poll
-from google_cloud import arrivals
-from google_cloud.training import Account
+from exporters.google import arrivals
+from exporters.google.training import Account
 
 from otel_goodput.envvars import OTEL_GOODPUT_STEP_SAMPLING, OTEL_GOODPUT_STEP_TRACES
 from otel_goodput.semconv import GOODPUT_STEP, STEP_DURATION, TIME

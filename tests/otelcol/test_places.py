@@ -21,14 +21,14 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 import yaml
-from cli.commands import goodput, succeeded
 from emulators.google import GoogleEmulator
 from exporters.backends import grpc_backend
-from google_cloud.jobs import until
+from exporters.google.jobs import until
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from tools.commands import goodput, succeeded
 
 from collector import places
 

@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cli.commands import goodput, succeeded
 from exporters.backends import poll
-from google_cloud.jobs import until
+from exporters.google.jobs import until
+from tools.commands import goodput, succeeded
 
 from . import flood
 from .outcomes import REFUSED, RETRIED

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cli.commands import ROOT, environment, goodput, succeeded
 from crash.exported import Span, read_spans
 from exporters.backends import poll
-from google_cloud import arrivals
-from google_cloud.jobs import Job, until
-from google_cloud.training import Account
+from exporters.google import arrivals
+from exporters.google.jobs import Job, until
+from exporters.google.training import Account
+from tools.commands import ROOT, environment, goodput, succeeded
 
 from otel_goodput import semconv
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from collector.written import load
 from exporters.backends import poll
-from google_cloud.arrivals import CUSTOM
+from exporters.google.arrivals import CUSTOM
 from views import naming
 
 from otel_goodput import semconv
