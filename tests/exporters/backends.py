@@ -5,8 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,15 +30,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 
 # Else another server, which is given any port, may be given the one that this one has, and half of what comes there.
 ALONE = (("grpc.so_reuseport", 0),)
-
-
-@contextmanager
-def reserved_port() -> Iterator[int]:
-    """A port where nobody listens, and that nobody but who asks for it by number is given meanwhile."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield int(held.getsockname()[1])
 
 
 class Received:
@@ -68,19 +58,6 @@ class Received:
             for scope in resource.scope_metrics
             for metric in scope.metrics
         }
-
-
-def poll(
-    condition: Callable[[], object],
-    seconds: float = 30.0,
-    lacking: Callable[[], object] = lambda: "the awaited",
-    pause: float = 0.01,
-) -> None:
-    """Wait for the condition, asked after each `pause` (s); AssertionError with what is `lacking` at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came: {lacking()}"
-        time.sleep(pause)
 
 
 @contextmanager

@@ -17,12 +17,12 @@ from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
+from waits import until
 
 from otel_goodput.exporters.file import FileSpanExporter, LineFile
 from otel_goodput.exporters.registry import dropped_items, open_exporter
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 
-from .backends import poll
 from .telemetry import RESOURCE, collect, context, observed, recorded, rich_spans, spans
 
 OK = SpanExportResult.SUCCESS
@@ -199,7 +199,7 @@ def test_what_a_killed_writer_leaves_is_whole_after_the_next_open(tmp_path: Path
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        poll(lambda: len(list(tmp_path.iterdir())) > 2)
+        until(lambda: len(list(tmp_path.iterdir())) > 2)
         process.send_signal(signal.SIGKILL)
     file = LineFile(tmp_path, "traces-x")
     file.append(b"{}\n")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace.export import SpanExportResult
+from ports import reserved_port
 
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.envvars import OTEL_GOODPUT_DIR, OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GRACE_PERIOD
@@ -21,7 +22,7 @@ from otel_goodput.exporters.listener import Listener
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
 
-from .backends import Received, grpc_backend, http_backend, reserved_port, silent_backend
+from .backends import Received, grpc_backend, http_backend, silent_backend
 from .telemetry import spans
 
 BACKENDS: dict[str, Callable[[int], AbstractContextManager[Received]]] = {

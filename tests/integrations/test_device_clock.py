@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waits import until
 
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
@@ -270,10 +271,7 @@ def test_what_is_never_ready_counts_by_the_hosts_clock(recorder: Recorder, monke
         with recorder.step(0) as step:
             time.sleep(0.02)
             step.observe(Known(recorder.tracer.clock, NEVER))
-        until = time.monotonic() + 20
-        while not recorder.totals().kept:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        until(lambda: recorder.totals().kept)
         with recorder.custom("evaluation"):
             time.sleep(0.02)
     totals = recorder.totals()
@@ -288,10 +286,7 @@ def test_a_queue_of_steps_in_flight_is_bounded(recorder: Recorder, monkeypatch: 
         for number in range(10):
             with recorder.step(number) as step:
                 step.observe(Known(recorder.tracer.clock, NEVER))
-        until = time.monotonic() + 20
-        while recorder._observers.lost < 6:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        until(lambda: recorder._observers.lost >= 6)
         assert recorder._observers.lost == 6, "the oldest"
     recorder.shutdown()
     assert recorder._observers.lost == 10 and recorder.totals().kept == 10
@@ -345,9 +340,7 @@ def test_what_is_on_the_device_is_in_flight(recorder: Recorder) -> None:
         totals = recorder.totals()
         assert totals.in_flight_step == 0 and totals.run.categories["in_flight"] > 0
         loss.block_until_ready()
-        until = time.monotonic() + 10
-        while recorder.totals().kept == 0:
-            assert time.monotonic() < until
+        until(lambda: recorder.totals().kept)
     assert recorder.totals().kept == 1
 
 
@@ -441,10 +434,7 @@ def test_an_observation_learns_what_is_donated(recorder: Recorder) -> None:
             train(number)
             number += 1
         a.block_until_ready()
-        until = time.monotonic() + 20
-        while device._watcher.queue:
-            assert time.monotonic() < until
-            time.sleep(0.001)
+        until(lambda: not device._watcher.queue, pause=0.001)
         lost = device.lost
         for more in range(10):
             train(number + more)

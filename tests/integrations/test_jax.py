@@ -20,6 +20,7 @@ from crash.exported import read_spans
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waits import until
 
 import otel_goodput
 from otel_goodput import Recorder
@@ -275,10 +276,7 @@ def test_a_compilation_is_seen_while_it_lasts(watched: Watched) -> None:
     seen: list[int] = []
 
     def slow(a: Any) -> Any:
-        until = time.monotonic() + 20
-        while goodput.totals().run.categories["program_startup"] < 50_000_000:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        until(lambda: goodput.totals().run.categories["program_startup"] >= 50_000_000)
         seen.append(goodput.totals().run.categories["program_startup"])
         return a + 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -22,6 +21,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from waits import until
 
 from otel_goodput import Recorder
 from otel_goodput.integrations import orbax
@@ -181,13 +181,6 @@ def bare(tmp_path: Path) -> Iterator[Job]:
 def job(bare: Job) -> Job:
     bare.install()
     return bare
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def said(span: ReadableSpan, key: str) -> Any:

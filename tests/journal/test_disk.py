@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from recording.recording import Recording, sum_ns
+from waits import until
 
 import otel_goodput as goodput
 from otel_goodput import JournalError
@@ -138,10 +138,12 @@ def test_full_later_and_free_again(
         goodput.flush()
         assert any("writable again" in text for text in told(caplog))
         steps(10 + 2 * MANY, 10)
-        deadline = time.monotonic() + 20
-        while recording.report_on_disk()["steps"]["kept"] < 20 + 2 * MANY:
-            assert time.monotonic() < deadline, "what waited in memory never came to the disk"
+
+        def written() -> bool:
             goodput.flush()
+            return bool(recording.report_on_disk()["steps"]["kept"] >= 20 + 2 * MANY)
+
+        until(written, lacking=lambda: "what waited in memory")
         check(recording.report_on_disk(), 20 + 2 * MANY)
     goodput.shutdown()
     check(recording.report_on_disk(), 20 + 2 * MANY)

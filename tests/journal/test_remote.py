@@ -18,6 +18,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from recording.recording import Recording, sum_ns
+from waits import until
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
@@ -281,10 +282,8 @@ def test_the_last_upload_has_the_segment_as_it_ended(tmp_path: Path, monkeypatch
     remote = tmp_path / "bucket"
     recorder = goodput.Recorder("remote", run_id="run", directory=f"file://{remote}", exporters="none")
     with recorder.job():
-        deadline = time.monotonic() + 30
-        while not (segments := list(remote.glob("run/journal/*.segment"))):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: any(remote.glob("run/journal/*.segment")))
+        segments = list(remote.glob("run/journal/*.segment"))
         for number in range(7):
             with recorder.step(number):
                 pass

@@ -23,13 +23,14 @@ from emulators.google import GoogleEmulator
 from exporters.google.arrivals import otlp_span
 from exporters.google.jobs import surroundings
 from exporters.google.training import Account, account, tell
+from ports import free_address
 
 import otel_goodput as goodput
 from otel_goodput import semconv
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 
 from . import span_only
-from .collector import CONFIGS, OVERLAYS, Collector, free_address
+from .collector import CONFIGS, OVERLAYS, Collector
 from .span_only import Json, attributes
 
 TESTS = Path(__file__).parents[1]

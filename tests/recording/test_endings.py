@@ -22,6 +22,7 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 from opentelemetry.trace import INVALID_SPAN, StatusCode
+from waits import until
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
@@ -242,10 +243,11 @@ def test_threads_are_gone_after_the_end(record: Callable[..., Recording]) -> Non
         goodput.shutdown()
     named = [thread.name for thread in threading.enumerate() if "keeper" in thread.name or "Otel" in thread.name]
     assert not named
-    until = time.monotonic() + 30
-    while not {thread.name for thread in threading.enumerate()} <= before | {"goodput-closer"}:
-        assert time.monotonic() < until, threading.enumerate()  # those that are told to end need a moment for it
-        time.sleep(0.01)
+
+    def left() -> set[str]:
+        return {thread.name for thread in threading.enumerate()} - before - {"goodput-closer"}
+
+    until(lambda: not left(), lacking=left)  # those that are told to end need a moment for it
 
 
 def test_descriptors_are_closed_at_the_end(record: Callable[..., Recording]) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from disruption.processes import poll
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -20,6 +19,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waits import until
 
 from otel_goodput import guard
 from otel_goodput.resources.detected import DetectedResource
@@ -109,7 +109,7 @@ def test_copies_learn_too(resource: DetectedResource, gate: Gate) -> None:
 def test_later_detectors_win_and_each_is_seen_at_once(gate: Gate) -> None:
     first = {"cloud.region": "guessed", "cloud.provider": "gcp"}
     resource = DetectedResource(KNOWN, [lambda: first, gate])
-    poll(lambda: "cloud.provider" in resource.attributes)
+    until(lambda: "cloud.provider" in resource.attributes)
     assert dict(resource.attributes) == {**KNOWN, **first}
     assert not resource.wait(0)
     gate.opened.set()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exporters.backends import poll
+from waits import until
 
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
@@ -155,7 +155,7 @@ def test_a_killed_job(tmp_path: Path) -> None:
     """It died, and what was in flight is lost; nothing goes on."""
     with job("dead", tmp_path, 0, 10, "wait") as process:
         entered = restore(RunDirectory(tmp_path / "dead")).last_sign
-        poll(lambda: restore(RunDirectory(tmp_path / "dead")).last_sign > entered)
+        until(lambda: restore(RunDirectory(tmp_path / "dead")).last_sign > entered)
         process.send_signal(signal.SIGKILL)
         assert process.wait(PATIENCE_S) == -signal.SIGKILL
     found = report(tmp_path)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,11 +126,3 @@ class Job:
         stopping = time.monotonic() - self._trained
         status = self._process.wait(PATIENCE_S)
         return End(status, stopping, time.monotonic() - self._trained, self.errors, account)
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)

@@ -16,11 +16,12 @@ import pytest
 from emulators.google import GoogleEmulator
 from emulators.html_proxy import HtmlProxy
 from emulators.token_server import TokenServer
+from waits import until
 
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT, OTEL_GOODPUT_GRACE_PERIOD
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
-from .jobs import End, Job, until
+from .jobs import End, Job
 
 SERVICES = ("Cloud Trace", "Cloud Monitoring", "Telemetry API")
 OFTEN = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "100"}  # ms

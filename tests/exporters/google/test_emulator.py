@@ -28,8 +28,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.monitoring_v3 import MetricServiceClient
 from google.cloud.trace_v2 import TraceServiceClient
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
-
-from exporters.backends import poll
+from waits import until
 
 # What is documented of Google's services, and seen in public reports.
 RULES = {
@@ -169,7 +168,7 @@ def test_who_leaves_a_call_that_hangs_has_written_nothing(
     emulator.hang(method)
     with refused("DEADLINE_EXCEEDED"):
         write(metrics, timeout=0.2)
-    poll(lambda: codes(emulator) == ["CANCELLED"])
+    until(lambda: codes(emulator) == ["CANCELLED"])
     assert emulator.series == {}
     emulator.heal()
     write(metrics)
@@ -181,7 +180,7 @@ def test_who_waits_is_answered_when_healed(
     emulator.hang(METRICS)
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(write, metrics)
-        poll(lambda: codes(emulator) == [""])
+        until(lambda: codes(emulator) == [""])
         traces.create_span(span())  # another method does not hang
         assert not waiting.done()
         emulator.heal()
@@ -194,7 +193,7 @@ def test_calls_that_hang_do_not_hold_up_the_end() -> None:
         with GoogleEmulator() as emulator, metric_client(emulator.endpoint) as client:
             emulator.hang()
             waiting = [pool.submit(write, client, timeout=60, rank=str(rank)) for rank in range(40)]
-            poll(lambda: len(emulator.requests) >= 32)
+            until(lambda: len(emulator.requests) >= 32)
             began = time.monotonic()
         assert time.monotonic() - began < 5
         for call in waiting:
@@ -209,7 +208,7 @@ def test_calls_can_take_long(emulator: GoogleEmulator, metrics: MetricServiceCli
     assert time.monotonic() - began >= 0.2
     with refused("DEADLINE_EXCEEDED"):
         write(metrics, end=10, timeout=0.05)
-    poll(lambda: codes(emulator) == ["OK", "CANCELLED"])
+    until(lambda: codes(emulator) == ["OK", "CANCELLED"])
     assert sum(map(len, emulator.series.values())) == 1
 
 

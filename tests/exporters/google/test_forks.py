@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from emulators.google import GoogleEmulator
+from waits import until
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
-from .jobs import End, Job, until
+from .jobs import End, Job
 
 METHODS = {"BatchWriteSpans", "CreateTimeSeries", "OtlpTraces", "OtlpMetrics"}
 OFTEN = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "20"}  # ms

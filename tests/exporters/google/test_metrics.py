@@ -20,8 +20,8 @@ from google.cloud.monitoring_v3.services.metric_service.transports import Metric
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
+from waits import until
 
-from exporters.backends import poll
 from exporters.google.conftest import Open
 from exporters.google.faults import FAULTS
 from exporters.telemetry import collect, observed, recorded
@@ -205,7 +205,7 @@ def test_a_bad_series_takes_no_other_along(
         assert metrics.export(many(301)) is MetricExportResult.SUCCESS
     assert len(metrics.series) == 300 and metrics.dropped == 1
     asked = "CreateMetricDescriptor"
-    poll(lambda: len(caplog.records) == 2 and sum(one.method == asked for one in google.requests) == 302)
+    until(lambda: len(caplog.records) == 2 and sum(one.method == asked for one in google.requests) == 302)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2, "its description, and its points"
     assert all("g17" in text for text in told)
@@ -297,7 +297,7 @@ def test_descriptions_that_nobody_answers_to(
     assert time.monotonic() - begun < HEAD_START_S
     assert metrics.values("g") == {"b": [1.0, -15.0, -10.0, -5.0]}
     google.heal()
-    poll(lambda: google.descriptors["workload.googleapis.com/g"].unit)
+    until(lambda: google.descriptors["workload.googleapis.com/g"].unit)
     assert not [record for record in caplog.records if "everything" in record.getMessage()]
 
 

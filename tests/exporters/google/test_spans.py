@@ -14,6 +14,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Link, Status, StatusCode
+from waits import until
 
 from exporters.google.conftest import Open
 from exporters.google.faults import FAULTS
@@ -259,10 +260,7 @@ def test_the_end_cuts_waiting_short(traces: Traces) -> None:
     results = []
     thread = threading.Thread(target=lambda: results.append(traces.export(span(0))))
     thread.start()
-    until = time.monotonic() + 20
-    while len(traces.google.requests) < 2:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: len(traces.google.requests) >= 2)
     began = time.monotonic()
     traces.stopping.begin(1.0)
     thread.join(20)
@@ -275,10 +273,7 @@ def test_what_an_outage_held_up_arrives_at_the_end(traces: Traces) -> None:
     results = []
     thread = threading.Thread(target=lambda: results.append(traces.export(span(0))))
     thread.start()
-    until = time.monotonic() + 20
-    while len(traces.google.requests) < 4:  # waits for several seconds by now
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: len(traces.google.requests) >= 4)  # waits for several seconds by now
     traces.google.heal()
     traces.stopping.begin(8.0)
     thread.join(20)

@@ -25,8 +25,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-from exporters.backends import poll
+from waits import until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Cloud(MonitoringMetrics|TraceSpan)Exporter is deprecated:DeprecationWarning"),
@@ -83,7 +82,7 @@ def test_the_last_value_is_lost_when_the_end_is_soon_after_an_export(google: Goo
     with meters(google, every=200) as provider:
         counter = provider.get_meter("job").create_counter("steps")
         counter.add(60)
-        poll(lambda: google.series)
+        until(lambda: google.series)
         counter.add(2)
     assert stored(google) == [60]
     assert set(refusals(google)) == {"mon.sampling"}
@@ -194,7 +193,7 @@ def test_a_missing_role_is_logged_at_every_export(google: GoogleEmulator, caplog
 
     with meters(google, every=50) as provider:
         provider.get_meter("job").create_counter("steps").add(1)
-        poll(lambda: complaints() >= 10)
+        until(lambda: complaints() >= 10)
 
 
 # A process that exports a span and a series; what it does then is added.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from exporters.backends import reserved_port
+from ports import reserved_port
 
 from ..commands import PATIENCE_S
 from .sending import lines, recorder

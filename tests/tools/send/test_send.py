@@ -12,9 +12,10 @@ from typing import Any
 
 import grpc
 import pytest
-from exporters.backends import grpc_backend, poll
+from exporters.backends import grpc_backend
 from exporters.telemetry import rich_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from waits import until
 
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
@@ -92,7 +93,7 @@ def test_it_waits_for_a_receiver_that_comes(traces: Path, port: int) -> None:
     command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(traces), "--json"]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
         # It has begun, and found nobody.
-        poll(traces.with_name(f"{traces.name}.sent").exists)
+        until(traces.with_name(f"{traces.name}.sent").exists)
         with http_receiver(lambda _: TAKE, port) as received:
             said, _ = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 0

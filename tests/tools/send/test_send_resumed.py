@@ -14,7 +14,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from exporters.backends import grpc_backend, http_backend, poll
+from exporters.backends import grpc_backend, http_backend
+from waits import until
 
 from otel_goodput.send import progress
 
@@ -33,7 +34,7 @@ def test_killed_while_a_request_is_under_way(wire: str, taken: bool, traces: Pat
         command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(traces)]
         try:
             with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL) as process:
-                poll(lambda: len(received.headers) == 6)
+                until(lambda: len(received.headers) == 6)
                 other = failed(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
                 assert f"is being sent by another process ({process.pid})" in other
                 process.send_signal(signal.SIGKILL)
@@ -67,7 +68,7 @@ def test_files_that_grow(tmp_path: Path) -> None:
     with grpc_backend() as received, recorder(tmp_path, over) as process:
         try:
             for _ in range(4):
-                poll(lambda: len(lines(tmp_path / "job", "traces")) > len(received.traces))
+                until(lambda: len(lines(tmp_path / "job", "traces")) > len(received.traces))
                 before = len(received.traces)
                 succeeded(send(tmp_path, to=received.endpoint))
                 assert len(received.traces) > before
@@ -243,7 +244,7 @@ def test_a_renamed_file_that_somebody_still_sends(traces: Path, tmp_path: Path) 
         command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(file)]
         try:
             with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL) as process:
-                poll(lambda: len(received.headers) == 6)
+                until(lambda: len(received.headers) == 6)
                 renamed = file.rename(tmp_path / "goodput.otlp-2026-11-22T00-00-00.000-size.json")
                 file.write_bytes(traces.read_bytes().splitlines(keepends=True)[-1])
                 other = failed(send(renamed, to=received.endpoint))
