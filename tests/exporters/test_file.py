@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from exported import spans_of
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -36,13 +37,7 @@ def names(path: Path) -> list[str]:
     """The names of all spans, in order; every line must be whole and JSON."""
     content = path.read_bytes()
     assert content.endswith(b"\n")
-    return [
-        span["name"]
-        for line in content.splitlines()
-        for resource in json.loads(line)["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
+    return [span["name"] for span in spans_of(content.splitlines())]
 
 
 def test_one_line_an_export_in_a_private_file_for_each_attempt_and_process(tmp_path: Path) -> None:

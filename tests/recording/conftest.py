@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exported import Spans
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_goodput as goodput
 from otel_goodput import Recorder
@@ -27,9 +26,9 @@ def record(tmp_path: Path) -> Iterator[Record]:
     made = []
 
     def configure(make: Callable[..., Any] = goodput.configure, **options: Any) -> Recording:
-        exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
+        exporter, reader = Spans(), InMemoryMetricReader()
         whole = {"job_name": "line", "run_id": "run", "directory": tmp_path / "runs", "exporters": "none", **options}
-        recorder = make(**whole, span_processors=[SimpleSpanProcessor(exporter)], metric_readers=[reader])
+        recorder = make(**whole, span_processors=[exporter.processor], metric_readers=[reader])
         assert isinstance(recorder, Recorder)
         made.append(recorder)
         return Recording(recorder, exporter, reader, tmp_path / "runs" / folder_name(recorder.run_id))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exported import Spans, metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_goodput import Recorder
 from otel_goodput.accounting import Event
@@ -24,13 +24,13 @@ NS = 1_000_000_000
 @dataclass
 class Recording:
     recorder: Recorder
-    exporter: InMemorySpanExporter
+    exporter: Spans
     reader: InMemoryMetricReader
     folder: Path
 
     def exported(self) -> list[ReadableSpan]:
         """Finished spans in the order of their ends, the attempt's root among them."""
-        return list(self.exporter.get_finished_spans())
+        return self.exporter.all()
 
     def spans(self, name: str | None = None) -> list[ReadableSpan]:
         """Finished spans but the attempt's root, of that name, in the order of their ends."""
@@ -46,13 +46,7 @@ class Recording:
 
     def metrics(self) -> dict[str, Metric]:
         """One collection."""
-        data = self.reader.get_metrics_data()
-        return {
-            metric.name: metric
-            for resource in (data.resource_metrics if data is not None else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-        }
+        return metrics(self.reader)
 
     def events(self) -> list[Event]:
         """What the journal holds, read back from the disk."""

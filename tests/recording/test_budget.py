@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exported import Spans, written
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_goodput import Recorder
 from otel_goodput.envvars import OTEL_GOODPUT_TRACE_SPANS
@@ -66,13 +64,13 @@ def run_rank(
     folder: Path, index: int, count: int, work: Callable[[Recorder], None], **options: Any
 ) -> list[ReadableSpan]:
     """What one process of a run exports; each is on a host of its own."""
-    exporter = InMemorySpanExporter()
+    exporter = Spans()
     with Recorder(
         "fleet", run_id="run", directory=folder / f"host {index}", exporters="none", integrations="none",
-        process_index=index, process_count=count, span_processors=[SimpleSpanProcessor(exporter)], **options,
+        process_index=index, process_count=count, span_processors=[exporter.processor], **options,
     ) as recorder:  # fmt: skip
         work(recorder)
-    return list(exporter.get_finished_spans())
+    return exporter.all()
 
 
 def train(steps: int, base: int, *, first: int = 0, fails: int = 0, slow: int = 0) -> Callable[[Recorder], None]:
@@ -319,17 +317,6 @@ with goodput.job():
                     goodput.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def written(folder: Path) -> list[dict[str, Any]]:
-    return [
-        span
-        for path in sorted(folder.rglob("traces-*.jsonl"))
-        for line in path.read_text().splitlines()
-        for resource in json.loads(line)["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
 
 
 def killed_and_resumed(folder: Path, index: int, count: int, sent: str) -> list[dict[str, Any]]:

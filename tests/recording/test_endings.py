@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exported import written
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import (
@@ -350,16 +350,7 @@ def test_a_forked_child_is_silent(record: Callable[..., Recording]) -> None:
     goodput.shutdown()
     report = recording.report_on_disk()
     assert report["attempts"] == 1 and report["last_step"] == 50
-    lines = [
-        json.loads(line) for path in recording.folder.glob("traces-*.jsonl") for line in path.read_text().splitlines()
-    ]
-    spans = [
-        span["spanId"]
-        for line in lines
-        for resource in line["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
+    spans = [span["spanId"] for span in written(recording.folder)]
     assert len(spans) == len(set(spans)), "nothing is exported twice"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exported import written
 from opentelemetry.sdk.metrics.export import ExponentialHistogram
 from waits import until
 
@@ -202,25 +202,14 @@ with goodput.job():
 """
 
 
-def exported(folder: Path) -> list[dict[str, Any]]:
-    return [
-        span
-        for path in sorted(folder.rglob("traces-*.jsonl"))
-        for line in path.read_text().splitlines()
-        for resource in json.loads(line)["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
-
-
 def test_a_flood_that_dies_is_told_by_the_next_attempt(tmp_path: Path) -> None:
     environment = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "60000"}
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     assert subprocess.run([*command, "kill"], env=environment, check=False).returncode == -signal.SIGKILL
-    before = {span["spanId"] for span in exported(tmp_path)}
+    before = {span["spanId"] for span in written(tmp_path)}
     subprocess.run([*command, "end"], env=environment, check=True)
     attempts: dict[str, list[dict[str, Any]]] = {}
-    for span in exported(tmp_path):
+    for span in written(tmp_path):
         attempts.setdefault(span["traceId"], []).append(span)
     dead, _ = attempts.values()
     sums = [span for span in dead if span["name"] == "phases"]

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from exported import metrics
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_goodput as goodput
@@ -96,21 +97,13 @@ def test_a_processor_tells_it_too(tmp_path: Path) -> None:
     meters, tracers = MeterProvider([reader], shutdown_on_exit=False), TracerProvider(shutdown_on_exit=False)
     tracers.add_span_processor(goodput.GoodputSpanProcessor(meter_provider=meters, job_name="x"))
     with tracers.get_tracer("mine").start_as_current_span("job", attributes={"goodput.phase": "job"}):
-        assert _told(reader.get_metrics_data()) == RUNNING
-    assert _told(reader.get_metrics_data()) == ENDED
+        assert _told(reader) == RUNNING
+    assert _told(reader) == ENDED
     tracers.shutdown()
 
 
-def _told(data: MetricsData | None) -> dict[str, int]:
-    assert data is not None
-    (points,) = (
-        metric.data.data_points
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        if metric.name == JOB_STATE.name
-    )
-    return _states(points)
+def _told(reader: InMemoryMetricReader) -> dict[str, int]:
+    return _states(metrics(reader)[JOB_STATE.name].data.data_points)
 
 
 # --- the last word of a process ---------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ import threading
 from collections import Counter
 
 import pytest
+from exported import Spans
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
@@ -67,9 +66,9 @@ def test_phases_before_any_job_belong_to_it_already(recording: Recording) -> Non
 
 
 def test_user_spans_nest_with_ours(recording: Recording) -> None:
-    own = InMemorySpanExporter()
+    own = Spans()
     provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(own))
+    provider.add_span_processor(own.processor)
     tracer = provider.get_tracer("user")
     with tracer.start_as_current_span("main"), goodput.job():
         with goodput.step(0), tracer.start_as_current_span("forward"), goodput.custom("eval"):
@@ -77,7 +76,7 @@ def test_user_spans_nest_with_ours(recording: Recording) -> None:
         with goodput.step(1) as step, tracer.start_as_current_span("backward"):
             assert trace.get_current_span() is not step
     provider.shutdown()
-    by_name = {span.name: span for span in own.get_finished_spans()}
+    by_name = {span.name: span for span in own.all()}
     job, main = recording.span("job"), by_name["main"]
     assert parent(job) == identity(recording.root()), "the job's parent is the root of the attempt's trace"
     assert [link.context.span_id for link in job.links] == [identity(main)], "and linked to what is around it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from exported import spans_of
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
@@ -170,12 +170,7 @@ os._exit(1)
     second = record(exporters="file")
     goodput.shutdown()
     (line,) = (line for path in second.folder.glob("traces-*") for line in path.read_text().splitlines())
-    spans = {
-        span["name"]: span
-        for resource in json.loads(line)["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    }
+    spans = {span["name"]: span for span in spans_of([line])}
     part = spans["forward"]
     told = {one["key"]: one["value"] for one in part["attributes"]}
     assert told["goodput.part.name"] == {"stringValue": "forward"} and told["goodput.interrupted"]["boolValue"]

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from exported import Spans
+from exported import metrics as collected
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 import otel_goodput as goodput
@@ -33,11 +33,11 @@ class Theirs:
     def __init__(self, **options: Any) -> None:
         self.reader = InMemoryMetricReader()
         self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
-        self.exporter = InMemorySpanExporter()
+        self.exporter = Spans()
         self.processor = GoodputSpanProcessor(meter_provider=self.meters, job_name="theirs", **options)
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(self.processor)
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.provider.add_span_processor(self.exporter.processor)
         self.tracer: Tracer = self.provider.get_tracer("their trainer")
 
     def start(self, phase: str, start: int, step: int | None = None, **more: Any) -> Span:
@@ -188,11 +188,7 @@ def test_metrics(theirs: Theirs, base: int) -> None:
     }
     assert time["productive"] == 3.0 and time["other"] == 1.0 and sum(time.values()) == 4.0
     theirs.processor.force_flush()
-    data = theirs.reader.get_metrics_data()
-    assert data is not None
-    assert "goodput.step.duration" in str(
-        [scope.metrics for resource in data.resource_metrics for scope in resource.scope_metrics]
-    )
+    assert "goodput.step.duration" in collected(theirs.reader)
 
 
 @pytest.mark.parametrize("clock", ["auto", "host"])
@@ -299,9 +295,9 @@ def test_wrong_arguments(wrong: dict[str, Any]) -> None:
 
 def test_configure_with_their_provider(record: Callable[..., Recording]) -> None:
     """Their processors get our spans, steps included; their provider stays theirs to shut down."""
-    exporter = InMemorySpanExporter()
+    exporter = Spans()
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    provider.add_span_processor(exporter.processor)
     recording = record(tracer_provider=provider)
     assert "goodput.trace.id" not in recording.recorder.resource.attributes, "its ids are not ours"
     tracer = provider.get_tracer("theirs")
@@ -334,13 +330,6 @@ def test_configure_with_their_meter_provider(record: Callable[..., Recording]) -
     with goodput.job(), goodput.step(0):
         pass
     goodput.shutdown()
-    data = reader.get_metrics_data()
-    assert data is not None, "it stays theirs: still collecting after our end"
-    names = {
-        metric.name
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
-    assert {"goodput.time", "goodput.ratio", "goodput.step.duration"} <= names
+    names = collected(reader).keys()
+    assert {"goodput.time", "goodput.ratio", "goodput.step.duration"} <= names, "it stays theirs: still collecting"
     meters.shutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from exported import metrics
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, Metric
 
@@ -62,12 +63,10 @@ class Run:
 
     def metrics(self) -> dict[str, Metric]:
         """Both readers see the same names with points, or this fails."""
-        seen = []
-        for reader in self.readers:
-            data = reader.get_metrics_data()
-            found = [one for each in data.resource_metrics for scope in each.scope_metrics for one in scope.metrics]
-            seen.append({metric.name: metric for metric in found if metric.data.data_points})
-        whole, delta = seen
+        whole, delta = (
+            {name: metric for name, metric in metrics(reader).items() if metric.data.data_points}
+            for reader in self.readers
+        )
         assert delta.keys() | {"goodput.step.duration"} == whole.keys() | {"goodput.step.duration"}
         return whole
 
@@ -150,7 +149,5 @@ def test_no_clock_is_told_before_the_job() -> None:
     ledger, reader = Ledger(), InMemoryMetricReader()
     meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("m")
     instruments.register(meter, lambda: ledger.totals(NS), lambda: 0, dict)
-    data = reader.get_metrics_data()
-    assert data is not None
-    names = {one.name for each in data.resource_metrics for scope in each.scope_metrics for one in scope.metrics}
+    names = metrics(reader).keys()
     assert "goodput.time" in names and "goodput.clock" not in names

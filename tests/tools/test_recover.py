@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from exported import written
 from exporters.backends import grpc_backend
 
 from .commands import failed, finished, goodput, job, killed, succeeded
-
-
-def spans(folder: Path) -> list[dict[str, Any]]:
-    """Every span in the files of a run."""
-    found = []
-    for path in sorted(folder.glob("traces-*.jsonl")):
-        for line in path.read_text().splitlines():
-            for resource in json.loads(line)["resourceSpans"]:
-                found += [span for scope in resource["scopeSpans"] for span in scope["spans"]]
-    return found
 
 
 def attributes(span: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +20,7 @@ def test_a_killed_job_is_recovered_once(tmp_path: Path) -> None:
     killed("job", tmp_path)
     first = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
     assert "exported through file" in first
-    found = spans(tmp_path / "job")
+    found = written(tmp_path / "job")
     names = Counter(span["name"] for span in found)
     once = dict.fromkeys(("attempt", "job", "training_prep", "checkpoint_save", "look"), 1)
     assert names == {**once, "data_loading": 11, "step": 11}
@@ -40,9 +30,9 @@ def test_a_killed_job_is_recovered_once(tmp_path: Path) -> None:
     assert all(span["status"]["code"] == 2 for span in interrupted)
 
     assert "recovered before" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
-    assert len(spans(tmp_path / "job")) == len(found)
+    assert len(written(tmp_path / "job")) == len(found)
     assert "exported through file" in succeeded(goodput("recover", tmp_path, "--exporters", "file", "--again"))
-    assert len(spans(tmp_path / "job")) == 2 * len(found)
+    assert len(written(tmp_path / "job")) == 2 * len(found)
 
 
 def test_over_otlp_by_the_environment(tmp_path: Path) -> None:
@@ -73,7 +63,7 @@ def test_an_exporter_that_is_not_reached_is_tried_again(tmp_path: Path) -> None:
 def test_a_living_job_is_left_alone(tmp_path: Path) -> None:
     with job("job", tmp_path, 0, 10, "wait"):
         assert "is alive, nothing to recover" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
-    assert spans(tmp_path / "job") == []
+    assert written(tmp_path / "job") == []
 
 
 def test_several_runs_and_one_of_them(tmp_path: Path) -> None:
@@ -82,16 +72,16 @@ def test_several_runs_and_one_of_them(tmp_path: Path) -> None:
     said = succeeded(goodput("recover", tmp_path, "--run", "two", "--exporters", "file"))
     assert "'two'" in said
     assert "'one'" not in said
-    assert spans(tmp_path / "one") == []
+    assert written(tmp_path / "one") == []
     assert "'one'" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
-    assert spans(tmp_path / "one")
+    assert written(tmp_path / "one")
 
 
 def test_a_job_that_ended_by_itself_leaves_only_what_no_exporter_took(tmp_path: Path) -> None:
     finished("job", tmp_path)
     said = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
     assert "exported through file" in said
-    assert not [span for span in spans(tmp_path / "job") if attributes(span).get("goodput.interrupted")]
+    assert not [span for span in written(tmp_path / "job") if attributes(span).get("goodput.interrupted")]
 
 
 def test_what_cannot_be_recovered(tmp_path: Path) -> None:
@@ -117,6 +107,6 @@ def test_a_run_at_a_url(tmp_path: Path) -> None:
         assert Counter(received.span_names())["job"] == 1
     done = goodput("recover", f"file://{tmp_path}", "--exporters", "file", "--again")
     if done.returncode == 0:
-        assert spans(tmp_path / "job"), "it says that spans were exported"
+        assert written(tmp_path / "job"), "it says that spans were exported"
     else:
         assert "file" in done.stderr
