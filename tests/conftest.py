@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from http_server import HttpServer
 from hypothesis import settings
 from opentelemetry import context
 
@@ -44,6 +45,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "JAX_COMPILATION_CACHE_DIR": str(place / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
+
+
+@pytest.fixture
+def http_server() -> Iterator[HttpServer]:
+    """Answers 404 until the test replaces its `answer`."""
+    with HttpServer() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

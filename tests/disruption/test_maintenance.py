@@ -6,13 +6,13 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_server import Answer, Request, dripping, hang
 from waits import until
 
 from otel_goodput.disruption.maintenance import Maintenance
@@ -145,8 +145,8 @@ def test_without_any_key_the_thread_ends(server: MetadataServer, caplog: pytest.
 
 
 def test_an_answer_in_pieces(server: MetadataServer) -> None:
-    def piecemeal(handler: BaseHTTPRequestHandler) -> None:
-        value = server.values[handler.path.partition("?")[0]]
+    def piecemeal(request: Request) -> Iterator[bytes]:
+        value = server.values[request.path.partition("?")[0]]
         for piece in (
             "HTTP/1.1 200 ",
             "OK\r\nMetadata-Flavor: Goo",
@@ -155,8 +155,7 @@ def test_an_answer_in_pieces(server: MetadataServer) -> None:
             f"{value[2:]}\r\n0\r",
             "\n\r\n",
         ):
-            handler.wfile.write(piece.encode())
-            handler.wfile.flush()
+            yield piece.encode()
             time.sleep(0.01)
 
     server.set(PREEMPTED, "TRUE")
@@ -169,20 +168,20 @@ def test_an_answer_in_pieces(server: MetadataServer) -> None:
 
 HTML = "<!doctype html><title>Log in to the hotel's network</title>"
 
-LIES: dict[str, Callable[[BaseHTTPRequestHandler], object]] = {
-    "html": lambda handler: answer(handler, HTML, flavor=None, kind="text/html"),
-    "html with the header": lambda handler: answer(handler, HTML, kind="text/html"),
-    "no header": lambda handler: answer(handler, "FALSE", flavor=None),
-    "another header": lambda handler: answer(handler, "FALSE", flavor="Amazon"),
-    "wrong value": lambda handler: answer(handler, "MAYBE"),
-    "nothing": lambda handler: answer(handler, ""),
-    "a control sequence": lambda handler: answer(handler, "\x1b[2J"),
-    "a redirect": lambda handler: answer(handler, "", status=302, flavor=None),
-    "not found": lambda handler: answer(handler, "", status=404, flavor=None),
-    "forbidden": lambda handler: answer(handler, "no", status=403),
-    "endless": lambda handler: answer(handler, "F" * 10**6),
-    "no HTTP": lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n"),
-    "a broken status": lambda handler: handler.wfile.write(b"HTTP/1.1 soon\r\n\r\n"),
+LIES: dict[str, Answer] = {
+    "html": lambda _: answer(HTML, flavor=None, kind="text/html"),
+    "html with the header": lambda _: answer(HTML, kind="text/html"),
+    "no header": lambda _: answer("FALSE", flavor=None),
+    "another header": lambda _: answer("FALSE", flavor="Amazon"),
+    "wrong value": lambda _: answer("MAYBE"),
+    "nothing": lambda _: answer(""),
+    "a control sequence": lambda _: answer("\x1b[2J"),
+    "a redirect": lambda _: answer("", status=302, flavor=None),
+    "not found": lambda _: answer("", status=404, flavor=None),
+    "forbidden": lambda _: answer("no", status=403),
+    "endless": lambda _: answer("F" * 10**6),
+    "no HTTP": lambda _: [b"SSH-2.0-OpenSSH_9.6\r\n"],
+    "a broken status": lambda _: [b"HTTP/1.1 soon\r\n\r\n"],
 }
 
 
@@ -209,30 +208,21 @@ def test_a_server_that_turns_out_a_liar_later(server: MetadataServer, caplog: py
 
 def test_a_server_that_hangs(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     """Taken for dead after a while, said once, and heard again when it recovers."""
-    over = threading.Event()
-    server.misbehave = lambda _: over.wait(20)
+    server.misbehave = hang
     with watching(server.host, patience_s=0.05) as (_, heard):
         until(lambda: len(server.asked) >= 6)
         server.misbehave = None
         server.set(PREEMPTED, "TRUE")
         until(lambda: heard.told)
-        over.set()
     said = warnings(caplog)
     assert len(said) == 1 and "no answer in time" in said[0]
 
 
 def test_a_server_that_trickles(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
-    over = threading.Event()
-
-    def trickle(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: 100000\r\n\r\n")
-        while not over.wait(0.01):
-            handler.wfile.write(b"F")
-
-    server.misbehave = trickle
+    head = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: 100000\r\n\r\n"
+    server.misbehave = dripping(head, b"F", pause=0.01)
     with watching(server.host, patience_s=0.1):
         until(lambda: warnings(caplog))
-        over.set()
     assert len(warnings(caplog)) == 1
 
 
@@ -258,7 +248,7 @@ def test_a_server_that_vanishes_and_comes_back(server: MetadataServer, caplog: p
 def test_a_server_in_trouble_is_asked_again(
     status: int, server: MetadataServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.misbehave = lambda handler: answer(handler, "try later", status=status)
+    server.misbehave = lambda _: answer("try later", status=status)
     with watching(server.host) as (_, heard):
         until(lambda: server.count(PREEMPTED) >= 3)
         server.misbehave = None
@@ -268,7 +258,7 @@ def test_a_server_in_trouble_is_asked_again(
 
 
 def test_a_server_that_does_not_wait_is_not_asked_without_pause(server: MetadataServer) -> None:
-    server.misbehave = lambda handler: answer(handler, server.values[handler.path.partition("?")[0]])
+    server.misbehave = lambda request: answer(server.values[request.path.partition("?")[0]])
     begin = time.monotonic()
     with watching(server.host, backoff_s=(0.1, 1.0)):
         until(lambda: server.count(PREEMPTED) >= 4)

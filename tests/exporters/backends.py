@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
+from http_server import HttpServer, Request, Response
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -60,19 +60,6 @@ class Received:
         }
 
 
-@contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[str]:
-    """The server at work in a thread. Gives its endpoint."""
-    with server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 class _Traces(TraceServiceServicer):
     def __init__(self, received: Received) -> None:
         self.received = received
@@ -112,31 +99,26 @@ def grpc_backend(port: int = 0) -> Iterator[Received]:
 
 @contextmanager
 def http_backend(port: int = 0) -> Iterator[Received]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
-            received.headers.append({key.lower(): value for key, value in self.headers.items()})
-            if self.path == "/v1/traces":
-                received.traces.append(ExportTraceServiceRequest.FromString(body))
-            elif self.path == "/v1/metrics":
-                received.metrics.append(ExportMetricsServiceRequest.FromString(body))
-            self.send_response(200 if self.path in ("/v1/traces", "/v1/metrics") else 404)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+    def answer(request: Request) -> Response:
+        body = gzip.decompress(request.body) if request.headers.get("content-encoding") == "gzip" else request.body
+        received.headers.append({name.lower(): value for name, value in request.headers.items()})
+        if request.path == "/v1/traces":
+            received.traces.append(ExportTraceServiceRequest.FromString(body))
+        elif request.path == "/v1/metrics":
+            received.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        else:
+            return Response(404)
+        return Response()
 
     received = Received("")  # somebody may have waited for it, and comes at once
-    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as received.endpoint:
+    with HttpServer(answer, port) as server:
+        received.endpoint = server.url
         yield received
 
 
 @contextmanager
 def silent_backend() -> Iterator[str]:
-    """Accepts every connection and never says a word. Gives its endpoint."""
+    """Accepts every connection and never says a word, in no protocol, thus a bare socket. Gives its endpoint."""
     held: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -7,13 +7,13 @@ import math
 import os
 import sys
 import time
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from disruption.metadata_server import answer, metadata_server
 from emulators.google import GoogleEmulator
+from http_server import Request, Response
 from resources.machines import GKE
 
 from exporters.google.conftest import Open
@@ -203,9 +203,9 @@ def test_what_the_machine_tells_stands_at_the_first_point(
 ) -> None:
     """The metadata server is asked in the background; the first export waits for it: no series changes its labels."""
     with metadata_server() as server:
-        def tell_late(handler: BaseHTTPRequestHandler) -> object:
+        def tell_late(_: Request) -> Response:
             time.sleep(0.4)
-            return answer(handler, json.dumps(GKE), status=200, flavor="Google")
+            return answer(json.dumps(GKE))
 
         server.misbehave = tell_late
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 import grpc
-from exporters.backends import ALONE, Received, serving
+from exporters.backends import ALONE, Received
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
+from http_server import HttpServer, Request, Response
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -45,34 +45,25 @@ ByContent = Callable[[ExportTraceServiceRequest], "Say | None"]
 
 @contextmanager
 def http_receiver(script: Script, port: int = 0, by_content: ByContent = lambda _: None) -> Iterator[Received]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            request = ExportTraceServiceRequest.FromString(body)
-            with lock:
-                say = by_content(request) or script(len(received.headers))
-                received.headers.append({name.lower(): value for name, value in self.headers.items()})
-                if say.keep:
-                    received.traces.append(request)
-            if say.hang is not None:
-                say.hang.wait()
-            if say.drop or say.hang is not None:
-                self.close_connection = True
-                return
-            status = say.status or 200
-            assert isinstance(status, int)
-            self.send_response(status)
-            for name, value in (*say.headers, ("content-length", str(len(say.body)))):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(say.body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+    def answer(request: Request) -> Response | None:
+        sent = ExportTraceServiceRequest.FromString(request.body)
+        with lock:
+            say = by_content(sent) or script(len(received.headers))
+            received.headers.append({name.lower(): value for name, value in request.headers.items()})
+            if say.keep:
+                received.traces.append(sent)
+        if say.hang is not None:
+            say.hang.wait()
+        if say.drop or say.hang is not None:
+            return None
+        status = say.status or 200
+        assert isinstance(status, int)
+        return Response(status, say.body, dict(say.headers))
 
     lock = threading.Lock()
     received = Received("")  # somebody may have waited for it, and comes at once
-    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as received.endpoint:
+    with HttpServer(answer, port) as server:
+        received.endpoint = server.url
         yield received
 
 

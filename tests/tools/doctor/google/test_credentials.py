@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from disruption.metadata_server import MetadataServer, answer
 from emulators.google import GoogleEmulator
 from emulators.token_server import ACCOUNT, TokenServer
 from exporters.backends import silent_backend
+from http_server import Request, Response
 from resources.machines import GPU_VM
 
 from ...commands import goodput
@@ -178,14 +178,14 @@ def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> No
     account = "/computeMetadata/v1/instance/service-accounts/default"
     token = {"access_token": MARKER, "expires_in": 1800, "token_type": "Bearer"}
 
-    def as_json(handler: BaseHTTPRequestHandler) -> None:
-        path = handler.path.partition("?")[0]
+    def as_json(request: Request) -> Response:
+        path = request.path.partition("?")[0]
         body = {
             "/": "", f"{account}/": json.dumps({"email": ACCOUNT, "scopes": []}), f"{account}/token": json.dumps(token),
             "/computeMetadata/v1/project/project-id": "test-project", "/computeMetadata/v1/": json.dumps(GPU_VM),
         }.get(path)  # fmt: skip
         kind = "application/json" if body and body.startswith("{") else "application/text"
-        answer(handler, body or "", status=404 if body is None else 200, kind=kind)
+        return answer(body or "", status=404 if body is None else 200, kind=kind)
 
     metadata.misbehave = as_json
     with GoogleEmulator(tls=True, tokens={MARKER}) as google:

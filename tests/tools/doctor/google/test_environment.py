@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import http.server
 import json
 import os
 import pty
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -22,6 +19,7 @@ from disruption.metadata_server import MetadataServer
 from emulators.google import GoogleEmulator
 from emulators.html_proxy import HtmlProxy
 from exporters.backends import silent_backend
+from http_server import HttpServer, Request, Response
 from resources.machines import GKE, GPU_VM, SECRET, serve
 
 from ...commands import PATIENCE_S, Answer, environment
@@ -81,14 +79,9 @@ def test_a_clock_that_is_off(
 ) -> None:
     """`seconds` are how far Google's is ahead."""
 
-    def otherwise(handler: BaseHTTPRequestHandler) -> None:
-        body = json.dumps(GPU_VM)
-        handler.send_response_only(200)
-        handler.send_header("Date", formatdate(time.time() + seconds + 0.5, usegmt=True))
-        handler.send_header("Metadata-Flavor", "Google")
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body.encode())
+    def otherwise(_: Request) -> Response:
+        date = formatdate(time.time() + seconds + 0.5, usegmt=True)
+        return Response(200, json.dumps(GPU_VM).encode(), {"Date": date, "Metadata-Flavor": "Google"})
 
     metadata.misbehave = otherwise
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, GCE_METADATA_HOST=metadata.host, **PROJECT)
@@ -98,28 +91,19 @@ def test_a_clock_that_is_off(
 def test_the_time_of_the_services(metadata: MetadataServer, examined: Examined, tmp_path: Path) -> None:
     """Google's front ends speak HTTP too, and their clock goes before that of a metadata server."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def date_time_string(self, timestamp: float | None = None) -> str:
-            return formatdate(time.time() - 1000, usegmt=True)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+    def ahead(_: Request) -> Response:
+        return Response(501, headers={"Date": formatdate(time.time() - 1000, usegmt=True)})
 
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=functools.partial(server.serve_forever, 0.01))
-        thread.start()
-        target = f"127.0.0.1:{server.server_address[1]}"
+    with HttpServer(ahead, tls=context) as server:
+        target = f"127.0.0.1:{server.port}"
         done = examined(
             OTEL_GOODPUT_GCP_ENDPOINT=target, GOOGLE_APPLICATION_CREDENTIALS=garbage(tmp_path),
             GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=tmp_path / "authority.pem", GCE_METADATA_HOST=metadata.host,
         )  # fmt: skip
-        server.shutdown()
-        thread.join()
     assert f"ahead of {target}'s: points from more than 5 min ahead are refused" in findings(done, "clock", "problem")
 
 
