@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace.export import SpanExportResult
-from ports import reserved_port
 
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.envvars import OTEL_GOODPUT_DIR, OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GRACE_PERIOD
@@ -40,13 +39,6 @@ print("trained", flush=True)
 """
 TIMEOUT_S = 0.5  # of one export: the exporters' own tries are over after it
 LATE_S = 4 * TIMEOUT_S
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Where nobody listens."""
-    with reserved_port() as free:
-        yield free
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The recorder under test is the line's; the disks are real ones."""
+"""The recorder under test is that of the tests of recording; the disks are real ones."""
 
 from __future__ import annotations
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ports import reserved_port
 
 from ..commands import PATIENCE_S
 from .sending import lines, recorder
@@ -33,10 +31,3 @@ def run(recorded: Path, tmp_path: Path) -> Path:
 def traces(run: Path) -> Path:
     (path,) = run.glob("traces-*.jsonl")
     return path
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Where nobody listens."""
-    with reserved_port() as free:
-        yield free

@@ -30,7 +30,10 @@ Talk = Callable[[socket.socket, threading.Event], None]
 
 @contextmanager
 def listening(talk: Talk) -> Iterator[int]:
-    """A server that does with each connection what `talk` does. Gives its port."""
+    """A server that does with each connection what `talk` does. Gives its port.
+
+    A bare socket: what is tested are answers to requests that were not read, and in gRPC's frames.
+    """
     over = threading.Event()
     held: list[socket.socket] = []
     threads: list[threading.Thread] = []
