@@ -32,21 +32,26 @@ SCENARIOS = (
     Scenario(
         "Google Cloud: refusals, faults, limits, credentials",
         (
-            "google_cloud/test_failures.py",
-            "google_cloud/test_fitting.py",
-            "google_cloud/test_metrics.py",
-            "google_cloud/test_restarts.py",
+            "exporters/google/test_failures.py",
+            "exporters/google/test_fitting.py",
+            "exporters/google/test_metrics.py",
+            "exporters/google/test_restarts.py",
         ),
     ),
-    Scenario("names that no encoding has", ("line/test_misuse.py", "exporters/test_otlp_json.py")),
+    Scenario("names that no encoding has", ("recording/test_misuse.py", "exporters/test_otlp_json.py")),
     Scenario(
         "queues that overflow, floods of phases",
-        ("line/test_span_queue.py", "line/test_thinning.py", "line/test_floods.py"),
+        ("recording/test_span_queue.py", "recording/test_thinning.py", "recording/test_floods.py"),
     ),
-    Scenario("traces of 64 ranks and 10⁶ steps", ("line/test_budget.py", "google_cloud/test_budget.py")),
+    Scenario("traces of 64 ranks and 10⁶ steps", ("recording/test_budget.py", "exporters/google/test_budget.py")),
     Scenario(
         "roots, links, nothing twice",
-        ("recovery/test_roots.py", "recovery/test_twice.py", "line/test_identity.py", "line/test_first_load.py"),
+        (
+            "journal/test_roots.py",
+            "journal/test_twice.py",
+            "recording/test_identity.py",
+            "recording/test_first_load.py",
+        ),
     ),
     Scenario("collectors: full disks", ("otelcol/test_full_disk.py",)),
     Scenario(
@@ -60,32 +65,32 @@ SCENARIOS = (
         ),
     ),
     Scenario("JobSets, pods and their security", ("collector/test_jobset.py", "collector/test_pod_security.py")),
-    Scenario("runs that are gone", ("line/test_job_state.py", "collector/test_alerts.py")),
+    Scenario("runs that are gone", ("recording/test_job_state.py", "collector/test_alerts.py")),
     Scenario(
         "exits and deadlines",
         (
             "exporters/test_deadline.py",
             "exporters/test_exit.py",
-            "google_cloud/test_exit.py",
-            "cli/test_send_deadline.py",
+            "exporters/google/test_exit.py",
+            "tools/send/test_send_deadline.py",
         ),
     ),
     Scenario(
         "who may open what: links, FIFOs, other users, bombs",
-        ("recovery/test_hostile_files.py", "cli/test_send_files.py", "layout/test_files.py"),
+        ("journal/test_hostile_files.py", "tools/send/test_send_files.py", "layout/test_files.py"),
     ),
-    Scenario("disks that are full, read-only or gone", ("recovery/test_disk.py",)),
-    Scenario("journals at URLs", ("recovery/test_remote.py",)),
+    Scenario("disks that are full, read-only or gone", ("journal/test_disk.py",)),
+    Scenario("journals at URLs", ("journal/test_remote.py",)),
     Scenario(
         "outside data: whatever lies in a run's folder",
-        ("recovery/test_outside_data.py", "recovery/test_damage.py"),
+        ("journal/test_outside_data.py", "journal/test_damage.py"),
     ),
-    Scenario("one byte turned over, deaths and damage", ("recovery/test_flips.py",)),
-    Scenario("fuzz of journals, JSON files and variables", ("recovery/test_fuzz.py",)),
+    Scenario("one byte turned over, deaths and damage", ("journal/test_flips.py",)),
+    Scenario("fuzz of journals, JSON files and variables", ("journal/test_fuzz.py",)),
     Scenario("real processes, killed", ("crash/*.py",)),
     Scenario(
         "terminal escapes and credentials",
-        ("cli/test_escapes.py", "google_cloud/test_credentials.py", "disruption/test_reception.py"),
+        ("tools/test_escapes.py", "exporters/google/test_credentials.py", "disruption/test_reception.py"),
     ),
 )
 OTHERS = "what else takes long"

@@ -9,8 +9,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from http_server import HttpServer
 from hypothesis import settings
 from opentelemetry import context
+from ports import reserved_port
 
 # Variables that change what we do: OpenTelemetry's, ours, and those that schedulers and launchers set.
 _PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOB", "TORCHELASTIC_", "KUBERNETES_", "TPU_", "MEGASCALE_")
@@ -44,6 +46,20 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "JAX_COMPILATION_CACHE_DIR": str(place / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where nobody listens."""
+    with reserved_port() as free:
+        yield free
+
+
+@pytest.fixture
+def http_server() -> Iterator[HttpServer]:
+    """Answers 404 until the test replaces its `answer`."""
+    with HttpServer() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 PATIENCE_S = 20.0
@@ -134,11 +132,3 @@ def signalled(body: str, number: signal.Signals = signal.SIGTERM, *, strict: boo
     program.wait_for("ready")
     program.send(number)
     return program.end()
-
-
-def poll(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for the condition; AssertionError at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the awaited never came"
-        time.sleep(0.005)

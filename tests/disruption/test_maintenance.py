@@ -6,20 +6,20 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_server import Answer, Request, dripping, hang
+from waits import until
 
 from otel_goodput.disruption.maintenance import Maintenance
 from otel_goodput.disruption.metadata import HOST, metadata_host
 from otel_goodput.disruption.notices import Notices
 
 from .metadata_server import MAINTENANCE, PREEMPTED, MetadataServer, answer, metadata_server
-from .processes import poll
 
 
 class Heard:
@@ -55,7 +55,7 @@ def watching(host: str | None, **patience: Any) -> Iterator[tuple[Maintenance, H
         begin = time.monotonic()
         maintenance.stop()
         assert time.monotonic() - begin < 1.0
-        poll(lambda: not maintenance.watching)
+        until(lambda: not maintenance.watching)
         heard.notices.close()
 
 
@@ -79,9 +79,9 @@ def asks_to_wait(server: MetadataServer) -> bool:
 
 def test_a_preemption_is_told_at_once(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     with watching(server.host) as (_, heard):
-        poll(lambda: asks_to_wait(server))
+        until(lambda: asks_to_wait(server))
         server.set(PREEMPTED, "TRUE")
-        poll(lambda: heard.told and heard.called, 5)
+        until(lambda: heard.told and heard.called, 5)
         assert heard.told == [("preemption", "instance/preempted", "TRUE")]
     assert not warnings(caplog)
     for asked in server.asked:
@@ -94,35 +94,35 @@ def test_maintenance_that_comes_and_goes(server: MetadataServer) -> None:
     with watching(server.host) as (_, heard):
         for round_ in (1, 2):
             server.set(MAINTENANCE, "TERMINATE_ON_HOST_MAINTENANCE")
-            poll(lambda: len(heard.told) == round_)  # noqa: B023
+            until(lambda: len(heard.told) == round_)  # noqa: B023
             server.set(MAINTENANCE, "NONE")
-            poll(lambda: len(heard.retracted) == round_)  # noqa: B023
+            until(lambda: len(heard.retracted) == round_)  # noqa: B023
         assert heard.told == [("maintenance", "instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")] * 2
         assert heard.retracted == [(None, "NONE")] * 2
 
 
 def test_one_thread_serves_both_keys(server: MetadataServer) -> None:
     with watching(server.host) as (_, heard):
-        poll(lambda: asks_to_wait(server))
+        until(lambda: asks_to_wait(server))
         assert [thread.name for thread in threading.enumerate()].count("goodput-maintenance") == 1
         server.set(MAINTENANCE, "MIGRATE_ON_HOST_MAINTENANCE")
-        poll(lambda: len(heard.told) == 1)
+        until(lambda: len(heard.told) == 1)
         server.set(PREEMPTED, "TRUE")
-        poll(lambda: len(heard.told) == 2)
+        until(lambda: len(heard.told) == 2)
         assert [told[0] for told in heard.told] == ["maintenance", "preemption"]
 
 
 def test_what_was_announced_before_the_start_is_told(server: MetadataServer) -> None:
     server.set(PREEMPTED, "TRUE")
     with watching(server.host) as (_, heard):
-        poll(lambda: heard.told)
+        until(lambda: heard.told)
 
 
 def test_a_wait_that_runs_out_is_no_failure(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     with watching(server.host, wait_s=1.0) as (_, heard):
-        poll(lambda: server.count(PREEMPTED) >= 3)
+        until(lambda: server.count(PREEMPTED) >= 3)
         server.set(PREEMPTED, "TRUE")
-        poll(lambda: heard.told)
+        until(lambda: heard.told)
     assert not warnings(caplog)
 
 
@@ -130,9 +130,9 @@ def test_a_key_that_the_server_does_not_have(server: MetadataServer, caplog: pyt
     """GKE's metadata server has a few keys only."""
     del server.values[MAINTENANCE]
     with watching(server.host) as (_, heard):
-        poll(lambda: server.count(MAINTENANCE))
+        until(lambda: server.count(MAINTENANCE))
         server.set(PREEMPTED, "TRUE")
-        poll(lambda: heard.told)
+        until(lambda: heard.told)
         assert server.count(MAINTENANCE) == 1
     assert not warnings(caplog)
 
@@ -140,13 +140,13 @@ def test_a_key_that_the_server_does_not_have(server: MetadataServer, caplog: pyt
 def test_without_any_key_the_thread_ends(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     server.values.clear()
     with watching(server.host) as (maintenance, _):
-        poll(lambda: not maintenance.watching)
+        until(lambda: not maintenance.watching)
     assert not warnings(caplog)
 
 
 def test_an_answer_in_pieces(server: MetadataServer) -> None:
-    def piecemeal(handler: BaseHTTPRequestHandler) -> None:
-        value = server.values[handler.path.partition("?")[0]]
+    def piecemeal(request: Request) -> Iterator[bytes]:
+        value = server.values[request.path.partition("?")[0]]
         for piece in (
             "HTTP/1.1 200 ",
             "OK\r\nMetadata-Flavor: Goo",
@@ -155,34 +155,33 @@ def test_an_answer_in_pieces(server: MetadataServer) -> None:
             f"{value[2:]}\r\n0\r",
             "\n\r\n",
         ):
-            handler.wfile.write(piece.encode())
-            handler.wfile.flush()
+            yield piece.encode()
             time.sleep(0.01)
 
     server.set(PREEMPTED, "TRUE")
     server.misbehave = piecemeal
     with watching(server.host) as (_, heard):
-        poll(lambda: heard.told == [("preemption", "instance/preempted", "TRUE")])
+        until(lambda: heard.told == [("preemption", "instance/preempted", "TRUE")])
 
 
 # --- those that are none ---------------------------------------------------------------------------------------------
 
 HTML = "<!doctype html><title>Log in to the hotel's network</title>"
 
-LIES: dict[str, Callable[[BaseHTTPRequestHandler], object]] = {
-    "html": lambda handler: answer(handler, HTML, flavor=None, kind="text/html"),
-    "html with the header": lambda handler: answer(handler, HTML, kind="text/html"),
-    "no header": lambda handler: answer(handler, "FALSE", flavor=None),
-    "another header": lambda handler: answer(handler, "FALSE", flavor="Amazon"),
-    "wrong value": lambda handler: answer(handler, "MAYBE"),
-    "nothing": lambda handler: answer(handler, ""),
-    "a control sequence": lambda handler: answer(handler, "\x1b[2J"),
-    "a redirect": lambda handler: answer(handler, "", status=302, flavor=None),
-    "not found": lambda handler: answer(handler, "", status=404, flavor=None),
-    "forbidden": lambda handler: answer(handler, "no", status=403),
-    "endless": lambda handler: answer(handler, "F" * 10**6),
-    "no HTTP": lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n"),
-    "a broken status": lambda handler: handler.wfile.write(b"HTTP/1.1 soon\r\n\r\n"),
+LIES: dict[str, Answer] = {
+    "html": lambda _: answer(HTML, flavor=None, kind="text/html"),
+    "html with the header": lambda _: answer(HTML, kind="text/html"),
+    "no header": lambda _: answer("FALSE", flavor=None),
+    "another header": lambda _: answer("FALSE", flavor="Amazon"),
+    "wrong value": lambda _: answer("MAYBE"),
+    "nothing": lambda _: answer(""),
+    "a control sequence": lambda _: answer("\x1b[2J"),
+    "a redirect": lambda _: answer("", status=302, flavor=None),
+    "not found": lambda _: answer("", status=404, flavor=None),
+    "forbidden": lambda _: answer("no", status=403),
+    "endless": lambda _: answer("F" * 10**6),
+    "no HTTP": lambda _: [b"SSH-2.0-OpenSSH_9.6\r\n"],
+    "a broken status": lambda _: [b"HTTP/1.1 soon\r\n\r\n"],
 }
 
 
@@ -191,7 +190,7 @@ def test_a_server_that_lies(lie: str, server: MetadataServer, caplog: pytest.Log
     """One warning, and it is left alone."""
     server.misbehave = LIES[lie]
     with watching(server.host) as (maintenance, heard):
-        poll(lambda: not maintenance.watching)
+        until(lambda: not maintenance.watching)
         assert not heard.told
     said = warnings(caplog)
     assert len(said) == 1 and "is not Google's" in said[0] and "\x1b" not in said[0] and len(said[0]) < 300
@@ -200,55 +199,46 @@ def test_a_server_that_lies(lie: str, server: MetadataServer, caplog: pytest.Log
 
 def test_a_server_that_turns_out_a_liar_later(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     with watching(server.host) as (maintenance, heard):
-        poll(lambda: asks_to_wait(server))
+        until(lambda: asks_to_wait(server))
         server.set(PREEMPTED, "PERHAPS")
-        poll(lambda: not maintenance.watching)
+        until(lambda: not maintenance.watching)
         assert not heard.told
     assert len(warnings(caplog)) == 1
 
 
 def test_a_server_that_hangs(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     """Taken for dead after a while, said once, and heard again when it recovers."""
-    over = threading.Event()
-    server.misbehave = lambda _: over.wait(20)
+    server.misbehave = hang
     with watching(server.host, patience_s=0.05) as (_, heard):
-        poll(lambda: len(server.asked) >= 6)
+        until(lambda: len(server.asked) >= 6)
         server.misbehave = None
         server.set(PREEMPTED, "TRUE")
-        poll(lambda: heard.told)
-        over.set()
+        until(lambda: heard.told)
     said = warnings(caplog)
     assert len(said) == 1 and "no answer in time" in said[0]
 
 
 def test_a_server_that_trickles(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
-    over = threading.Event()
-
-    def trickle(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: 100000\r\n\r\n")
-        while not over.wait(0.01):
-            handler.wfile.write(b"F")
-
-    server.misbehave = trickle
+    head = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: 100000\r\n\r\n"
+    server.misbehave = dripping(head, b"F", pause=0.01)
     with watching(server.host, patience_s=0.1):
-        poll(lambda: warnings(caplog))
-        over.set()
+        until(lambda: warnings(caplog))
     assert len(warnings(caplog)) == 1
 
 
 def test_a_server_that_vanishes_and_comes_back(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     with watching(server.host) as (_, heard):
-        poll(lambda: asks_to_wait(server))
+        until(lambda: asks_to_wait(server))
         for _ in range(2):
             server.vanish()
-            poll(lambda: warnings(caplog))
+            until(lambda: warnings(caplog))
             server.asked.clear()
             server.come_back()
-            poll(lambda: asks_to_wait(server))
+            until(lambda: asks_to_wait(server))
         server.vanish()
         server.set(PREEMPTED, "TRUE")  # what happens meanwhile is not missed
         server.come_back()
-        poll(lambda: heard.told)
+        until(lambda: heard.told)
         assert len(heard.told) == 1
     said = warnings(caplog)
     assert len(said) == 1 and "tried again" in said[0]
@@ -258,20 +248,20 @@ def test_a_server_that_vanishes_and_comes_back(server: MetadataServer, caplog: p
 def test_a_server_in_trouble_is_asked_again(
     status: int, server: MetadataServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.misbehave = lambda handler: answer(handler, "try later", status=status)
+    server.misbehave = lambda _: answer("try later", status=status)
     with watching(server.host) as (_, heard):
-        poll(lambda: server.count(PREEMPTED) >= 3)
+        until(lambda: server.count(PREEMPTED) >= 3)
         server.misbehave = None
         server.set(PREEMPTED, "TRUE")
-        poll(lambda: heard.told)
+        until(lambda: heard.told)
     assert len(warnings(caplog)) == 1
 
 
 def test_a_server_that_does_not_wait_is_not_asked_without_pause(server: MetadataServer) -> None:
-    server.misbehave = lambda handler: answer(handler, server.values[handler.path.partition("?")[0]])
+    server.misbehave = lambda request: answer(server.values[request.path.partition("?")[0]])
     begin = time.monotonic()
     with watching(server.host, backoff_s=(0.1, 1.0)):
-        poll(lambda: server.count(PREEMPTED) >= 4)
+        until(lambda: server.count(PREEMPTED) >= 4)
     assert time.monotonic() - begin >= 0.3
 
 
@@ -279,7 +269,7 @@ def test_failures_make_it_ask_less_often(caplog: pytest.LogCaptureFixture) -> No
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # not listening: refuses
         with watching(f"127.0.0.1:{taken.getsockname()[1]}", backoff_s=(0.01, 0.05)):
-            poll(lambda: warnings(caplog))
+            until(lambda: warnings(caplog))
     assert len(warnings(caplog)) == 1
 
 
@@ -295,7 +285,7 @@ def test_an_address_that_is_none(host: str, caplog: pytest.LogCaptureFixture) ->
 
 def test_a_name_that_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:
     with watching("metadata.invalid"):
-        poll(lambda: warnings(caplog))
+        until(lambda: warnings(caplog))
     assert len(warnings(caplog)) == 1
 
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waits import until
 
 from otel_goodput.disruption.notices import Notices
 from otel_goodput.disruption.signals import Signals
@@ -604,6 +605,4 @@ def test_this_process_is_left_as_it_was() -> None:
             signals.remove()
     notices.close()
     assert {each: signal.getsignal(each) for each in before} == before
-    deadline = time.monotonic() + 10
-    while len(list(Path("/dev/fd").iterdir())) > descriptors:
-        assert time.monotonic() < deadline
+    until(lambda: len(list(Path("/dev/fd").iterdir())) <= descriptors)

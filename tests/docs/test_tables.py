@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from exported import metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
@@ -98,14 +99,7 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
             with recorder.step(number), recorder.part("forward"):
                 pass
     recorder.flush(10)
-    data = reader.get_metrics_data()
-    assert data is not None
-    found = {
-        metric.name
-        for resource in data.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
+    found = set(metrics(reader))
     recorder.shutdown(10)
     listed = set(re.findall(r"^\| `([\w.]+)`", load().metrics(), re.MULTILINE))
     assert listed == found

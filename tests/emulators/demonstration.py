@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from exported import written
+
 from emulators import picture
 from emulators.google import GoogleEmulator
 from otel_goodput import semconv
@@ -72,12 +74,7 @@ def report(directory: Path) -> dict[str, Any]:
 
 def spans_of(directory: Path) -> set[str]:
     """The ids of the spans in the trace that the job wrote to files."""
-    found = set()
-    for trace in directory.rglob("traces-*.jsonl"):
-        for line in trace.read_text().splitlines():
-            for resource in json.loads(line)["resourceSpans"]:
-                found |= {span["spanId"] for scope in resource["scopeSpans"] for span in scope["spans"]}
-    return found
+    return {span["spanId"] for span in written(directory)}
 
 
 def span_id(span: Any) -> str:

@@ -16,7 +16,8 @@ ANSWER = (
 class HtmlProxy:
     """Takes any connection, at `endpoint`, and answers its first words with an HTTP/1.1 403 in HTML; a context manager.
 
-    `asked` are those first words' first lines, such as `CONNECT monitoring.googleapis.com:443 HTTP/1.1`.
+    `asked` are those first words' first lines, such as `CONNECT monitoring.googleapis.com:443 HTTP/1.1`. A bare socket:
+    what comes may be TLS or HTTP/2, of which a server of HTTP would make no request.
     """
 
     def __init__(self) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -13,6 +11,7 @@ from urllib.parse import parse_qs
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import jwt
+from http_server import HttpServer, Request, Response
 
 ACCOUNT = "trainer@test-project.iam.gserviceaccount.com"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -53,18 +52,15 @@ class TokenServer:
         )
         self.tokens = Tokens(self._public)
         self._refusal: tuple[int, bytes] | None = None
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="token-server")
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}/token"
+        self._server = HttpServer(self._answer)
+        self.endpoint = f"{self._server.url}/token"
 
     def __enter__(self) -> TokenServer:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.close()
 
     def key_file(self, path: Path) -> Path:
         """Write the account's key where GOOGLE_APPLICATION_CREDENTIALS may point to; gives the path."""
@@ -105,23 +101,9 @@ class TokenServer:
         answer = {"access_token": token, "expires_in": int(self.lifetime), "token_type": "Bearer"}
         return 200, json.dumps(answer).encode()
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        grant = self._grant
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
-                status, body = grant(form)
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        return Handler
+    def _answer(self, request: Request) -> Response:
+        status, body = self._grant(parse_qs(request.body.decode()))
+        return Response(status, body, {"Content-Type": "application/json"})
 
 
 def _signed(token: str, public_key: bytes) -> bool:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from exported import spans_of
 
 pytestmark = pytest.mark.jax
 
@@ -42,13 +43,9 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def spans(trace: Path) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
     """(name, start, end, attributes) of the exported spans."""
-    for line in trace.read_text().splitlines():
-        for resource in json.loads(line)["resourceSpans"]:
-            for scope in resource["scopeSpans"]:
-                for span in scope["spans"]:
-                    told = span.get("attributes", ())
-                    attributes = {each["key"]: next(iter(each["value"].values())) for each in told}
-                    yield span["name"], int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"]), attributes
+    for span in spans_of(trace.read_text().splitlines()):
+        attributes = {each["key"]: next(iter(each["value"].values())) for each in span.get("attributes", ())}
+        yield span["name"], int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"]), attributes
 
 
 def efficiencies(changes: list[tuple[int, int, int]], until: int) -> dict[str, float]:

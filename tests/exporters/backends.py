@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
+from http_server import HttpServer, Request, Response
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -31,15 +30,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 
 # Else another server, which is given any port, may be given the one that this one has, and half of what comes there.
 ALONE = (("grpc.so_reuseport", 0),)
-
-
-@contextmanager
-def reserved_port() -> Iterator[int]:
-    """A port where nobody listens, and that nobody but who asks for it by number is given meanwhile."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield int(held.getsockname()[1])
 
 
 class Received:
@@ -68,32 +58,6 @@ class Received:
             for scope in resource.scope_metrics
             for metric in scope.metrics
         }
-
-
-def poll(
-    condition: Callable[[], object],
-    seconds: float = 30.0,
-    lacking: Callable[[], object] = lambda: "the awaited",
-    pause: float = 0.01,
-) -> None:
-    """Wait for the condition, asked after each `pause` (s); AssertionError with what is `lacking` at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came: {lacking()}"
-        time.sleep(pause)
-
-
-@contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[str]:
-    """The server at work in a thread. Gives its endpoint."""
-    with server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 class _Traces(TraceServiceServicer):
@@ -135,31 +99,26 @@ def grpc_backend(port: int = 0) -> Iterator[Received]:
 
 @contextmanager
 def http_backend(port: int = 0) -> Iterator[Received]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
-            received.headers.append({key.lower(): value for key, value in self.headers.items()})
-            if self.path == "/v1/traces":
-                received.traces.append(ExportTraceServiceRequest.FromString(body))
-            elif self.path == "/v1/metrics":
-                received.metrics.append(ExportMetricsServiceRequest.FromString(body))
-            self.send_response(200 if self.path in ("/v1/traces", "/v1/metrics") else 404)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+    def answer(request: Request) -> Response:
+        body = gzip.decompress(request.body) if request.headers.get("content-encoding") == "gzip" else request.body
+        received.headers.append({name.lower(): value for name, value in request.headers.items()})
+        if request.path == "/v1/traces":
+            received.traces.append(ExportTraceServiceRequest.FromString(body))
+        elif request.path == "/v1/metrics":
+            received.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        else:
+            return Response(404)
+        return Response()
 
     received = Received("")  # somebody may have waited for it, and comes at once
-    with serving(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as received.endpoint:
+    with HttpServer(answer, port) as server:
+        received.endpoint = server.url
         yield received
 
 
 @contextmanager
 def silent_backend() -> Iterator[str]:
-    """Accepts every connection and never says a word. Gives its endpoint."""
+    """Accepts every connection and never says a word, in no protocol, thus a bare socket. Gives its endpoint."""
     held: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 

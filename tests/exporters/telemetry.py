@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from exported import Spans
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, MetricsData
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -42,7 +41,7 @@ def spans(count: int = 1) -> list[ReadableSpan]:
     tracer = provider.get_tracer("plain", "1.2.3")
     for number in range(count):
         tracer.start_span(f"step {number}", start_time=START + number).end(START + number + 10)
-    return list(memory.get_finished_spans())
+    return memory.all()
 
 
 def rich_spans() -> list[ReadableSpan]:
@@ -88,13 +87,13 @@ def rich_spans() -> list[ReadableSpan]:
         child.end(START + 2)
     job.end(START + 10**9)
     tracer.start_span("alone", start_time=0, links=[Link(context(9))]).end(START)
-    return list(memory.get_finished_spans())
+    return memory.all()
 
 
-def _provider(limits: SpanLimits | None = None) -> tuple[InMemorySpanExporter, TracerProvider]:
-    memory = InMemorySpanExporter()
+def _provider(limits: SpanLimits | None = None) -> tuple[Spans, TracerProvider]:
+    memory = Spans()
     provider = TracerProvider(resource=RESOURCE, span_limits=limits, shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(memory))
+    provider.add_span_processor(memory.processor)
     return memory, provider
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from waits import until
 
 from otel_goodput import Recorder
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.exporters.buffering import MOST_KEPT, PATIENCE, BufferingSpanExporter
 
-from .backends import grpc_backend, poll
+from .backends import grpc_backend
 
 
 class Service(SpanExporter):
@@ -159,7 +160,7 @@ def test_a_collector_that_comes_back_gets_what_was_made_meanwhile(
         with grpc_backend(port) as after:
             with recorder.custom("later"):
                 pass
-            poll(lambda: "later" in after.span_names())
+            until(lambda: "later" in after.span_names())
             recorder.shutdown(10)
             names = after.span_names()
     assert names.count("step") == 5 and names.count("later") == 1

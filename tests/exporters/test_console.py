@@ -15,13 +15,13 @@ from typing import TextIO
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
+from waits import until
 
 from otel_goodput import semconv
 from otel_goodput.exporters.console import ConsoleMetricExporter, Summary, render, short_duration, width
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
 
-from .backends import poll
 from .telemetry import collect, observed, recorded
 
 OK = MetricExportResult.SUCCESS
@@ -233,7 +233,7 @@ def test_through_a_real_reader_the_last_figures_are_printed_at_the_end() -> None
         [PeriodicExportingMetricReader(exporter.metric_exporter, 10)], shutdown_on_exit=False
     )
     observed("gauge", "goodput.ratio", (0.5, {"goodput.window": "run"}))(provider.get_meter("m"))
-    poll(lambda: stream.getvalue().count("\n") >= 2)
+    until(lambda: stream.getvalue().count("\n") >= 2)
     before = stream.getvalue().count("\n")
     provider.shutdown()
     assert stream.getvalue().count("\n") > before

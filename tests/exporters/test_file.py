@@ -13,16 +13,17 @@ import threading
 from pathlib import Path
 
 import pytest
+from exported import spans_of
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
+from waits import until
 
 from otel_goodput.exporters.file import FileSpanExporter, LineFile
 from otel_goodput.exporters.registry import dropped_items, open_exporter
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 
-from .backends import poll
 from .telemetry import RESOURCE, collect, context, observed, recorded, rich_spans, spans
 
 OK = SpanExportResult.SUCCESS
@@ -36,13 +37,7 @@ def names(path: Path) -> list[str]:
     """The names of all spans, in order; every line must be whole and JSON."""
     content = path.read_bytes()
     assert content.endswith(b"\n")
-    return [
-        span["name"]
-        for line in content.splitlines()
-        for resource in json.loads(line)["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
+    return [span["name"] for span in spans_of(content.splitlines())]
 
 
 def test_one_line_an_export_in_a_private_file_for_each_attempt_and_process(tmp_path: Path) -> None:
@@ -199,7 +194,7 @@ def test_what_a_killed_writer_leaves_is_whole_after_the_next_open(tmp_path: Path
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        poll(lambda: len(list(tmp_path.iterdir())) > 2)
+        until(lambda: len(list(tmp_path.iterdir())) > 2)
         process.send_signal(signal.SIGKILL)
     file = LineFile(tmp_path, "traces-x")
     file.append(b"{}\n")

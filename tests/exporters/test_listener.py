@@ -21,7 +21,7 @@ from otel_goodput.exporters.listener import Listener
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
 
-from .backends import Received, grpc_backend, http_backend, reserved_port, silent_backend
+from .backends import Received, grpc_backend, http_backend, silent_backend
 from .telemetry import spans
 
 BACKENDS: dict[str, Callable[[int], AbstractContextManager[Received]]] = {
@@ -39,13 +39,6 @@ print("trained", flush=True)
 """
 TIMEOUT_S = 0.5  # of one export: the exporters' own tries are over after it
 LATE_S = 4 * TIMEOUT_S
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Where nobody listens."""
-    with reserved_port() as free:
-        yield free
 
 
 @contextmanager

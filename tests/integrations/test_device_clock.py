@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from exported import Spans
+from waits import until
 
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
@@ -59,13 +59,13 @@ class Blocking:
 
 
 @pytest.fixture
-def spans() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
+def spans() -> Spans:
+    return Spans()
 
 
 @pytest.fixture
-def recorder(tmp_path: Path, spans: InMemorySpanExporter) -> Iterator[Recorder]:
-    made = Recorder("device", directory=tmp_path, exporters="none", span_processors=[SimpleSpanProcessor(spans)])
+def recorder(tmp_path: Path, spans: Spans) -> Iterator[Recorder]:
+    made = Recorder("device", directory=tmp_path, exporters="none", span_processors=[spans.processor])
     yield made
     made.shutdown()
 
@@ -106,9 +106,9 @@ def test_a_slow_loader_behind_an_asynchronous_step(tmp_path: Path) -> None:
 
 def loop(directory: Path, train: Callable[[Any], Any], state: Any) -> tuple[int, int, tuple[int, int]]:
     """ns of an asynchronous loop: on steps, the sum of the spans' device durations, and the device's busy time."""
-    spans = InMemorySpanExporter()
+    spans = Spans()
     recorder = Recorder(
-        "device", directory=directory, exporters="none", span_processors=[SimpleSpanProcessor(spans)]
+        "device", directory=directory, exporters="none", span_processors=[spans.processor]
     )
     assert recorder.tracer is not None
     blocking = Blocking(recorder.tracer.clock)
@@ -136,7 +136,7 @@ def loop(directory: Path, train: Callable[[Any], Any], state: Any) -> tuple[int,
     assert totals.run.categories["data_loading"] < loading * 1e9 / 2
     durations = [
         (span.attributes or {})["goodput.step.device_duration"]
-        for span in spans.get_finished_spans() if span.name == "step"
+        for span in spans.named("step")
     ]
     assert len(durations) == 25
     on_steps = totals.run.categories["productive"] + totals.run.categories["program_startup"]
@@ -270,10 +270,7 @@ def test_what_is_never_ready_counts_by_the_hosts_clock(recorder: Recorder, monke
         with recorder.step(0) as step:
             time.sleep(0.02)
             step.observe(Known(recorder.tracer.clock, NEVER))
-        until = time.monotonic() + 20
-        while not recorder.totals().kept:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        until(lambda: recorder.totals().kept)
         with recorder.custom("evaluation"):
             time.sleep(0.02)
     totals = recorder.totals()
@@ -288,10 +285,7 @@ def test_a_queue_of_steps_in_flight_is_bounded(recorder: Recorder, monkeypatch: 
         for number in range(10):
             with recorder.step(number) as step:
                 step.observe(Known(recorder.tracer.clock, NEVER))
-        until = time.monotonic() + 20
-        while recorder._observers.lost < 6:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        until(lambda: recorder._observers.lost >= 6)
         assert recorder._observers.lost == 6, "the oldest"
     recorder.shutdown()
     assert recorder._observers.lost == 10 and recorder.totals().kept == 10
@@ -345,9 +339,7 @@ def test_what_is_on_the_device_is_in_flight(recorder: Recorder) -> None:
         totals = recorder.totals()
         assert totals.in_flight_step == 0 and totals.run.categories["in_flight"] > 0
         loss.block_until_ready()
-        until = time.monotonic() + 10
-        while recorder.totals().kept == 0:
-            assert time.monotonic() < until
+        until(lambda: recorder.totals().kept)
     assert recorder.totals().kept == 1
 
 
@@ -441,10 +433,7 @@ def test_an_observation_learns_what_is_donated(recorder: Recorder) -> None:
             train(number)
             number += 1
         a.block_until_ready()
-        until = time.monotonic() + 20
-        while device._watcher.queue:
-            assert time.monotonic() < until
-            time.sleep(0.001)
+        until(lambda: not device._watcher.queue, pause=0.001)
         lost = device.lost
         for more in range(10):
             train(number + more)
@@ -508,7 +497,7 @@ def test_observing_after_the_end_is_said(recorder: Recorder, caplog: pytest.LogC
     assert len(said(caplog, "a step that is open")) == 1
 
 
-def test_a_traced_step_counts_and_observes_by_itself(recorder: Recorder, spans: InMemorySpanExporter) -> None:
+def test_a_traced_step_counts_and_observes_by_itself(recorder: Recorder, spans: Spans) -> None:
     train, state = step_of(5)
     traced = recorder.traced_step(train, start=7)
     with recorder.job():
@@ -516,7 +505,7 @@ def test_a_traced_step_counts_and_observes_by_itself(recorder: Recorder, spans: 
             state, loss = traced(state)
         loss.block_until_ready()
     recorder.shutdown()
-    steps = [span for span in spans.get_finished_spans() if span.name == "step"]
+    steps = spans.named("step")
     assert [(span.attributes or {})["goodput.step"] for span in steps] == [7, 8, 9, 10, 11]
     assert all("goodput.step.device_duration" in (span.attributes or {}) for span in steps)
     assert recorder.totals().kept == 5

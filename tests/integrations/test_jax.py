@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from crash.exported import read_spans
+from exported import Spans, spans_of
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waits import until
 
 import otel_goodput
 from otel_goodput import Recorder
@@ -36,12 +36,12 @@ class Watched:
     """A recorder with its spans, and what jax says to everybody."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        self.exporter = InMemorySpanExporter()
+        self.exporter = Spans()
         self.recorder = Recorder(
             "jax",
             directory=directory,
             exporters="none",
-            span_processors=[SimpleSpanProcessor(self.exporter)],
+            span_processors=[self.exporter.processor],
             **options,
         )
         self.heard: list[tuple[float, float]] = []
@@ -61,7 +61,7 @@ class Watched:
 
     def compiles(self) -> list[ReadableSpan]:
         self.recorder.flush()
-        return [span for span in self.exporter.get_finished_spans() if span.name == "compile"]
+        return self.exporter.named("compile")
 
     def close(self) -> None:
         if REMOVABLE:
@@ -117,7 +117,7 @@ def test_the_time_is_that_of_the_stages(watched: Watched) -> None:
     assert span.end_time is not None and span.start_time is not None
     stages = [said.get(f"goodput.compile.{stage}_duration", 0) for stage in ("trace", "lower", "backend")]
     assert 0 < sum(stages) <= span.end_time - span.start_time
-    step = next(span for span in watched.exporter.get_finished_spans() if span.name == "step")
+    step = watched.exporter.named("step")[0]
     assert span.parent is not None and span.parent.span_id == step.get_span_context().span_id
     assert span.get_span_context().trace_id == step.get_span_context().trace_id
 
@@ -264,7 +264,7 @@ def test_none_is_lost_between_those_who_close_them(watched: Watched, monkeypatch
             thread.join(30)
     goodput.shutdown()
     found = {(span.attributes or {})["goodput.compile.function"] for span in watched.compiles()}
-    sums = [dict(span.attributes or {}) for span in watched.exporter.get_finished_spans() if span.name == "phases"]
+    sums = [dict(span.attributes or {}) for span in watched.exporter.named("phases")]
     left_out = sum(summary["goodput.phases.count"] for summary in sums)  # so many are a flood
     assert len(found) == len(watched.compiles()) and len(found) + left_out == 2000
 
@@ -275,10 +275,7 @@ def test_a_compilation_is_seen_while_it_lasts(watched: Watched) -> None:
     seen: list[int] = []
 
     def slow(a: Any) -> Any:
-        until = time.monotonic() + 20
-        while goodput.totals().run.categories["program_startup"] < 50_000_000:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        until(lambda: goodput.totals().run.categories["program_startup"] >= 50_000_000)
         seen.append(goodput.totals().run.categories["program_startup"])
         return a + 1
 
@@ -405,16 +402,9 @@ def test_the_persistent_cache_is_told_of(tmp_path: Path) -> None:
         command = [sys.executable, "-W", "error", "-c", CACHED, str(tmp_path / "runs"), str(tmp_path / "cache")]
         subprocess.run(command, check=True, timeout=120)
         lines = (tmp_path / f"runs/cached/traces-attempt{attempt:04d}-p0000.jsonl").read_text().splitlines()
-        spans = [
-            span
-            for line in lines
-            for resource in json.loads(line)["resourceSpans"]
-            for scope in resource["scopeSpans"]
-            for span in scope["spans"]
-        ]
         said = [
             {entry["key"]: next(iter(entry["value"].values())) for entry in span.get("attributes", ())}
-            for span in spans if span["name"] == "compile"
+            for span in spans_of(lines) if span["name"] == "compile"
         ]
         *_, mine = [one for one in said if one["goodput.compile.function"] == "cached_step"]
         found.append(mine)

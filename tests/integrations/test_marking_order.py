@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from exported import Spans
 
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
@@ -32,10 +31,10 @@ class Device:
         self.queue = Queue(time.time_ns)
         self.marker = QueueMarker(self.queue, early)
         monkeypatch.setattr(async_runtimes, "ASYNC_RUNTIMES", (self.marker.runtime,))
-        self.spans = InMemorySpanExporter()
+        self.spans = Spans()
         self.recorder = Recorder(
             "queue", directory=directory, exporters="none", integrations="none", process_count=processes,
-            process_index=0, span_processors=[SimpleSpanProcessor(self.spans)],
+            process_index=0, span_processors=[self.spans.processor],
         )
         self.queue.clock = self.recorder._account.clock
         self.spent = 0  # ns from the begin of each work's dispatch, or the end of the one before, to its end
@@ -119,7 +118,7 @@ def test_nothing_has_to_be_added(agree: Agree) -> None:
         assert device.totals.kept == 30
         productive = device.productive()
         device.recorder.shutdown()
-        steps = [span for span in device.spans.get_finished_spans() if span.name == "step"]
+        steps = device.spans.named("step")
         on_device = sum((span.attributes or {})["goodput.step.device_duration"] for span in steps)  # type: ignore[misc]
         return {"account": device.found(productive), "spans": device.found(on_device)}
 

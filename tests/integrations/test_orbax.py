@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -16,12 +15,12 @@ from typing import Any
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from exported import Spans
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from waits import until
 
 from otel_goodput import Recorder
 from otel_goodput.integrations import orbax
@@ -92,7 +91,7 @@ class Job:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.exporter = InMemorySpanExporter()
+        self.exporter = Spans()
         self.starts = Starts()
         self.recorder = Recorder(
             "orbax",
@@ -100,7 +99,7 @@ class Job:
             directory=path / "runs",
             exporters="none",
             integrations="none",
-            span_processors=[SimpleSpanProcessor(self.exporter), self.starts],
+            span_processors=[self.exporter.processor, self.starts],
         )
         self.gates: list[Gate] = []
         self.managers: list[Any] = []
@@ -138,7 +137,7 @@ class Job:
         return thread
 
     def spans(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self.exporter.get_finished_spans() if span.name == name]
+        return self.exporter.named(name)
 
     def at_risk(self) -> int:
         until(lambda: self.recorder.totals().pending == 0)  # what is on the device is not at risk yet
@@ -181,13 +180,6 @@ def bare(tmp_path: Path) -> Iterator[Job]:
 def job(bare: Job) -> Job:
     bare.install()
     return bare
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def said(span: ReadableSpan, key: str) -> Any:

@@ -9,10 +9,11 @@ from typing import Any
 import orbax.checkpoint as ocp
 import pytest
 from orbax.checkpoint import logging
+from waits import until
 
 from otel_goodput.integrations import orbax
 
-from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, pytestmark, said, until
+from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, pytestmark, said
 
 __all__ = ["pytestmark"]
 

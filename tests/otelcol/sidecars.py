@@ -12,12 +12,13 @@ from typing import Any
 from crash.exported import Span
 from emulators.google import GoogleEmulator
 from emulators.records import Point, SeriesKey
-from exporters.backends import poll
-from google_cloud import arrivals
-from google_cloud.jobs import Job
-from google_cloud.training import Account
+from exporters.google import arrivals
+from exporters.google.jobs import Job
+from exporters.google.training import Account
+from ports import free_address
+from waits import until
 
-from .collector import CONFIGS, OVERLAYS, Collector, free_address
+from .collector import CONFIGS, OVERLAYS, Collector
 
 JOB = "llama"
 CLASSIC = "gcp-sidecar-classic"
@@ -101,10 +102,10 @@ class Sidecar:
         def whole() -> bool:
             return not self.missing(account) and self._whole(again=True)
 
-        poll(whole, PATIENCE_S, lambda: self._lack(account), 0.1)
+        until(whole, PATIENCE_S, lambda: self._lack(account), 0.1)
         self.collector.stop(5.0)
         self.collector.start()  # what it would send once more comes now
-        poll(whole, PATIENCE_S, lambda: self._lack(account), 0.1)
+        until(whole, PATIENCE_S, lambda: self._lack(account), 0.1)
         time.sleep(1.0)
         assert not self.missing(account)
         assert self._whole(again=again), self._lack(account)

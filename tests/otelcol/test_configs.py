@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import yaml
 from emulators.google import GoogleEmulator
-from exporters.backends import poll
-from google_cloud.arrivals import CUSTOM, Values, expected, last, missed
+from exporters.google.arrivals import CUSTOM, Values, expected, last, missed
+from ports import free_address
+from waits import until
 
 from otel_goodput import semconv
 
-from .collector import CONFIGS, OVERLAYS, Collector, free_address
+from .collector import CONFIGS, OVERLAYS, Collector
 from .sidecars import JOB, Sidecar
 from .span_only import send, step
 
@@ -101,7 +102,7 @@ def test_the_project_is_that_of_the_machine_where_none_is_named(tmp_path: Path) 
         configs = (CONFIGS / "gcp-sidecar.yaml", OVERLAYS / "emulator.yaml")
         with Collector(tmp_path, *configs, environ=environ) as collector:
             send(collector.http, {"service.name": "go-trainer"}, step(1))
-            poll(lambda: google.otlp_spans)
+            until(lambda: google.otlp_spans)
         assert not google.refusals
 
 
@@ -113,7 +114,7 @@ def test_classic_metrics_are_those_of_the_dashboards(config: str, tmp_path: Path
         def stored() -> Values:
             return last(sidecar.google.series, CUSTOM, {("job", JOB), ("namespace", JOB)})
 
-        poll(
+        until(
             lambda: (found := stored()) and not [*missed(found, expected(account))],
             lacking=lambda: [*missed(stored(), expected(account))][:3] if stored() else [*sidecar.google.series][:1],
         )

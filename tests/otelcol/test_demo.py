@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from emulators.demonstration import EXAMPLE, Arrived, checks, report
-from exporters.backends import poll
-from google_cloud.jobs import surroundings
+from exporters.google.jobs import surroundings
+from waits import until
 
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 
@@ -50,8 +50,8 @@ def test_google_cloud_has_it(over: list[str], tmp_path: Path, compiled: dict[str
             results = checks(Arrived(sidecar.google), account, tmp_path / "demo")
             return [check.text for check in results if not check.holds]
 
-        poll(lambda: sidecar.google.otlp_spans and sidecar.series)
-        poll(lambda: not wrong(), lacking=wrong, pause=0.2)
+        until(lambda: sidecar.google.otlp_spans and sidecar.series)
+        until(lambda: not wrong(), lacking=wrong, pause=0.2)
 
 
 def test_prometheus_has_it(tmp_path: Path, compiled: dict[str, str]) -> None:

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from crash.exported import check_tree
 from emulators.google import GoogleEmulator
-from exporters.backends import poll
-from google_cloud import arrivals
-from google_cloud.training import Account
+from exporters.google import arrivals
+from exporters.google.training import Account
+from waits import until
 
 from otel_goodput.envvars import OTEL_GOODPUT_STEP_SAMPLING, OTEL_GOODPUT_STEP_TRACES
 from otel_goodput.semconv import GOODPUT_STEP, STEP_DURATION, TIME
@@ -41,7 +41,7 @@ def google() -> Iterator[GoogleEmulator]:
 
 def arrive(google: GoogleEmulator, expected: Identities) -> None:
     """Wait until these are there."""
-    poll(
+    until(
         lambda: expected <= {*identities(google)},
         lacking=lambda: f"{len(expected - {*identities(google)})} of {len(expected)} spans",
         pause=0.05,
@@ -65,7 +65,7 @@ def retried(collector: Collector, why: str) -> None:
     def found() -> bool:
         return any(all(word in line for word in told) for line in collector.log.splitlines())
 
-    poll(found, lacking=lambda: collector.log)
+    until(found, lacking=lambda: collector.log)
 
 
 def of(sent: Iterable[Sent]) -> Identities:
@@ -120,7 +120,7 @@ def test_a_step_worth_seeing_is_kept_of_every_process(google: GoogleEmulator, ex
     accounts, spans = run(tmp_path / "runs", [each.grpc for each in sidecars], plans)
     for index, account in enumerate(accounts):
         assert account[TIME.name] and account[STEP_DURATION.name][0][0] == 119
-        poll(partial(told, google, index, account), lacking=lambda: "some of the last values")
+        until(partial(told, google, index, account), lacking=lambda: "some of the last values")
     seen = {span.trace for span in spans if worth_seeing(span)}
     # By themselves, and without a wait: the last to be sent are the jobs' spans, so that all is at the gateway then.
     arrive(google, {(span.trace, span.key) for span in spans if worth_seeing(span)})
@@ -243,7 +243,7 @@ def test_a_gateway_that_is_killed_loses_what_waits_for_a_decision_and_no_more(
     google.fail("OtlpTraces", "UNAVAILABLE", None)
     on_disk, in_memory = Sent(1, 11, failed=True), Sent(1, 12)
     send(beside.http, [on_disk, in_memory])
-    poll(lambda: google.requests, lacking=lambda: "a request of the gateway's")
+    until(lambda: google.requests, lacking=lambda: "a request of the gateway's")
     behind.kill()
     meanwhile = [Sent(2, 11, failed=True), Sent(2, 12), Sent(3, 11)]
     send(beside.http, meanwhile)
@@ -273,7 +273,7 @@ def test_a_trace_is_with_one_of_two_gateways(google: GoogleEmulator, exits: Exit
         return of(span for spans in sent for span in spans)
 
     def complete(expected: Identities, *, killed: bool = False) -> None:
-        poll(
+        until(
             lambda: expected == {key for each in googles for key in identities(each)},
             lacking=lambda: f"there are {[len(each.otlp_spans) for each in googles]} of {len(expected)}",
             pause=0.05,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from exporters.backends import poll
+from waits import until
 
 from . import flood
 from .collector import COLLECTOR
@@ -58,7 +58,7 @@ def arrives(beside: Sidecar, names: set[str]) -> None:
     def lacking() -> str:
         return f"{len(flood.missing(beside.google, names))} of {len(names)} are missing; {beside.collector.log[-3000:]}"
 
-    poll(lambda: not flood.missing(beside.google, names), 90.0, lacking, pause=0.1)
+    until(lambda: not flood.missing(beside.google, names), 90.0, lacking, pause=0.1)
 
 
 def goes_on(beside: Sidecar, mode: str) -> None:
@@ -112,7 +112,7 @@ def test_started_on_a_full_disk_it_loses_what_was_under_way_and_no_more(disk: Sm
         disk.grow(16 * SMALL)
         beside.rise()
         few = len(accepted) // 10
-        poll(lambda: len(flood.missing(beside.google, accepted)) <= few, 60.0, lambda: beside.collector.log[-3000:])
+        until(lambda: len(flood.missing(beside.google, accepted)) <= few, 60.0, lambda: beside.collector.log[-3000:])
         goes_on(beside, mode)
         assert "panic" not in beside.collector.log
 

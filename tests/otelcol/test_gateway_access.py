@@ -10,11 +10,12 @@ import grpc
 import pytest
 import trustme
 from emulators.google import GoogleEmulator
-from exporters.backends import poll
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from ports import free_address
+from waits import until
 
 from . import flood
-from .collector import CONFIGS, OVERLAYS, Collector, free_address
+from .collector import CONFIGS, OVERLAYS, Collector
 from .fleet import DECISION_S, GRPC, NO_CLOUD, QUICK
 
 TOKEN = "a-token-of-this-test"
@@ -116,9 +117,9 @@ def test_those_who_have_what_it_takes_send_and_no_others(
     secret = [flood.send_spans(each.grpc, requests=1).accepted for each in others]
     assert all(secret)  # taken by those sidecars
     sent = flood.send_spans(mine.grpc, requests=2).accepted
-    poll(lambda: not flood.missing(google, sent), lacking=lambda: fleet.gateway.log[-3000:] + mine.log[-3000:])
+    until(lambda: not flood.missing(google, sent), lacking=lambda: fleet.gateway.log[-3000:] + mine.log[-3000:])
     told = ("Will retry the request", "no more retries left", "not retryable error")
-    poll(lambda: all(any(words in each.log for words in told) for each in others))
+    until(lambda: all(any(words in each.log for words in told) for each in others))
     for names in secret:
         assert flood.missing(google, names) == names
     assert refused(grpc.insecure_channel(fleet.gateway.grpc)) == grpc.StatusCode.UNAVAILABLE

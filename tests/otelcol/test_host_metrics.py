@@ -13,7 +13,7 @@ import pytest
 import yaml
 from emulators.google import GoogleEmulator
 from emulators.records import SeriesKey
-from google_cloud.jobs import until
+from waits import until
 
 from .collector import COLLECTOR, CONFIGS, OVERLAYS, Collector
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from cli.commands import goodput, succeeded
 from collector.written import filled, load, selections
-from google_cloud.jobs import End, Job
+from exporters.google.jobs import End, Job
+from tools.commands import goodput, succeeded
 from views import naming
 
 from otel_goodput import semconv

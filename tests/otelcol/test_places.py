@@ -21,18 +21,19 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 import yaml
-from cli.commands import goodput, succeeded
 from emulators.google import GoogleEmulator
 from exporters.backends import grpc_backend
-from google_cloud.jobs import until
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from ports import free_address
+from tools.commands import goodput, succeeded
+from waits import until
 
 from collector import places
 
-from .collector import COLLECTOR, OVERLAYS, Collector, binary, free_address, validated
+from .collector import COLLECTOR, OVERLAYS, Collector, binary, validated
 
 AUTH = "google-auth.yaml"
 GATEWAY = ("OTELCOL_GOODPUT_GATEWAY", "OTELCOL_GOODPUT_GATEWAY_PORT")

@@ -6,9 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cli.commands import goodput, succeeded
-from exporters.backends import poll
-from google_cloud.jobs import until
+from tools.commands import goodput, succeeded
+from waits import until
 
 from . import flood
 from .outcomes import REFUSED, RETRIED
@@ -47,7 +46,7 @@ def test_each_code_does_what_the_readme_says_and_what_is_refused_is_sent_later(c
             assert names
             everything.update(names)
             arrived = lambda: not flood.missing(google, names)  # noqa: E731
-            poll(lambda: arrived() or beside.collector.log.count(PERMANENT) > dropped, 30.0, lambda: code)
+            until(lambda: arrived() or beside.collector.log.count(PERMANENT) > dropped, 30.0, lambda: code)
             google.heal()
             return arrived()
 
@@ -57,7 +56,7 @@ def test_each_code_does_what_the_readme_says_and_what_is_refused_is_sent_later(c
         before = len(flood.missing(google, everything))
         assert before == len(REFUSED) * flood.SPANS
         send_again(beside, tmp_path)
-        poll(lambda: not flood.missing(google, everything), 60.0, lambda: beside.collector.log[-3000:])
+        until(lambda: not flood.missing(google, everything), 60.0, lambda: beside.collector.log[-3000:])
         lines = sum(len(path.read_bytes().splitlines()) for path in (tmp_path / "spool").glob("*.json"))
         send_again(beside, tmp_path)  # and what was sent from there has not come there again
         assert lines == len(found)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cli.commands import ROOT, environment, goodput, succeeded
 from crash.exported import Span, read_spans
-from exporters.backends import poll
-from google_cloud import arrivals
-from google_cloud.jobs import Job, until
-from google_cloud.training import Account
+from exporters.google import arrivals
+from exporters.google.jobs import Job
+from exporters.google.training import Account
+from tools.commands import ROOT, environment, goodput, succeeded
+from waits import until
 
 from otel_goodput import semconv
 
@@ -115,7 +115,7 @@ def whole(sidecar: Sidecar, run: Run) -> int:
     The collector has ended then, and with it what it had.
     """
     google, expected = sidecar.google, run.spans
-    poll(lambda: len(google.otlp_spans) >= len(expected), 30, lambda: sidecar.collector.log[-3000:])
+    until(lambda: len(google.otlp_spans) >= len(expected), 30, lambda: sidecar.collector.log[-3000:])
     first = {semconv.STEP_DURATION.name: [(STEPS, {})]}  # all that it did before it was killed
     for instance, account in (("/0/0@", first), ("/1/0@", run.account)):
         until(lambda account=account, instance=instance: sidecar.missing(account, instance) == [])

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from collector.written import load
-from exporters.backends import poll
-from google_cloud.arrivals import CUSTOM
+from exporters.google.arrivals import CUSTOM
 from views import naming
+from waits import until
 
 from otel_goodput import semconv
 from otel_goodput.semconv import Metric, Phase
@@ -180,7 +180,7 @@ def described(metric: Json) -> tuple[str, str, str]:
 def test_units_and_descriptions_are_ours(tmp_path: Path) -> None:
     with Collector(tmp_path, LOCAL, ports=[SCRAPED], settings=[*SOON, TELLING]) as collector:
         send(collector.http, NODE, step(1), span(Phase.DATA_LOADING, 1))
-        poll(lambda: len(last(tmp_path / "goodput.otlp.json")) == 2)
+        until(lambda: len(last(tmp_path / "goodput.otlp.json")) == 2)
     wanted: list[Metric] = [semconv.PHASE_DURATION, semconv.STEP_DURATION]
     found = sorted(map(described, last(tmp_path / "goodput.otlp.json").values()))
     assert found == [(each.name, each.unit, each.brief) for each in wanted]
@@ -198,7 +198,7 @@ def test_the_end_loses_what_came_since_the_last_flush(tmp_path: Path) -> None:
     with Collector(tmp_path, LOCAL, ports=[SCRAPED], settings=[*slowly, TELLING]) as collector:
         for steps, counted in ((5, 5), (3, 8)):
             send(collector.http, NODE, *(step(1) for _ in range(steps)))
-            poll(lambda counted=counted: count() == counted)
+            until(lambda counted=counted: count() == counted)
         send(collector.http, NODE, step(1), step(1))
         collector.stop()
     assert count() == 8
@@ -212,7 +212,7 @@ def test_clients_on_two_hosts_that_do_not_say_who_they_are_are_two(tmp_path: Pat
         with Collector(tmp_path / "b", *configs, environ=environ, settings=settings) as other:
             send(sidecar.collector.http, {"service.name": "go-trainer"}, step(1))
             send(other.http, {"service.name": "go-trainer"}, step(1), step(2))
-            poll(lambda: len(sidecar.series) == 2)
+            until(lambda: len(sidecar.series) == 2)
         counts = {dict(key.resource_labels)["instance"]: at[-1].value.count for key, at in sidecar.series.items()}
         assert counts == {f"go-trainer/0/0@{socket.gethostname()}": 1, "go-trainer/0/0@host-b": 2}
         assert not sidecar.google.refusals
@@ -223,7 +223,7 @@ def test_google_cloud_takes_them_too(config: str, tmp_path: Path) -> None:
     settings = [setting.replace("250ms", "6s") for setting in SOON]  # a point of a series in five seconds
     with Sidecar(tmp_path, config, settings=settings) as sidecar:
         send(sidecar.collector.http, NODE, step(1), step(3), span(Phase.DATA_LOADING, 1))
-        poll(lambda: len(sidecar.series) == 2)
+        until(lambda: len(sidecar.series) == 2)
         found = {key.type.removeprefix(CUSTOM): points[-1].value for key, points in sidecar.series.items()}
         (resource, *others) = {key.resource_labels for key in sidecar.series}
         assert not sidecar.google.refusals

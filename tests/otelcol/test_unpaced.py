@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from exporters.backends import poll
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
+from waits import until
 
 from otel_goodput import Recorder
 
@@ -74,7 +74,7 @@ def test_a_collector_that_is_stopped_at_once_sends_what_it_holds_or_keeps_it_on_
         measure(sidecar, "one")
         assert sidecar.collector.stop() < 5
         sidecar.collector.start()
-        poll(
+        until(
             lambda: [values(sidecar, metric, "one") for metric in METRICS] == [[3.0]] * len(METRICS),
             lacking=lambda: sidecar.collector.log[-3000:],
         )
@@ -90,5 +90,5 @@ def test_our_metrics_through_a_reader_of_the_user_s_are_gathered_too(tmp_path: P
                 with recorder.step(number):
                     recorder.flush(10)
         recorder.shutdown(10)
-        poll(lambda: 4.0 in values(sidecar, "goodput.step.count", ""), lacking=lambda: sidecar.collector.log[-3000:])
+        until(lambda: 4.0 in values(sidecar, "goodput.step.count", ""), lacking=lambda: sidecar.collector.log[-3000:])
         assert not sidecar.google.refusals

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ports import reserved_port
+
 TESTS = Path(__file__).parent.parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Job:
@@ -26,7 +22,8 @@ class Job:
 
     def __init__(self, module: str, directory: Path, count: int, *arguments: object) -> None:
         self.directory = directory
-        port = free_port()
+        self._held = ExitStack()  # the port is the leader's, who comes to it seconds later
+        port = self._held.enter_context(reserved_port())
         paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
         self.processes = []
@@ -74,3 +71,4 @@ class Job:
             process.wait(30)
             if process.stdout is not None:
                 process.stdout.close()
+        self._held.close()

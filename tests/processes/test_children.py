@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exported import written
 
 from otel_goodput.journal.rundir import RunDirectory, runs
 from otel_goodput.reports.journalled import of_run
@@ -127,14 +127,7 @@ def test_a_child_that_configures_itself_is_a_process(method: str, tmp_path: Path
         report = of_run(run, process=rank).to_json()
         assert report["steps"]["kept"] == 5 and report["ended"]
         assert not list(run.journal.glob(f"a0000-p{rank:04d}-000001*")), "it was shut down: nothing is laid ready"
-    lines = [line for path in run.path.glob("traces-*.jsonl") for line in path.read_text().splitlines()]
-    exported = [
-        span["name"]
-        for line in lines
-        for resource in json.loads(line)["resourceSpans"]
-        for scope in resource["scopeSpans"]
-        for span in scope["spans"]
-    ]
+    exported = [span["name"] for span in written(run.path)]
     assert exported.count("step") == 10 and exported.count("job") == 2
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crash.exported import ERROR, Span, read_spans
+from waits import until
 
 from everyday.lateness import Lateness
 
@@ -27,10 +27,12 @@ class Job(jobs.Job):
         super().__init__("processes.rank", directory, count, first, last, slow)
 
     def wait_for_step(self, index: int, step: int, timeout: float = 90) -> None:
-        deadline = time.monotonic() + timeout
-        while not any(entry.get("step") == step for entry in own(self.directory, index)):
-            assert time.monotonic() < deadline and self.processes[index].poll() is None, self.errors()
-            time.sleep(0.005)
+        def there() -> bool:
+            found = any(entry.get("step") == step for entry in own(self.directory, index))
+            assert found or self.processes[index].poll() is None, self.errors()
+            return found
+
+        until(there, timeout, self.errors)
 
 
 def own(directory: Path, index: int) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from exported import metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_goodput import Recorder
@@ -74,11 +75,9 @@ def test_two_processes_in_one_folder(tmp_path: Path) -> None:
             if index == 0:
                 totals = recorder.totals()
                 assert {entry.process: entry.median for entry in totals.paces} == {0: 200 * MS, 1: 300 * MS}
-                data = reader.get_metrics_data()
-                assert data is not None
                 values = {
-                    metric.name: [getattr(point, "value", None) for point in metric.data.data_points]
-                    for metric in data.resource_metrics[0].scope_metrics[0].metrics
+                    name: [getattr(point, "value", None) for point in metric.data.data_points]
+                    for name, metric in metrics(reader).items()
                 }
                 assert values["goodput.straggler.ratio"] == [pytest.approx(300 / 250)]
                 text = str(recorder.report())

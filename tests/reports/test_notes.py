@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
+
+from waits import until
 
 import otel_goodput as goodput
 from otel_goodput.journal.rundir import RunDirectory
@@ -12,13 +13,6 @@ from otel_goodput.reports.journalled import of_run
 from otel_goodput.semconv import Category
 
 ADVICE = "save checkpoints more often"
-
-
-def wait_for(there: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not there():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def recorder(directory: Path) -> goodput.Recorder:
@@ -53,7 +47,7 @@ def test_a_note_stands_beside_the_figures_and_withholds_its_advice(tmp_path: Pat
     with recorder(tmp_path) as again:
         again._account.notes.add("continued", "this run goes on")
         assert [note.kind for note in again.report().notes] == ["steps went back", "continued"]
-        wait_for(lambda: len(of_run(run).notes) == 2)
+        until(lambda: len(of_run(run).notes) == 2)
     assert [note.kind for note in of_run(run).notes] == ["steps went back", "continued"]
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from http_server import HttpServer, Request, Response, dripping, flooding
 
 # Of this test alone, for 127.0.0.1: DER in base 64.
 KEY = (
@@ -33,98 +32,51 @@ STRANGER = (
     "/nWZzfZBKTNomw3FG3qJ1OdjlFgXLv0IYwgiEwbvLg=="
 )
 
-Fault = Callable[["Handler"], None]
-Answer = Any  # a dict to send as JSON, (status, bytes), or a Fault
-
-
-@dataclass
 class ApiServer:
-    """What is asked, and what was."""
+    """Lets a server answer from a table.
 
-    port: int
-    answers: dict[str, Answer]
-    asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
-    over: threading.Event = field(default_factory=threading.Event)
+    `answers` by path: what is sent as JSON, (status, bytes), or what answers in its own way.
+    """
+
+    def __init__(self, server: HttpServer, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.port = server.port
+        self.asked = server.requests
+        server.answer = self._by_path
 
     @property
     def paths(self) -> list[str]:
-        return [path for path, _ in self.asked]
+        return [request.path for request in self.asked]
 
-
-class Handler(BaseHTTPRequestHandler):
-    api: ApiServer
-
-    def do_GET(self) -> None:
-        self.api.asked.append((self.path, dict(self.headers)))
-        answer = self.api.answers.get(self.path, (404, b'{"kind": "Status", "code": 404}'))
+    def _by_path(self, request: Request) -> Response | Iterable[bytes] | None:
+        answer = self.answers.get(request.path, (404, b'{"kind": "Status", "code": 404}'))
         if callable(answer):
-            answer(self)
-            return
+            given: Response | Iterable[bytes] | None = answer(request)
+            return given
         status, body = answer if isinstance(answer, tuple) else (200, json.dumps(answer).encode())
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        return Response(status, body, {"Content-Type": "application/json"})
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: Any) -> None:
-        """Clients that went away are what these tests are about."""
-
-
-def hang(handler: Handler) -> None:
-    """Take the question, and say nothing."""
-    handler.api.over.wait(30)
-
-
-def drip(handler: Handler) -> None:
-    """A byte now and then: no read takes long, the answer takes for ever."""
-    while not handler.api.over.wait(0.02):
-        handler.wfile.write(b"H")
-        handler.wfile.flush()
-
-
-def break_off(handler: Handler) -> None:
+def break_off(_: Request) -> list[bytes]:
     """Half of an answer."""
-    handler.wfile.write(b'HTTP/1.1 200 OK\r\n\r\n{"metadata": {"creationTimes')
+    return [b'HTTP/1.1 200 OK\r\n\r\n{"metadata": {"creationTimes']
 
 
-def flood(handler: Handler) -> None:
-    """An answer without end."""
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    while not handler.api.over.is_set():
-        handler.wfile.write(b" " * (1 << 16))
+drip = dripping(b"", b"H")
+flood = flooding(b"HTTP/1.1 200 OK\r\n\r\n")
 
 
 @contextmanager
-def serving(answers: dict[str, Answer], secured_in: Path | None = None) -> Iterator[ApiServer]:
+def serving(answers: dict[str, Any], secured_in: Path | None = None) -> Iterator[ApiServer]:
     """A running server; with a folder for its key and certificate it speaks TLS."""
-
-    class Mine(Handler):
-        pass
-
-    server = Server(("127.0.0.1", 0), Mine)
-    Mine.api = api = ApiServer(server.server_address[1], answers)
+    context = None
     if secured_in is not None:
         key = secured_in / "key.pem"
         key.write_text(ssl.DER_cert_to_PEM_cert(base64.b64decode(KEY)).replace("CERTIFICATE", "PRIVATE KEY"))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate(secured_in / "cert.pem"), key)
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield api
-    finally:
-        api.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with HttpServer(tls=context) as server:
+        yield ApiServer(server, answers)
 
 
 def certificate(path: Path, text: str = CERTIFICATE) -> Path:

@@ -8,22 +8,14 @@ from collections.abc import Iterator
 import pytest
 from disruption.metadata_server import MetadataServer, metadata_server
 
-from .machines import SECRET, Slow
+from .machines import SECRET
 
 
 @pytest.fixture
-def slow() -> Iterator[Slow]:
-    slowness = Slow()
-    yield slowness
-    slowness.over.set()
-
-
-@pytest.fixture
-def server(slow: Slow, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[MetadataServer]:
+def server(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[MetadataServer]:
     """Whatever it says, its secrets are in no log and on no terminal."""
     caplog.set_level(logging.DEBUG)
     with metadata_server() as running:
         yield running
-        slow.over.set()
     out, err = capfd.readouterr()
     assert SECRET not in caplog.text + out + err

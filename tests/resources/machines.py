@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Iterator
 from typing import Any
 
 from disruption.metadata_server import MetadataServer, answer
+from http_server import Answer, Request, dripping, flooding, hang
 
 ALL = "/computeMetadata/v1/"
 SECRET = "hunter2"
@@ -90,44 +89,27 @@ def serve(server: MetadataServer, document: Document | str) -> None:
 
 # --- misbehaviour -----------------------------------------------------------------------------------------------------
 
-Fault = Callable[[BaseHTTPRequestHandler], object]
 HEAD = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\n"
 
 
-def says(body: str, status: int = 200, flavor: str | None = "Google") -> Fault:
-    return lambda handler: answer(handler, body, status=status, flavor=flavor)
+def says(body: str, status: int = 200, flavor: str | None = "Google") -> Answer:
+    return lambda _: answer(body, status=status, flavor=flavor)
 
 
-def sends(raw: bytes) -> Fault:
-    return lambda handler: handler.wfile.write(raw)
+def sends(raw: bytes) -> Answer:
+    return lambda _: [raw]
 
 
-def flood(handler: BaseHTTPRequestHandler) -> None:
-    """An answer without end; the client hangs up."""
-    handler.wfile.write(HEAD + b"\r\n")
-    while True:
-        handler.wfile.write(b" " * (1 << 16))
+def stall(request: Request) -> Iterator[bytes]:
+    """A beginning, when most of the time is up, and nothing more."""
+    request.over.wait(0.6)
+    yield HEAD
+    request.over.wait(30)
 
 
-class Slow:
-    """`hang`, `drip` and `stall` until it is `over`."""
-
-    def __init__(self) -> None:
-        self.over = threading.Event()
-
-    def hang(self, _: BaseHTTPRequestHandler) -> None:
-        """Take the question, and say nothing."""
-        self.over.wait(30)
-
-    def drip(self, handler: BaseHTTPRequestHandler) -> None:
-        """A byte now and then: no read takes long, the answer takes for ever."""
-        handler.wfile.write(HEAD + b"Content-Length: 1000000\r\n\r\n{")
-        while not self.over.wait(0.02):
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
-
-    def stall(self, handler: BaseHTTPRequestHandler) -> None:
-        """A beginning, when most of the time is up, and nothing more."""
-        self.over.wait(0.6)
-        handler.wfile.write(HEAD)
-        self.over.wait(30)
+flood = flooding(HEAD + b"\r\n")
+SLOW: dict[str, Answer] = {
+    "hang": hang,
+    "drip": dripping(HEAD + b"Content-Length: 1000000\r\n\r\n{", b" "),
+    "stall": stall,
+}

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from disruption.processes import poll
+from exported import Spans
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waits import until
 
 from otel_goodput import guard
 from otel_goodput.resources.detected import DetectedResource
@@ -109,7 +108,7 @@ def test_copies_learn_too(resource: DetectedResource, gate: Gate) -> None:
 def test_later_detectors_win_and_each_is_seen_at_once(gate: Gate) -> None:
     first = {"cloud.region": "guessed", "cloud.provider": "gcp"}
     resource = DetectedResource(KNOWN, [lambda: first, gate])
-    poll(lambda: "cloud.provider" in resource.attributes)
+    until(lambda: "cloud.provider" in resource.attributes)
     assert dict(resource.attributes) == {**KNOWN, **first}
     assert not resource.wait(0)
     gate.opened.set()
@@ -172,9 +171,9 @@ def test_in_a_forked_child_detection_is_over(resource: DetectedResource, gate: G
 
 def test_exporters_see_what_is_known_when_they_export(resource: DetectedResource, gate: Gate) -> None:
     """Spans of before and after are one group of the encoder's, with all there is."""
-    spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    spans, reader = Spans(), InMemoryMetricReader()
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    tracers.add_span_processor(spans.processor)
     meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     meters.get_meter("test").create_counter("steps").add(1)
     tracers.get_tracer("test").start_span("early").end()

@@ -184,9 +184,9 @@ def test_an_answer_that_is_none(server: MetadataServer, name: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("hang", 0.3), ("drip", 0.3), ("stall", 0.8)])
-def test_an_answer_that_does_not_come(server: MetadataServer, slow: machines.Slow, kind: str, limit: float) -> None:
+def test_an_answer_that_does_not_come(server: MetadataServer, kind: str, limit: float) -> None:
     """One limit over all, for reads that each are quick too."""
-    server.misbehave = getattr(slow, kind)
+    server.misbehave = machines.SLOW[kind]
     begin = time.monotonic()
     assert f"did not answer within {limit} s" in why(server.host, limit)
     assert limit - 0.05 < time.monotonic() - begin < limit + 0.5

@@ -22,7 +22,7 @@ from otel_goodput.resources.detected import DetectedResource
 from otel_goodput.resources.process import describe
 
 from . import machines
-from .machines import SECRET, Slow, serve
+from .machines import SECRET, SLOW, serve
 from .test_gcp import H100S, ON_GCE, ON_GKE, PLACE, SLICE
 from .test_kubernetes import CLUSTER, DOWNWARD, JOBSET, JOBSET_TOLD, TOLD
 
@@ -136,7 +136,7 @@ def test_a_server_that_knows_nothing_is_no_trouble(on_google: MetadataServer, ca
 
 @pytest.mark.parametrize("kind", ["hang", "drip"])
 def test_nobody_waits_for_a_server(
-    on_google: MetadataServer, slow: Slow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    on_google: MetadataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The quickest of some, with a server that does not answer and without any."""
 
@@ -147,7 +147,7 @@ def test_nobody_waits_for_a_server(
         recorder.shutdown(10)
         return took
 
-    on_google.misbehave = getattr(slow, kind)
+    on_google.misbehave = SLOW[kind]
     hanging = min(seconds(f"hanging-{number}") for number in range(5))
     asked = len(on_google.asked)
     monkeypatch.delenv("GCE_METADATA_HOST")
@@ -156,8 +156,8 @@ def test_nobody_waits_for_a_server(
     assert hanging < absent + 0.1
 
 
-def test_a_thread_that_waits_does_not_outlast_its_second(on_google: MetadataServer, slow: Slow) -> None:
-    on_google.misbehave = slow.drip
+def test_a_thread_that_waits_does_not_outlast_its_second(on_google: MetadataServer) -> None:
+    on_google.misbehave = SLOW["drip"]
     begin = time.monotonic()
     resource = described()
     assert time.monotonic() - begin < 0.5

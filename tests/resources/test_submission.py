@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from http_server import HttpServer, hang
 
 from otel_goodput import guard
 from otel_goodput.resources.submission import Cluster, Submission, look_up, seek, this_cluster
 
-from .api_server import STRANGER, ApiServer, break_off, certificate, drip, flood, hang, serving
+from .api_server import STRANGER, ApiServer, break_off, certificate, drip, flood, serving
 
 POD = "/api/v1/namespaces/ml/pods/llama-0-0-x7k2p"
 JOBSET = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets/llama"
@@ -36,9 +37,8 @@ OF_JOB = {"metadata": {"creationTimestamp": POD_MADE, "labels": {"batch.kubernet
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with serving({}) as running:
-        yield running
+def api(http_server: HttpServer) -> ApiServer:
+    return ApiServer(http_server, {})
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_the_jobset_of_the_pod(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: OF_JOBSET, JOBSET: made(SET)}
     assert look_up(cluster) == Submission(T0, "JobSet")
     assert api.paths == [POD, JOBSET]
-    for _, headers in api.asked:
-        assert headers["Authorization"] == f"Bearer {TOKEN}"
-        assert headers["Host"] == f"127.0.0.1:{api.port}"
+    for request in api.asked:
+        assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        assert request.headers["Host"] == f"127.0.0.1:{api.port}"
 
 
 def test_the_jobset_that_the_environment_names(api: ApiServer, cluster: Cluster) -> None:

@@ -1,0 +1,128 @@
+"""Starting training jobs in processes of their own, and hearing what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
+
+from .training import Account
+
+TESTS = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+# What gRPC's core writes to stderr past all of Python's logging.
+GRPC = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ \w+\.cc:\d+\]|=== Source Location Trace|src/core/")
+
+
+@dataclass
+class End:
+    """How a job ended: exit status, what is on stderr, its own account.
+
+    From the end of its training on it took the recorder `stopping` seconds to stop, and the process `seconds` to end.
+    """
+
+    status: int
+    stopping: float
+    seconds: float
+    errors: str
+    account: Account
+
+    @property
+    def told(self) -> list[str]:
+        """The lines on stderr, without those of gRPC's core."""
+        return [line for line in self.errors.splitlines() if line and not GRPC.match(line)]
+
+
+def surroundings() -> dict[str, str]:
+    """Our environment without proxies: what is tested is on this machine."""
+    return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+
+
+class Job:
+    """``exporters.google.training`` in a directory, with options for it; a context manager that leaves nobody behind.
+
+    `environ` are further variables; what is None there is unset.
+    """
+
+    def __init__(self, directory: Path, environ: Mapping[str, str | None] | None = None, **options: Any) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._stderr = directory / f"stderr-{len(list(directory.glob('stderr-*')))}"
+        variables = {**surroundings(), OTEL_GOODPUT_DIR.name: str(directory / "runs"), **(environ or {})}
+        variables["PYTHONPATH"] = f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}"
+        with self._stderr.open("wb") as errors:
+            self._process = subprocess.Popen(
+                # Google's libraries announce for which versions of Python there will be no more of them.
+                [sys.executable, "-W", "ignore::FutureWarning", "-m", "exporters.google.training", json.dumps(options)],
+                env={name: value for name, value in variables.items() if value is not None},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self._said = b""
+        self._trained = 0.0  # when its training was over
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # its children, too
+        self._process.communicate()
+
+    @property
+    def errors(self) -> str:
+        """What is on stderr so far."""
+        return self._stderr.read_text()
+
+    def wait_for(self, word: str) -> Any:
+        """Until it has told this; what it told with it. Other words are passed over."""
+        deadline = time.monotonic() + PATIENCE_S
+        while line := self._line(deadline):
+            told, value = json.loads(line)
+            if told == "trained":
+                self._trained = time.monotonic()
+            if told == word:
+                return value
+        raise AssertionError(f"it ended before it told {word!r}: {self.errors}")
+
+    def _line(self, deadline: float) -> bytes:
+        assert self._process.stdout is not None
+        while b"\n" not in self._said:
+            readable, _, _ = select.select([self._process.stdout], [], [], max(deadline - time.monotonic(), 0.0))
+            assert readable, f"it says nothing more: {self.errors}"
+            found = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not found:
+                return b""
+            self._said += found
+        line, _, self._said = self._said.partition(b"\n")
+        return line
+
+    def go_on(self) -> None:
+        """After a pause."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
+    def die(self) -> int:
+        """Its exit status, where it is not to end well."""
+        return self._process.wait(PATIENCE_S)
+
+    def end(self) -> End:
+        """Until it has ended by itself."""
+        account = self.wait_for("over")
+        stopping = time.monotonic() - self._trained
+        status = self._process.wait(PATIENCE_S)
+        return End(status, stopping, time.monotonic() - self._trained, self.errors, account)

@@ -1,0 +1,296 @@
+"""Run folders that an earlier version wrote are read, and gone on with, by this one: `golden/` holds them.
+
+Beside each folder stands what the version that wrote it said of it. A figure that is another one today is named in
+`CHANGES` with the rule that changed it; nothing else may differ. What is said in addition today is free.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from recording.recording import NS, Recording, sum_ns
+
+import otel_goodput as goodput
+from otel_goodput.accounting import Ledger, Partition, Totals
+from otel_goodput.journal.history import all_events
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.journalled import of_run
+
+GOLDEN = Path(__file__).with_name("golden")
+NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
+
+
+class Change(NamedTuple):
+    """A figure that this version gives otherwise: where, what instead, by which rule."""
+
+    folder: str
+    figure: str
+    now: Any
+    rule: str
+
+
+DISPATCHED = "R3.2: a step is on the device after the last compilation inside it, and until its end there is told"
+BEHIND = "R1: steps that lie wholly behind the job's end have no step time"
+# Figures of `NAME.json` that are others today.
+CHANGES: list[Change] = [
+    Change("observed", figure, now, BEHIND)
+    for figure, now in {
+        "report.ideal_step_time_s": 0.0124957574,
+        "report.step_time_deviation_s": 0.04977448320000004,
+        "report.step_time.count": 13,
+        "report.step_time.mean_s": 0.02475563646153846,
+        "report.step_time.min_s": 0.008305524,
+        "report.step_time.median_s": 0.013137733,
+        "report.step_time.p90_s": 0.06291221620000004,
+        "answers.ideal_step_time_s": 0.011497752166666667,
+        "answers.step_time.count": 13,
+        "answers.step_time.mean_s": 0.012248530076923076,
+        "answers.step_time.min_s": 0.001170346,
+    }.items()
+] + [
+    Change(folder, figure, now, DISPATCHED)
+    for folder, figures in {
+        "observed": {
+            "answers.goodput": 0.4305914831985295,
+            "answers.seconds.productive": 0.159230891,
+            "answers.seconds.program_startup": 0.20834274,
+            "answers.step_time_deviation_s": 1e-09,
+            "answers.at_risk_s": 0.159230891,
+            "answers.windows.0.goodput": 0.15928991124294464,
+            "answers.windows.0.seconds.productive": 0.026224519,
+            "answers.windows.0.seconds.program_startup": 0.136187282,
+            "answers.windows.1.goodput": 0.6482997933874932,
+            "answers.windows.1.seconds.productive": 0.133006372,
+            "answers.step_time.p90_s": 0.013137733,
+            "answers.step_time.max_s": 0.021257865,
+        },
+        "observed-dead": {
+            "report.goodput": 0.46863224368940243,
+            "report.seconds.productive": 0.259277539,
+            "report.seconds.program_startup": 0.287875326,
+            "report.ideal_step_time_s": 0.0145322070625,
+            "report.step_time_deviation_s": 0.004594524399999998,
+            "report.at_risk_s": 0.259277539,
+            "report.step_time.mean_s": 0.015251619941176471,
+            "report.step_time.p90_s": 0.0190180324,
+            "report.step_time.max_s": 0.026762226,
+            "answers.goodput": 0.5470791862047584,
+            "answers.seconds.productive": 0.258913105,
+            "answers.seconds.program_startup": 0.210603667,
+            "answers.seconds.other": 0.002358289,
+            "answers.max_productive_step": 16,
+            "answers.in_flight_step": 18,
+            "answers.steps.executed": 17,
+            "answers.steps.kept": 17,
+            "answers.ideal_step_time_s": 0.0145322070625,
+            "answers.step_time_deviation_s": 0.004594524399999998,
+            "answers.at_risk_s": 0.258913105,
+            "answers.step_cadence_s": 0.027865598588235292,
+            "answers.windows.0.goodput": 0.5673031470196321,
+            "answers.windows.0.seconds.productive": 0.111550067,
+            "answers.windows.0.seconds.program_startup": 0.084138367,
+            "answers.windows.1.goodput": 0.5327038462427451,
+            "answers.windows.1.seconds.productive": 0.147363038,
+            "answers.windows.1.seconds.program_startup": 0.1264653,
+            "answers.windows.1.seconds.other": 0.002150299,
+            "answers.windows.1.max_productive_step": 16,
+            "answers.step_time.count": 17,
+            "answers.step_time.mean_s": 0.015251619941176471,
+            "answers.step_time.min_s": 0.008591282,
+            "answers.step_time.p90_s": 0.0190180324,
+            "answers.step_time.max_s": 0.026762226,
+        },
+    }.items()
+    for figure, now in figures.items()
+]
+
+
+class Golden(NamedTuple):
+    name: str
+    run: RunDirectory
+    then: dict[str, Any]
+
+    @property
+    def questions(self) -> dict[str, Any]:
+        asked = self.then["questions"]
+        return {"at": asked["at"], **{key: [tuple(pair) for pair in asked[key]] for key in ("windows", "exclusions")}}
+
+
+def unpack(name: str, place: Path) -> None:
+    """By hand: extractall() warns without its argument `filter`, which not every Python has that we run on."""
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        for entry in archive:
+            content = archive.extractfile(entry)
+            if content is not None:
+                path = place / entry.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.read())
+
+
+@pytest.fixture(params=NAMES)
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
+    """A copy of the folder, where a run called "run" is looked for."""
+    name: str = request.param
+    unpack(name, tmp_path / "runs")
+    then = json.loads((GOLDEN / f"{name}.json").read_text())
+    return Golden(name, RunDirectory(tmp_path / "runs" / "run"), then)
+
+
+def partitions(totals: Totals) -> Iterator[Partition]:
+    yield totals.run
+    for _, _, partition in totals.windows:
+        yield partition
+    for _, partition in totals.rolling:
+        yield partition
+
+
+def assert_exact(totals: Totals) -> None:
+    for partition in partitions(totals):
+        assert sum(partition.categories.values()) + sum(partition.custom.values()) == partition.elapsed
+        assert min((*partition.categories.values(), *partition.custom.values())) >= 0
+
+
+def test_all_kinds_of_folders_are_there() -> None:
+    assert {"live", "dead", "ended", "sealed", "mirrored", "observed", "observed-dead", "disrupted"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("asked", ["report", "answers"])
+def test_it_is_read_as_it_was(golden: Golden, asked: str, caplog: pytest.LogCaptureFixture) -> None:
+    report = of_run(golden.run, **(golden.questions if asked == "answers" else {}))
+    assert_exact(report.totals)
+    changed = {change.figure: change.now for change in CHANGES if change.folder == golden.name}
+    found, then = flat(report.to_json()), {f"{asked}.{key}": value for key, value in flat(golden.then[asked]).items()}
+    found = {f"{asked}.{key}": value for key, value in found.items()}
+    expected = then | {figure: now for figure, now in changed.items() if figure.startswith(f"{asked}.")}
+    assert {key: found.get(key) for key in expected} == expected
+    assert not caplog.records, "it is sound"
+
+
+def flat(answer: Any, path: str = "") -> dict[str, Any]:
+    """The figures of a JSON answer by their paths; a figure that holds no time may be left out of it or be 0."""
+    if isinstance(answer, (dict, list)) and answer:
+        pairs = answer.items() if isinstance(answer, dict) else enumerate(answer)
+        inner = [flat(value, f"{path}.{key}" if path else str(key)) for key, value in pairs]
+        whole = {key: value for each in inner for key, value in each.items()}
+        return {key: value for key, value in whole.items() if value or "seconds." not in key}
+    return {path: answer}
+
+
+def test_the_journal_alone_says_the_same(golden: Golden) -> None:
+    """Without the snapshot, and replayed offline, all segments read."""
+    report = of_run(golden.run).to_json()
+    golden.run.snapshot_path(0).unlink(missing_ok=True)
+    if golden.name == "observed":
+        # Its snapshot has settled steps by the rule of then (see `DISPATCHED`), its journal is read by that of today.
+        report = of_run(golden.run).to_json()
+    if golden.name != "mirrored":  # the segment at the URL was cut when its attempt died
+        # Which functions were compiled again older snapshots do not say.
+        assert of_run(golden.run).to_json() | {"recompiled": {}} == report | {"recompiled": {}}
+    events = list(all_events(golden.run))
+    ledger = Ledger()
+    ledger.feed(events)
+    totals = ledger.totals(max(event.time for event in events))
+    assert_exact(totals)
+    assert totals.run.elapsed == round(report["elapsed_s"] * NS)
+    assert flat(totals.to_json()["seconds"], "seconds") == flat(report["seconds"], "seconds")
+
+
+# What another attempt may take from a category: the in-flight step and what is not saved turn to lost ones, the time
+# until the restart is the infrastructure's, and what first steps took above the median is start-up (R2, R4, R5).
+GIVES = {"in_flight", "productive", "wasted_progress", "program_startup"}
+TAKES = {"wasted_progress", "program_startup", "productive", "infrastructure_recovery"}
+
+
+def test_another_attempt_goes_on_with_it(golden: Golden, record: Callable[..., Recording]) -> None:
+    before = of_run(golden.run).totals
+    assert before.last_step is not None
+    first = before.last_step + 1
+    start = before.at + 1000 * NS
+    recording = record(job_name="golden", directory=golden.run.path.parent)
+    assert recording.recorder.attempt == before.attempts and recording.recorder.run_id == "run"
+    with (
+        goodput.job(start_time=start, end_time=start + 100 * NS),
+        goodput.custom("eval", start_time=start, end_time=start + 5 * NS),
+    ):
+        pass
+    for number in range(10):
+        moment = start + (10 + number) * NS
+        with goodput.step(first + number, start_time=moment, end_time=moment + NS // 2):
+            pass
+    after = recording.recorder.totals()
+    goodput.shutdown()
+    assert_exact(after)
+    assert recording.report_on_disk() == recording.report()
+    assert sum_ns(recording.report()) == after.run.elapsed
+    assert after.started_at == before.started_at and after.attempts == before.attempts + 1
+    assert sum(after.disruptions.values()) == sum(before.disruptions.values()) + 1
+    assert after.last_step == first + 9 and after.kept >= before.kept + 10 - (before.in_flight_step is not None)
+    for name, duration in before.run.categories.items():
+        assert after.run.categories[name] >= duration or name in GIVES, name
+    for name, duration in before.run.custom.items():
+        assert after.run.custom[name] == duration + (5 * NS if name == "eval" else 0)
+    assert after.run.custom["eval"] >= 5 * NS
+    unchanged = set(before.run.categories) - GIVES - TAKES - {"other"}
+    assert {name: after.run.categories[name] for name in unchanged} == {
+        name: before.run.categories[name] for name in unchanged
+    }
+    assert before.started_at is not None
+    assert after.run.elapsed + after.excluded == start + 100 * NS - before.started_at
+
+
+def test_started_again_without_an_id(golden: Golden) -> None:
+    """One that had finished is followed by a run of its own, and stays what it was; another one goes on."""
+    base, before = golden.run.path.parent, of_run(golden.run).to_json()
+    recorder = goodput.Recorder("run", directory=base, exporters="none")
+    with recorder.job():
+        pass
+    recorder.shutdown()
+    if golden.then["report"]["ended"]:
+        assert (recorder.run_id, recorder.attempt, recorder.totals().attempts) == ("run-2", 0, 1)
+        assert of_run(golden.run).to_json() == before
+    else:
+        assert (recorder.run_id, recorder.attempt) == ("run", before["attempts"])
+
+
+def test_going_back_behind_what_it_held_loses_it(golden: Golden, record: Callable[..., Recording]) -> None:
+    """From step 5 on everything is run again: what was kept is wasted, to the nanosecond."""
+    before = of_run(golden.run).totals
+    start = before.at + 1000 * NS
+    recording = record(job_name="golden", directory=golden.run.path.parent)
+    with goodput.job(start_time=start, end_time=start + 100 * NS):
+        for number in range(2):
+            moment = start + (10 + number) * NS
+            with goodput.step(5 + number, start_time=moment, end_time=moment + NS):
+                pass
+    after = recording.recorder.totals()
+    goodput.shutdown()
+    assert_exact(after)
+    first = min(5, before.kept)
+    assert after.kept == first + 2
+    assert after.last_step == 6 and after.at_risk <= after.run.productive
+    assert recording.report_on_disk() == recording.report()
+
+
+def test_a_mirror_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its URL, from a machine that has never seen it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    unpack("mirrored", tmp_path / "bucket")
+    then = json.loads((GOLDEN / "mirrored.json").read_text())["report"]
+    recorder = goodput.Recorder("golden", run_id="run", directory=f"file://{tmp_path}/bucket", exporters="none")
+    with recorder.job():
+        for number in range(then["last_step"] + 1, then["last_step"] + 4):
+            with recorder.step(number):
+                pass
+    recorder.shutdown()
+    totals = recorder.totals()
+    assert_exact(totals)
+    assert totals.attempts == then["attempts"] + 1 and totals.kept == then["steps"]["kept"] + 3
+    at_the_url = of_run(RunDirectory(tmp_path / "bucket" / "run")).totals
+    assert_exact(at_the_url)
+    assert at_the_url.kept == totals.kept and at_the_url.run.categories == totals.run.categories

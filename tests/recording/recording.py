@@ -1,0 +1,103 @@
+"""A recorder under test and everything that it left: spans, metrics, journal, report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exported import Spans, metrics
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
+from opentelemetry.sdk.trace import ReadableSpan
+
+from otel_goodput import Recorder
+from otel_goodput.accounting import Event
+from otel_goodput.journal.history import all_events
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.recording.finished import AttemptSpan
+from otel_goodput.reports.journalled import of_run
+
+NS = 1_000_000_000
+
+
+@dataclass
+class Recording:
+    recorder: Recorder
+    exporter: Spans
+    reader: InMemoryMetricReader
+    folder: Path
+
+    def exported(self) -> list[ReadableSpan]:
+        """Finished spans in the order of their ends, the attempt's root among them."""
+        return self.exporter.all()
+
+    def spans(self, name: str | None = None) -> list[ReadableSpan]:
+        """Finished spans but the attempt's root, of that name, in the order of their ends."""
+        return [span for span in self.exported() if not is_root(span) and name in (None, span.name)]
+
+    def root(self) -> ReadableSpan:
+        (span,) = filter(is_root, self.exported())
+        return span
+
+    def span(self, name: str) -> ReadableSpan:
+        (span,) = self.spans(name)
+        return span
+
+    def metrics(self) -> dict[str, Metric]:
+        """One collection."""
+        return metrics(self.reader)
+
+    def events(self) -> list[Event]:
+        """What the journal holds, read back from the disk."""
+        return list(all_events(RunDirectory(self.folder)))
+
+    def report(self) -> dict[str, Any]:
+        """The live answer."""
+        return without_zeros(self.recorder.report().to_json())
+
+    def report_on_disk(self, **questions: Any) -> dict[str, Any]:
+        """The answer from the journal."""
+        return without_zeros(of_run(RunDirectory(self.folder), **questions).to_json())
+
+
+def without_zeros(report: dict[str, Any]) -> dict[str, Any]:
+    """A report has every category; of interest here are those that hold time."""
+    for partition in (report, *report["windows"]):
+        partition["seconds"] = {category: seconds for category, seconds in partition["seconds"].items() if seconds}
+    return report
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def parent(span: ReadableSpan) -> int | None:
+    return span.parent.span_id if span.parent else None
+
+
+def identity(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.span_id
+
+
+def trace_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.trace_id
+
+
+def is_root(span: ReadableSpan) -> bool:
+    """Whether it is the root of an attempt's trace."""
+    return isinstance(span, AttemptSpan)
+
+
+def orphans(spans: Sequence[ReadableSpan]) -> list[ReadableSpan]:
+    """Spans whose parents were not exported."""
+    known = {(trace_of(span), identity(span)) for span in spans}
+    return [span for span in spans if span.parent and (span.parent.trace_id, span.parent.span_id) not in known]
+
+
+def sum_ns(report: dict[str, Any]) -> int:
+    """The categories' sum in whole ns."""
+    seconds = {name: value for name, value in report["seconds"].items() if name != "custom"}
+    return sum(round(value * NS) for value in (*seconds.values(), *report["seconds"].get("custom", {}).values()))

@@ -1,0 +1,206 @@
+"""A loop that runs ahead of its ledger: bounded memory, bounded answers, nothing lost, and it is said."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from waits import until
+
+import otel_goodput as goodput
+from otel_goodput.journal.records import CAPACITY
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.journalled import of_run
+
+from .recording import Recording, sum_ns
+
+
+def test_an_account_that_is_behind_says_so(recording: Recording) -> None:
+    """It is the account of the moment that it has reached, not a guess at what came after."""
+    account = recording.recorder._account
+    with goodput.job():
+        for number in range(100):
+            with goodput.step(number):
+                pass
+        goodput.flush()
+        with account.lock:  # whoever feeds the ledger waits
+            for number in range(100, 12_000):
+                with goodput.step(number):
+                    pass
+            middle = account.clock()
+            late = account.totals(patience=0.0)
+            again = account.totals(patience=0.0)
+        assert 100 < late.kept <= again.kept < 12_000
+        assert late.behind > 0 and late.at < middle and again.at >= late.at
+        assert sum(late.run.categories.values()) + sum(late.run.custom.values()) == late.run.elapsed
+        assert late.to_json()["behind_s"] == late.behind / 1e9
+        until(lambda: not recording.recorder.totals().behind, lacking=recording.recorder.totals)
+        caught_up = recording.recorder.totals()
+        assert caught_up.kept == 12_000 and caught_up.at >= middle
+
+
+def test_a_report_that_is_behind_says_so(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = recording.recorder._account
+    with goodput.job():
+        with account.lock:
+            for number in range(12_000):
+                with goodput.step(number):
+                    pass
+            monkeypatch.setattr("otel_goodput.recorder.PATIENCE_S", 0.0)
+            report = recording.recorder.report()
+            monkeypatch.undo()
+        (note,) = [note for note in report.notes if note.kind == "behind"]
+        assert "s before the question" in note.text and "Nothing is lost" in note.text
+        assert "Nothing is lost" in " ".join(str(report).split())
+        goodput.flush()
+        assert not [note for note in recording.recorder.report().notes if note.kind == "behind"]
+
+
+HOT = """
+import json, os, signal, sys, time
+from pathlib import Path
+import otel_goodput as goodput
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+directory, steps, ending = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+goodput.configure("hot", run_id="run", directory=directory, exporters="none", integrations="none",
+                  metric_readers=[InMemoryMetricReader()])
+with goodput.job():
+    for number in range(steps):
+        with goodput.step(number):
+            pass
+        if number == 20_000:
+            before = resident()
+    grown = resident() - before
+    if ending == "die":
+        print(json.dumps({}), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.perf_counter()
+    goodput.totals()
+    asked = time.perf_counter() - began
+began = time.perf_counter()
+goodput.shutdown(2.0)
+ended = time.perf_counter() - began
+print(json.dumps({"grown": grown, "asked": asked, "ended": ended, "kept": goodput.totals().kept}))
+"""
+STEPS = 200_000
+
+
+def hot(directory: Path, ending: str) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-c", HOT, str(directory), str(STEPS), ending],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == (-signal.SIGKILL if ending == "die" else 0), done.stderr
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("ending", ["end", "die"])
+def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
+    """What the ledger has not followed by the end is in the journal, whichever way the process ends."""
+    found = hot(tmp_path, ending)
+    if ending == "end":
+        assert found["grown"] < 24 * 1024**2, "of 200 bytes a step"
+        assert found["asked"] < 3.0 and found["ended"] < 5.0
+        assert found["kept"] == STEPS, "what was not followed by the end is read from the journal"
+    run = RunDirectory(tmp_path / "run")
+    report = of_run(run).to_json()
+    assert report["steps"]["executed"] == report["steps"]["kept"] == STEPS
+    assert sum_ns(report) == round(report["elapsed_s"] * 1e9)
+    # The same without a snapshot, which may stand for a place in the midst of the journal.
+    assert run.snapshot_path(0).exists()
+    run.snapshot_path(0).unlink()
+    assert of_run(run).to_json() == report
+
+
+def test_a_disk_that_is_slow_to_take_a_snapshot(
+    record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments are laid ready meanwhile: what stands in memory only would not survive a SIGKILL."""
+    begun, over = threading.Event(), threading.Event()
+
+    def write(*_: object) -> None:
+        begun.set()
+        over.wait(60)
+        raise OSError(errno.ENOSPC, "in vain")
+
+    monkeypatch.setattr("otel_goodput.journal.keeper.write_snapshot", write)
+    recording = record()
+    with goodput.job():
+        step = itertools.count()
+        while not begun.is_set():
+            with goodput.step(next(step)):
+                pass
+        for _ in range(24):
+            time.sleep(0.05)  # of a loop that leaves the thread its turn
+            for _ in range(CAPACITY // 2):
+                with goodput.step(next(step)):
+                    pass
+        kept = of_run(RunDirectory(recording.folder)).to_json()["steps"]["kept"]
+        over.set()
+        assert kept == next(step), "what a SIGKILL would leave"
+
+
+def test_a_snapshot_of_a_ledger_that_is_behind(record: Callable[..., Recording]) -> None:
+    """It stands for what the ledger has got to; a restart reads the rest."""
+    recording = record()
+    account = recording.recorder._account
+    keeper = recording.recorder._keeper
+    steps = 3 * CAPACITY // 2  # three segments
+    with goodput.job():
+        with account.lock:
+            for number in range(steps):
+                with goodput.step(number):
+                    pass
+            for _ in range(12):
+                account.take_some()
+            keeper._snapshot()
+        assert account.ledger.totals().kept < steps
+        report = of_run(RunDirectory(recording.folder)).to_json()
+        assert report["steps"]["kept"] == steps
+
+
+def test_what_was_dumped_does_not_change_while_it_is_written(recording: Recording) -> None:
+    """Whoever asks for totals meanwhile feeds the ledger."""
+    account = recording.recorder._account
+    with goodput.job():
+        for number in range(50):
+            with goodput.step(number), goodput.custom("eval"):
+                pass
+        goodput.totals()
+        with account.lock:
+            head, _ = account.ledger.dump()
+            before = json.dumps(head)
+            with goodput.step(50), goodput.custom("tidy"), goodput.checkpoint_save(50):
+                pass
+            goodput.totals()
+            assert json.dumps(head) == before
+
+
+def test_a_question_after_an_end_that_came_too_early(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger had no time to follow, and the journal is closed: the disk is asked."""
+    account = recording.recorder._account
+    with goodput.job():
+        with account.lock:
+            for number in range(CAPACITY):
+                with goodput.step(number):
+                    pass
+            monkeypatch.setattr(account, "take_some", lambda: True)
+        goodput.shutdown()
+        monkeypatch.undo()
+    assert recording.recorder.totals().kept == CAPACITY
+    assert recording.report()["seconds"] == recording.report_on_disk()["seconds"]

@@ -1,0 +1,214 @@
+"""``otel-goodput doctor --gcp``: credentials, and that nothing secret of them is shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from disruption.metadata_server import MetadataServer, answer
+from emulators.google import GoogleEmulator
+from emulators.token_server import ACCOUNT, TokenServer
+from exporters.backends import silent_backend
+from http_server import Request, Response
+from resources.machines import GPU_VM
+
+from ...commands import goodput
+from ..examined import doctor, findings
+from .words import DEAD, MARKER, MONITORING, SERVICES, TRACE, Encrypted, Examined, Variables
+
+
+def secrets(variables: Variables) -> list[str]:
+    """Texts that nobody may be shown."""
+    key = json.loads(Path(variables["GOOGLE_APPLICATION_CREDENTIALS"]).read_text())["private_key"]
+    return [MARKER, "ya29.", *filter(None, key.splitlines())]
+
+
+def test_with_a_key(encrypted: Encrypted, place: Path) -> None:
+    google, variables = encrypted
+    google.fail("CreateTimeSeries", "PERMISSION_DENIED", times=None, text=f"not with ya29.1 nor {MARKER}")
+    done = doctor(place, "--gcp", **variables)
+    found = findings(done, "credentials", "ok")
+    assert f"a service account, {ACCOUNT}, " in found
+    assert "a token was issued in " in found and "good for 59 min" in found
+    assert "test-project, by the file of credentials" in findings(done, "project", "ok")
+    assert "against other-project, where trainer@" in findings(done, "quota project", "ok")
+    assert ", TLS " in findings(done, TRACE, "ok")
+    found = findings(done, MONITORING, "problem")
+    assert "PERMISSION_DENIED: not with (hidden) nor (hidden)" in found
+    assert f"test-project --member=serviceAccount:{ACCOUNT} --role=roles/monitoring.metricWriter`" in found
+    assert {one.metadata["authorization"] for one in google.requests} == {"Bearer ya29.1"}
+    assert not [one for one in secrets(variables) if one in done.stdout]
+
+
+def test_text_for_people(encrypted: Encrypted, place: Path) -> None:
+    google, variables = encrypted
+    google.fail("BatchWriteSpans", "PERMISSION_DENIED", times=None, text=f"not with ya29.1 nor {MARKER}")
+    done = goodput("doctor", "--gcp", "--timeout", "5", cwd=place, **variables)
+    assert done.returncode == 1 and done.stderr == ""
+    assert f"\nok       credentials: the key of a service account, {ACCOUNT}, " in done.stdout
+    assert "\n         if 'test-project' is the right project, grant the role: `gcloud " in done.stdout
+    assert not [one for one in secrets(variables) if one in done.stdout]
+
+
+def test_a_key_that_is_no_good_any_more(encrypted: Encrypted, tokens: TokenServer, place: Path) -> None:
+    google, variables = encrypted
+    tokens.fail()
+    done = doctor(place, "--gcp", **variables)
+    found = findings(done, "credentials", "problem")
+    assert f"{ACCOUNT}" in found and "invalid_grant: Invalid JWT Signature." in found
+    assert "gcloud iam service-accounts keys create" in found
+    for service in SERVICES:
+        assert "nothing is asked of it: there are no credentials" in findings(done, service, "ok")
+    assert google.requests == []
+
+
+def test_a_token_server_that_is_none(encrypted: Encrypted, tokens: TokenServer, place: Path) -> None:
+    tokens.fail(403, f"<html><body>{MARKER} denied</body></html>")
+    done = doctor(place, "--gcp", **encrypted[1])
+    found = findings(done, "credentials", "problem")
+    assert "the answer is a page of HTML" in found and "https_proxy and no_proxy" in found
+    assert MARKER not in done.stdout
+
+
+def test_tokens_that_are_revoked(encrypted: Encrypted, tokens: TokenServer, tmp_path: Path, place: Path) -> None:
+    with GoogleEmulator(tls=True, tokens=set()) as elsewhere:
+        there = {
+            "OTEL_GOODPUT_GCP_ENDPOINT": elsewhere.endpoint,
+            "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": elsewhere.certificate,
+        }
+        done = doctor(place, "--gcp", **(encrypted[1] | there))
+    for service in SERVICES[:2]:
+        found = findings(done, service, "problem")
+        assert "the credentials are not accepted" in found and "UNAUTHENTICATED" in found and "renew them" in found
+    assert len({one.metadata["authorization"] for one in elsewhere.requests}) > 1, "another token is tried"
+    assert "ya29." not in done.stdout
+
+
+def test_a_token_server_that_never_answers(encrypted: Encrypted, place: Path) -> None:
+    _, variables = encrypted
+    key = Path(variables["GOOGLE_APPLICATION_CREDENTIALS"])
+    began = time.monotonic()
+    with silent_backend() as endpoint:
+        key.write_text(json.dumps(json.loads(key.read_text()) | {"token_uri": endpoint}))
+        done = doctor(place, "--gcp", "--timeout", "0.2", **variables)
+    assert "no token is issued: no answer within 1.4 s" in findings(done, "credentials", "problem")
+    assert time.monotonic() - began < 10
+
+
+FILES = [
+    (f"{MARKER} {MARKER}", "it is no JSON"),
+    (json.dumps({"type": MARKER, "private_key": MARKER}), "its type is none of service_account, "),
+    (json.dumps({"installed": {"client_secret": MARKER}}), "its type is none of"),
+    (json.dumps([MARKER]), "its type is none of"),
+    ("[" * 100_000, "it is no JSON"),
+    ("\x00\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "it is no JSON"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), FILES)
+@pytest.mark.parametrize("gcp", [False, True])
+def test_a_file_that_holds_no_credentials(
+    gcp: bool, content: str, said: str, google: GoogleEmulator, examined: Examined, tmp_path: Path
+) -> None:
+    path = tmp_path / "key.json"
+    path.write_text(content, "latin-1")
+    done = examined(
+        gcp=gcp, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=path, OTEL_GOODPUT_GCP_ENDPOINT=DEAD
+    )
+    found = findings(done, "credentials", "problem")
+    assert f"{path}, by GOOGLE_APPLICATION_CREDENTIALS: holds no credentials: {said}" in found
+    assert MARKER not in done.stdout
+
+
+def test_files_that_cannot_be_read(examined: Examined, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for given, said in (
+        (str(tmp_path / "nowhere"), "cannot be read: No such file"),
+        (str(tmp_path / "folder"), "is no file"),
+        (f'{{"private_key": "{MARKER}"}}', "GOOGLE_APPLICATION_CREDENTIALS: holds credentials instead of a path"),
+        (f"ya29.{MARKER}", "holds credentials instead of a path"),
+        (MARKER * 100, "holds credentials instead of a path"),
+    ):
+        done = examined(
+            gcp=False, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=given,
+            OTEL_GOODPUT_GCP_ENDPOINT=DEAD,
+        )  # fmt: skip
+        assert said in findings(done, "credentials", "problem")
+        assert MARKER not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"type": "authorized_user", "account": "me@example.com", "refresh_token": MARKER}, "a user's credentials, me"),
+        ({"type": "authorized_user", "account": MARKER}, "a user's credentials ("),
+        (
+            {
+                "type": "external_account",
+                "service_account_impersonation_url": f"https://iam/v1/serviceAccounts/{ACCOUNT}:generateAccessToken",
+                "credential_source": {"headers": {"Authorization": MARKER}, "more": [MARKER]},
+            },
+            f"workload identity federation, {ACCOUNT},",
+        ),
+        ({"type": "impersonated_service_account", "source_credentials": {"refresh_token": MARKER}}, "an impersonated"),
+        ({"type": "service_account", "client_email": MARKER, "project_id": f"{MARKER}!"}, "the key of a service"),
+    ],
+)  # fmt: skip
+def test_kinds_of_credentials(content: dict[str, Any], said: str, examined: Examined, tmp_path: Path) -> None:
+    path = tmp_path / "home" / ".config" / "gcloud" / "application_default_credentials.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(content))
+    done = examined(gcp=False, OTEL_GOODPUT_EXPORTERS="gcp", OTEL_GOODPUT_GCP_ENDPOINT=DEAD)
+    found = findings(done, "credentials", "ok")
+    assert found.startswith(said) and str(path) in found
+    assert MARKER not in done.stdout
+
+
+def test_nowhere_any_credentials(place: Path) -> None:
+    done = doctor(place, "--gcp", OTEL_GOODPUT_EXPORTERS="gcp", OTEL_GOODPUT_GCP_ENDPOINT=DEAD)
+    found = findings(done, "credentials", "problem")
+    assert "Your default credentials were not found. ->" in found
+    assert "point GOOGLE_APPLICATION_CREDENTIALS to a key" in found
+
+
+def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> None:
+    account = "/computeMetadata/v1/instance/service-accounts/default"
+    token = {"access_token": MARKER, "expires_in": 1800, "token_type": "Bearer"}
+
+    def as_json(request: Request) -> Response:
+        path = request.path.partition("?")[0]
+        body = {
+            "/": "", f"{account}/": json.dumps({"email": ACCOUNT, "scopes": []}), f"{account}/token": json.dumps(token),
+            "/computeMetadata/v1/project/project-id": "test-project", "/computeMetadata/v1/": json.dumps(GPU_VM),
+        }.get(path)  # fmt: skip
+        kind = "application/json" if body and body.startswith("{") else "application/text"
+        return answer(body or "", status=404 if body is None else 200, kind=kind)
+
+    metadata.misbehave = as_json
+    with GoogleEmulator(tls=True, tokens={MARKER}) as google:
+        variables: dict[str, str] = {
+            "OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": google.certificate,
+            "GCE_METADATA_HOST": metadata.host, "GCE_METADATA_IP": metadata.host, "NO_GCE_CHECK": "",
+        }  # fmt: skip
+        done = doctor(place, "--gcp", **variables)
+    found = findings(done, "credentials", "ok")
+    assert f"those of the machine or pod, {ACCOUNT}, from the metadata server: a token was issued" in found
+    assert "good for 29 min" in found
+    assert "test-project, by Google's library; but my-project by the metadata" in findings(done, "project", "warning")
+    assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
+    assert MARKER not in done.stdout
+
+
+def test_credentials_of_a_machine_that_does_not_answer(place: Path) -> None:
+    began = time.monotonic()
+    with silent_backend() as silent:
+        host = silent.removeprefix("http://")
+        done = doctor(
+            place, "--gcp", "--timeout", "0.2", OTEL_GOODPUT_EXPORTERS="gcp", OTEL_GOODPUT_GCP_ENDPOINT=DEAD,
+            GCE_METADATA_HOST=host, GCE_METADATA_IP=host, NO_GCE_CHECK="",
+        )  # fmt: skip
+    assert "looking for them has not ended after 1.4 s" in findings(done, "credentials", "problem")
+    assert time.monotonic() - began < 10

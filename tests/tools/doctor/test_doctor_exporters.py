@@ -1,0 +1,270 @@
+"""``otel-goodput doctor`` and exporters: against real receivers, silent ones and dead ports."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from exporters.backends import ALONE, grpc_backend, http_backend, silent_backend, stalled_grpc_backend
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as trace_grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from ..commands import goodput
+from .examined import doctor, doctor_without, findings
+
+DEAD = "http://127.0.0.1:9"
+
+
+def test_a_machine_on_which_nothing_is_set(place: Path) -> None:
+    done = doctor(place)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["problems"], answer["warnings"]) == (0, 0, 0), done.stdout
+    assert answer["run_id"] is None
+    assert answer["directory"] == "goodput"
+    assert {"python", "opentelemetry-api", "opentelemetry-sdk"} <= answer["versions"].keys()
+    assert str(place / "goodput") in findings(done, "journal", "ok")
+    where = str(place / "goodput" / "<run id>")
+    assert answer["exports"] == [
+        {"exporter": "file", "signal": "traces", "where": f"{where}/traces-*.jsonl"},
+        {"exporter": "file", "signal": "metrics", "where": f"{where}/metrics-*.jsonl"},
+    ]
+
+
+def test_text_for_people(place: Path) -> None:
+    done = goodput("doctor", cwd=place, OTEL_GOODPUT_EXPORTERS="file,floppy", OTEL_SERVICE_NAME="llama")
+    assert done.returncode == 1
+    assert "\nproblem  settings: OTEL_GOODPUT_EXPORTERS is ignored; 'auto' is used: " in done.stdout
+    assert "\nok       run: run 'llama' is new on this machine\n" in done.stdout
+    assert done.stdout.endswith("\n1 problem, 0 warnings\n")
+
+
+@pytest.mark.parametrize("wire", ["grpc", "http/protobuf"])
+def test_a_receiver_that_takes_everything(wire: str, place: Path) -> None:
+    with grpc_backend() if wire == "grpc" else http_backend() as received:
+        done = doctor(
+            place,
+            OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
+            OTEL_EXPORTER_OTLP_PROTOCOL=wire,
+            OTEL_EXPORTER_OTLP_HEADERS="x-key=swordfish",
+        )
+        assert findings(done, "exporter otlp", "problem") == ""
+        ok = findings(done, "exporter otlp", "ok")
+        assert received.endpoint in ok
+        assert f"({wire}): accepted an empty export" in ok
+        assert received.headers[0]["x-key"] == "swordfish", "it is the real protocol"
+        assert len(received.traces) == len(received.metrics) == 1
+        assert received.span_names() == []
+        assert received.metric_names() == set()
+    assert "swordfish" not in done.stdout
+    exports = {(one["exporter"], one["signal"]): one["where"] for one in json.loads(done.stdout)["exports"]}
+    added = "" if wire == "grpc" else "/v1/traces"
+    assert exports["otlp", "traces"] == f"{received.endpoint}{added} ({wire})"
+
+
+PLAIN = {
+    "headers": ("http://192.0.2.7:4317", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+    "headers of a signal": ("http://192.0.2.7:4317", {"OTEL_EXPORTER_OTLP_METRICS_HEADERS": "x-key=swordfish"}),
+    "no scheme": (
+        "192.0.2.7:4317",
+        {"OTEL_EXPORTER_OTLP_INSECURE": "true", "OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"},
+    ),
+    "in the URL": ("http://me:swordfish@192.0.2.7:4318", {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}),
+}
+NOT_PLAIN = {
+    "nothing secret": ("http://192.0.2.7:4317", {}),
+    "TLS": ("https://192.0.2.7:4317", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+    "TLS by default": ("192.0.2.7:4317", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+    "on this machine": ("http://127.0.0.1:9", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+    "by name": ("http://localhost:9", {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=swordfish"}),
+}
+
+
+@pytest.mark.parametrize("case", [*PLAIN, *NOT_PLAIN])
+def test_credentials_in_plain_text(case: str, place: Path) -> None:
+    endpoint, variables = {**PLAIN, **NOT_PLAIN}[case]
+    done = doctor(place, "--timeout", "0.3", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, **variables)
+    assert ("go to 192.0.2.7 in plain text" in findings(done, "exporter otlp", "warning")) is (case in PLAIN)
+    assert "swordfish" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "plain"),
+    [
+        ("http://me:swordfish@192.0.2.7:9/runs", True),
+        ("simplecache::http://192.0.2.7:9/runs?sig=swordfish", True),
+        ("https://me:swordfish@192.0.2.7:9/runs", False),
+        ("http://me:swordfish@127.0.0.1:9/runs", False),
+    ],
+)
+def test_credentials_of_a_journal_in_plain_text(url: str, plain: bool, place: Path) -> None:
+    done = doctor(place, "--timeout", "0.3", OTEL_GOODPUT_DIR=url)
+    assert ("go to 192.0.2.7 in plain text" in findings(done, "journal", "warning")) is plain
+    assert "swordfish" not in done.stdout + done.stderr
+
+
+def test_a_dead_port(place: Path) -> None:
+    done = doctor(place, OTEL_EXPORTER_OTLP_ENDPOINT=DEAD)
+    found = findings(done, "exporter otlp", "problem")
+    assert "traces and metrics to http://127.0.0.1:9 (grpc): nothing listens at 127.0.0.1:9 -> " in found
+
+
+@pytest.mark.parametrize("wire", ["grpc", "http/protobuf"])
+def test_a_receiver_that_never_answers(wire: str, place: Path) -> None:
+    started = time.monotonic()
+    with silent_backend() as endpoint:
+        done = doctor(place, "--timeout", "0.5", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
+    assert endpoint in findings(done, "exporter otlp", "problem")
+    assert time.monotonic() - started < 20
+
+
+def test_a_receiver_that_takes_a_request_and_stalls(place: Path) -> None:
+    with stalled_grpc_backend() as endpoint:
+        done = doctor(place, "--timeout", "0.5", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+    assert "DEADLINE_EXCEEDED" in findings(done, "exporter otlp", "problem")
+
+
+@contextmanager
+def traces_only() -> Iterator[str]:
+    """A receiver of traces, as tracing backends are."""
+
+    class Traces(trace_grpc.TraceServiceServicer):
+        def Export(self, request: Any, context: grpc.ServicerContext) -> ExportTraceServiceResponse:
+            return ExportTraceServiceResponse()
+
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, options=ALONE)
+        port = server.add_insecure_port("127.0.0.1:0")
+        trace_grpc.add_TraceServiceServicer_to_server(Traces(), server)
+        server.start()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.stop(None).wait()
+
+
+def test_a_receiver_of_traces_alone(place: Path) -> None:
+    with traces_only() as endpoint:
+        done = doctor(place, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+    assert findings(done, "exporter otlp", "ok").startswith(f"traces to {endpoint}")
+    found = findings(done, "exporter otlp", "problem")
+    assert found.startswith(f"metrics to {endpoint}")
+    assert "UNIMPLEMENTED" in found
+    assert "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" in found
+
+
+def test_a_path_that_is_not_there(place: Path) -> None:
+    with http_backend() as received:
+        done = doctor(
+            place,
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"{received.endpoint}/v1/traces",
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+        )
+    found = findings(done, "exporter otlp", "problem")
+    assert "404" in found
+    assert "is the base URL" in found
+
+
+def test_signals_with_endpoints_of_their_own(place: Path) -> None:
+    with grpc_backend() as over_grpc, http_backend() as over_http:
+        done = doctor(
+            place,
+            OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=over_grpc.endpoint,
+            OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{over_http.endpoint}/v1/metrics",
+            OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf",
+        )
+        assert len(over_grpc.traces) == len(over_http.metrics) == 1
+    found = findings(done, "exporter otlp", "ok")
+    assert f"traces to {over_grpc.endpoint} (grpc): accepted" in found
+    assert f"metrics to {over_http.endpoint}/v1/metrics (http/protobuf): accepted" in found
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "wire", "said"),
+    [
+        ("http://nosuch.invalid:4317", "grpc", "nosuch.invalid cannot be resolved"),
+        ("127.0.0.1:9", "grpc", "nothing listens at 127.0.0.1:9 -> without http:// the connection is encrypted"),
+        ("127.0.0.1:9", "http/protobuf", "needs http:// or https://"),
+        ("http://127.0.0.1:99999", "grpc", "this is no endpoint"),
+        ("http://", "http/protobuf", "this is no endpoint"),
+        ("unix:///nowhere/socket", "grpc", "UNAVAILABLE"),
+    ],
+)
+def test_endpoints_that_lead_nowhere(endpoint: str, wire: str, said: str, place: Path) -> None:
+    done = doctor(
+        place,
+        "--timeout",
+        "2",
+        OTEL_GOODPUT_EXPORTERS="otlp",
+        OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
+        OTEL_EXPORTER_OTLP_PROTOCOL=wire,
+    )
+    found = findings(done, "exporter otlp", "problem")
+    assert said in found, done.stdout
+
+
+def test_the_ports_are_easily_confused() -> None:
+    from otel_goodput.exporters.endpoints import endpoint
+
+    over_http = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL=grpc" in endpoint(over_http, "traces").advice("it failed")
+    over_grpc = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in endpoint(over_grpc, "traces").advice("it failed")
+
+
+def test_behind_a_proxy_there_is_nothing_to_connect_to(place: Path) -> None:
+    """The name of the receiver need not even be known here; whether the proxy lets it through, the export tells."""
+    done = doctor(
+        place,
+        "--timeout", "2",
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://collector.invalid:4318", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+        http_proxy=DEAD, no_proxy="",
+    )  # fmt: skip
+    found = findings(done, "exporter otlp", "problem")
+    assert "cannot be resolved" not in found
+    assert "collector.invalid:4318" in found
+
+
+def test_exporters_that_are_not_there(place: Path) -> None:
+    unknown = doctor(place, OTEL_GOODPUT_EXPORTERS="file,floppy")
+    assert "unknown exporter 'floppy'" in findings(unknown, "settings", "problem")
+    nothing = doctor(place, OTEL_GOODPUT_EXPORTERS="none")
+    assert "nothing is exported" in findings(nothing, "exporters", "ok")
+    assert json.loads(nothing.stdout)["exports"] == []
+
+
+@pytest.mark.parametrize("asked", ["otlp", "auto"])
+def test_the_extra_is_not_installed(asked: str, place: Path) -> None:
+    with grpc_backend() as received:
+        done = doctor_without(
+            "opentelemetry.exporter.otlp.proto.grpc",
+            place,
+            OTEL_GOODPUT_EXPORTERS=asked,
+            OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
+        )
+    assert "pip install 'otel-goodput[otlp]'" in findings(done, "exporter otlp", "problem")
+    assert ("something listens there" in findings(done, "exporter otlp", "ok")) == (asked == "otlp")
+
+
+def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> None:
+    done = doctor(
+        place,
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://me:swordfish@127.0.0.1:9",
+        OTEL_EXPORTER_OTLP_HEADERS="authorization swordfish",
+    )
+    assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS is no header" in findings(done, "exporter otlp", "warning")
+    assert "http://***@127.0.0.1:9" in findings(done, "exporter otlp", "problem")
+    assert "swordfish" not in done.stdout
+
+
+def test_processes_that_do_not_export(place: Path) -> None:
+    done = doctor(place, OTEL_GOODPUT_EXPORTERS="file", OTEL_GOODPUT_PROCESSES="leader", RANK="1", WORLD_SIZE="2")
+    assert json.loads(done.stdout)["exports"] == []
+    assert "not exported (leader)" in findings(done, "exporters", "ok")
+    assert "leading process only" in findings(done, "exporters", "ok")

@@ -1,0 +1,112 @@
+"""``otel-goodput recover``: what a killed job owes, exported without a restart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from exported import written
+from exporters.backends import grpc_backend
+
+from .commands import failed, finished, goodput, job, killed, succeeded
+
+
+def attributes(span: dict[str, Any]) -> dict[str, Any]:
+    return {each["key"]: next(iter(each["value"].values())) for each in span.get("attributes", ())}
+
+
+def test_a_killed_job_is_recovered_once(tmp_path: Path) -> None:
+    killed("job", tmp_path)
+    first = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+    assert "exported through file" in first
+    found = written(tmp_path / "job")
+    names = Counter(span["name"] for span in found)
+    once = dict.fromkeys(("attempt", "job", "training_prep", "checkpoint_save", "look"), 1)
+    assert names == {**once, "data_loading": 11, "step": 11}
+    assert len({span["spanId"] for span in found}) == len(found)
+    interrupted = [span for span in found if attributes(span).get("goodput.interrupted")]
+    assert sorted(span["name"] for span in interrupted) == ["job", "step"]
+    assert all(span["status"]["code"] == 2 for span in interrupted)
+
+    assert "recovered before" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+    assert len(written(tmp_path / "job")) == len(found)
+    assert "exported through file" in succeeded(goodput("recover", tmp_path, "--exporters", "file", "--again"))
+    assert len(written(tmp_path / "job")) == 2 * len(found)
+
+
+def test_over_otlp_by_the_environment(tmp_path: Path) -> None:
+    killed("job", tmp_path)
+    with grpc_backend() as received:
+        said = succeeded(
+            goodput(
+                "recover",
+                OTEL_GOODPUT_DIR=tmp_path,
+                OTEL_GOODPUT_EXPORTERS="otlp",
+                OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
+            )
+        )
+        assert "exported through otlp" in said
+        assert Counter(received.span_names())["job"] == 1
+
+
+def test_an_exporter_that_is_not_reached_is_tried_again(tmp_path: Path) -> None:
+    killed("job", tmp_path)
+    dead = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_GOODPUT_GRACE_PERIOD": "1"}
+    first = goodput("recover", tmp_path, "--exporters", "otlp", **dead)
+    assert first.returncode == 1
+    assert "could not be exported through otlp" in first.stdout
+    assert "Traceback" not in first.stderr
+    assert "exported through file" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+
+
+def test_a_living_job_is_left_alone(tmp_path: Path) -> None:
+    with job("job", tmp_path, 0, 10, "wait"):
+        assert "is alive, nothing to recover" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+    assert written(tmp_path / "job") == []
+
+
+def test_several_runs_and_one_of_them(tmp_path: Path) -> None:
+    killed("one", tmp_path)
+    killed("two", tmp_path)
+    said = succeeded(goodput("recover", tmp_path, "--run", "two", "--exporters", "file"))
+    assert "'two'" in said
+    assert "'one'" not in said
+    assert written(tmp_path / "one") == []
+    assert "'one'" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+    assert written(tmp_path / "one")
+
+
+def test_a_job_that_ended_by_itself_leaves_only_what_no_exporter_took(tmp_path: Path) -> None:
+    finished("job", tmp_path)
+    said = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+    assert "exported through file" in said
+    assert not [span for span in written(tmp_path / "job") if attributes(span).get("goodput.interrupted")]
+
+
+def test_what_cannot_be_recovered(tmp_path: Path) -> None:
+    assert "holds no run" in failed(goodput("recover", tmp_path))
+    killed("job", tmp_path)
+    assert "unknown exporter 'nosuch'" in failed(goodput("recover", tmp_path, "--exporters", "nosuch"))
+    nowhere = goodput("recover", tmp_path, "--exporters", "none")
+    assert nowhere.returncode == 1
+    assert "--exporters" in nowhere.stderr
+    other = goodput("recover", tmp_path, "--process", "4")
+    assert other.returncode == 1
+    assert "process 4 left no journal" in other.stderr
+
+
+def test_a_run_at_a_url(tmp_path: Path) -> None:
+    """What is written must not go into the copy that is thrown away; and what was done is remembered."""
+    killed("job", tmp_path)
+    with grpc_backend() as received:
+        there = {"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint}
+        url = f"file://{tmp_path}"
+        assert "exported through otlp" in succeeded(goodput("recover", url, "--exporters", "otlp", **there))
+        assert "recovered before" in succeeded(goodput("recover", url, "--exporters", "otlp", **there))
+        assert Counter(received.span_names())["job"] == 1
+    done = goodput("recover", f"file://{tmp_path}", "--exporters", "file", "--again")
+    if done.returncode == 0:
+        assert written(tmp_path / "job"), "it says that spans were exported"
+    else:
+        assert "file" in done.stderr
