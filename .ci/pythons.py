@@ -28,29 +28,29 @@ class Outcome(NamedTuple):
     said: str
 
 
-def interpreter(version: str) -> str | None:
-    """A Python of that version: on PATH, of pyenv, or one that uv has or can get."""
+def interpreter(version: str) -> tuple[str, str]:
+    """A Python of that version, on PATH, of pyenv, or one that uv has or can get; else "", and why there is none."""
     pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")))
     for name in (shutil.which(f"python{version}"), *pyenv):
         if name and _is(name, version):
-            return name
-    for get in (("find",), ("install", "--quiet")):
+            return name, ""
+    why = ""
+    for word in ("find", "install", "find"):
         done = subprocess.run(
-            [sys.executable, "-m", "uv", "python", *get, version], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "uv", "python", word, version], capture_output=True, text=True, check=False
         )
         found = done.stdout.strip()
-        if get[0] == "install" and done.returncode == 0:
-            found = subprocess.run(
-                [sys.executable, "-m", "uv", "python", "find", version], capture_output=True, text=True, check=False
-            ).stdout.strip()
-        if found and _is(found, version):
-            return found
-    return None
+        if word == "find" and done.returncode == 0 and _is(found, version):
+            return found, ""
+        if word == "install" and done.returncode:
+            why = (done.stderr.strip().splitlines() or [""])[-1].strip()  # the innermost cause
+            break
+    return "", f"it is not here, and uv cannot get it: {why}"
 
 
 def _is(name: str, version: str) -> bool:
     """Whether it runs and is what its name says: what pyenv puts on PATH may be neither."""
-    code = "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
     done = subprocess.run([name, "-c", code], capture_output=True, text=True, check=False)
     return done.returncode == 0 and done.stdout.strip() == version
 
@@ -80,31 +80,37 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
     ignored = [f"--ignore={folder}" for folder in LEFT_OUT]
     tests = [str(own), "-m", "pytest", "-n", "auto", "--dist", "worksteal", "-q", *ignored, *arguments]
     environment = {**os.environ, "PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    with subprocess.Popen(tests, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    log = place / "pytest.log"
+    with (
+        log.open("w", encoding="utf-8") as whole,
+        subprocess.Popen(tests, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stdout is not None
         closing = ""
         for line in process.stdout:
+            whole.write(line)
             if re.match(r"FAILED|ERROR|SKIPPED", line):
                 sys.stdout.write(line)
                 sys.stdout.flush()
             if re.search(r"\b(passed|failed|error)", line):
                 closing = line.strip(" =\n")
-    return Outcome(version, process.returncode == 0, closing or "it did not come to its closing line")
+    said = closing or "it did not come to its closing line"
+    return Outcome(version, process.returncode == 0, said if process.returncode == 0 else f"{said}; see {log}")
 
 
 _VERMIN = ("-q", "--target=3.10-", "--no-tips", "--violations", "otel_goodput")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--lowest", action="store_true", help="the oldest versions, on the oldest Python")
     parser.add_argument("--python", action="append", choices=SUPPORTED, help="only this one (repeatable)")
     options, arguments = parser.parse_known_args()
     outcomes = []
     for version in [LOWEST] if options.lowest else options.python or SUPPORTED:
-        python = interpreter(version)
-        if python is None:
-            print(f"Python {version}: not run, none can be had here", flush=True)
+        python, why = interpreter(version)
+        if not python:
+            print(f"Python {version}: NOT RUN, {why}", flush=True)
             continue
         print(f"Python {version} ({python}) ...", flush=True)
         outcomes.append(run(version, python, arguments, lowest=options.lowest))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from itertools import count
-from typing import Generic, ParamSpec, SupportsIndex, TypeVar
+from types import TracebackType
+from typing import Generic, ParamSpec, Protocol, SupportsIndex, TypeVar
 
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
 from otel_goodput.semconv import Phase
 from otel_goodput.spans.contexts import FastContext, JobContext, PhaseContext, RestoreContext, checked_step
+from otel_goodput.spans.decorators import F
 from otel_goodput.spans.fast import FastSpan
 from otel_goodput.spans.loading import Loading, QueueDepth
 from otel_goodput.spans.saves import SaveContext
@@ -20,6 +22,22 @@ from otel_goodput.spans.tracer import Find
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+B = TypeVar("B")
+
+
+class Opened(Protocol):
+    """A step, a part of one or a data load: ``with … as span:``, or a decorator that opens a new one at every call.
+
+    One type for what a union would say, because mypy takes a function under a decorator that is a union as untyped.
+    """
+
+    def __enter__(self) -> FastSpan: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def __call__(self, function: F) -> F: ...
 
 
 class Phases(Generic[T]):
@@ -50,7 +68,7 @@ class Phases(Generic[T]):
 
     def data_loading(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> FastSpan | PhaseContext:
+    ) -> Opened:
         """A batch is fetched."""
         tracer = self._find()
         if tracer is None or start_time is not None or end_time is not None:
@@ -66,7 +84,7 @@ class Phases(Generic[T]):
         start_time: int | None = None,
         end_time: int | None = None,
         blocking: bool | None = None,
-    ) -> FastSpan | PhaseContext:
+    ) -> Opened:
         """The training step numbered `step`, an int from 0."""
         tracer = self._find()
         if tracer is None or step.__class__ is not int or step < 0 or start_time is not None or end_time is not None:
@@ -75,7 +93,7 @@ class Phases(Generic[T]):
             )
         return tracer.step(step, None, None, blocking)
 
-    def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
+    def steps(self, batches: Iterable[B], *, start: int | None = None) -> Steps[B]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
         Without `start` it goes on where the loop before it in this process was, or behind the checkpoint restored
@@ -88,7 +106,7 @@ class Phases(Generic[T]):
             refuse(error)
         return Steps(self._find(), batches, number)
 
-    def loading(self, batches: Iterable[T], *, queue_depth: QueueDepth | None = None) -> Loading[T]:
+    def loading(self, batches: Iterable[B], *, queue_depth: QueueDepth | None = None) -> Loading[B]:
         """Iterate over `batches` alone, with a data load around each ``next()``; for loops that number their steps.
 
         `queue_depth` says how many batches lie ready, as the gauge ``goodput.loading.queue_depth``: a function, or the
@@ -116,7 +134,7 @@ class Phases(Generic[T]):
 
         return call
 
-    def part(self, name: str) -> FastSpan | PhaseContext:
+    def part(self, name: str) -> Opened:
         """A part of the open step, such as ``"forward"``: its time stays the step's; few different names."""
         tracer = self._find()
         if tracer is None or name.__class__ is not str or not name or name[0] <= " ":
