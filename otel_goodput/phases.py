@@ -8,6 +8,8 @@ from itertools import count
 from types import TracebackType
 from typing import Generic, ParamSpec, Protocol, SupportsIndex, TypeVar
 
+from opentelemetry.trace import Span
+
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
 from otel_goodput.semconv import Phase
@@ -15,7 +17,7 @@ from otel_goodput.spans.contexts import FastContext, JobContext, PhaseContext, R
 from otel_goodput.spans.decorators import F
 from otel_goodput.spans.fast import FastSpan
 from otel_goodput.spans.loading import Loading, QueueDepth
-from otel_goodput.spans.saves import SaveContext
+from otel_goodput.spans.saves import Save, SaveContext
 from otel_goodput.spans.step_loop import Steps
 from otel_goodput.spans.tracer import Find
 
@@ -23,15 +25,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 B = TypeVar("B")
+S = TypeVar("S", covariant=True)
 
 
-class Opened(Protocol):
-    """A step, a part of one or a data load: ``with … as span:``, or a decorator that opens a new one at every call.
+class Opening(Protocol[S]):
+    """A phase: ``with … as span:``, or a decorator that opens a new one at every call.
 
-    One type for what a union would say, because mypy takes a function under a decorator that is a union as untyped.
+    One type for what is a union otherwise, because mypy takes a function under a decorator that is a union as untyped.
     """
 
-    def __enter__(self) -> FastSpan: ...
+    def __enter__(self) -> S: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -46,13 +49,13 @@ class Phases(Generic[T]):
     def __init__(self, find: Find) -> None:
         self._find = find
 
-    def job(self, *, start_time: int | None = None, end_time: int | None = None) -> PhaseContext:
+    def job(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """One attempt at the job, from its start to its end; everything else happens in it. Times in ns."""
         return JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
 
     def accelerator_init(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Accelerators and the distributed runtime come up."""
         return PhaseContext(
             self._find, Phase.ACCELERATOR_INIT, start_time=start_time, end_time=end_time, blocking=blocking
@@ -60,7 +63,7 @@ class Phases(Generic[T]):
 
     def training_prep(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Model, optimizer and data pipeline are set up."""
         return PhaseContext(
             self._find, Phase.TRAINING_PREP, start_time=start_time, end_time=end_time, blocking=blocking
@@ -68,7 +71,7 @@ class Phases(Generic[T]):
 
     def data_loading(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> Opened:
+    ) -> Opening[FastSpan]:
         """A batch is fetched."""
         tracer = self._find()
         if tracer is None or start_time is not None or end_time is not None:
@@ -84,7 +87,7 @@ class Phases(Generic[T]):
         start_time: int | None = None,
         end_time: int | None = None,
         blocking: bool | None = None,
-    ) -> Opened:
+    ) -> Opening[FastSpan]:
         """The training step numbered `step`, an int from 0."""
         tracer = self._find()
         if tracer is None or step.__class__ is not int or step < 0 or start_time is not None or end_time is not None:
@@ -134,7 +137,7 @@ class Phases(Generic[T]):
 
         return call
 
-    def part(self, name: str) -> Opened:
+    def part(self, name: str) -> Opening[FastSpan]:
         """A part of the open step, such as ``"forward"``: its time stays the step's; few different names."""
         tracer = self._find()
         if tracer is None or name.__class__ is not str or not name or name[0] <= " ":
@@ -149,7 +152,7 @@ class Phases(Generic[T]):
         start_time: int | None = None,
         end_time: int | None = None,
         blocking: bool | None = None,
-    ) -> PhaseContext:
+    ) -> Opening[Save]:
         """A checkpoint is saved after `step`; with ``durable=False`` it counts only after ``save.durable()``."""
         return SaveContext(
             self._find,
@@ -168,7 +171,7 @@ class Phases(Generic[T]):
         start_time: int | None = None,
         end_time: int | None = None,
         blocking: bool | None = None,
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """A checkpoint, that of `step`, is restored."""
         return RestoreContext(
             self._find, Phase.CHECKPOINT_RESTORE, step=step, start_time=start_time, end_time=end_time, blocking=blocking
@@ -176,7 +179,7 @@ class Phases(Generic[T]):
 
     def custom(
         self, name: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Anything else that holds up training, such as ``"eval"``; few different names."""
         return PhaseContext(
             self._find, Phase.CUSTOM, name=name, start_time=start_time, end_time=end_time, blocking=blocking
@@ -184,7 +187,7 @@ class Phases(Generic[T]):
 
     def elastic_wait(
         self, kind: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Waiting for slices: `kind` is ``"slice_down"`` or ``"scale_up"``."""
         return PhaseContext(
             self._find, Phase.ELASTIC_WAIT, name=kind, start_time=start_time, end_time=end_time, blocking=blocking
@@ -192,13 +195,13 @@ class Phases(Generic[T]):
 
     def elastic_reinit(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Setting up again after the number of slices changed."""
         return PhaseContext(
             self._find, Phase.ELASTIC_REINIT, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
-    def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> PhaseContext:
+    def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """Time that is left out of the account altogether (rule R7)."""
         return PhaseContext(self._find, Phase.EXCLUSION, start_time=start_time, end_time=end_time)
 
