@@ -14,10 +14,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from requirements import GROUPS, PYPROJECT, requirements, tomllib
+
 ROOT = Path(__file__).parents[1]
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14")
 LOWEST = SUPPORTED[0]
-GROUPS = ("test", "demo", "types")
 # What needs the collector, Prometheus or kustomize is run by `make test`: a Python's version is nothing to them.
 LEFT_OUT = ("tests/otelcol", "tests/collector")
 
@@ -59,14 +60,15 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
     """The suite, mypy and vermin in an environment of its own."""
     place = ROOT / f".venv-{'lowest' if lowest else version}"
     uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", python, str(place)], check=True, cwd=ROOT)
+    subprocess.run([*uv, "venv", "--quiet", "--clear", "--seed", "--python", python, str(place)], check=True, cwd=ROOT)
     own = place / "bin/python"
-    groups = [word for group in GROUPS for word in ("--group", group)]
-    install = [*uv, "pip", "install", "--quiet", "--python", str(own), "--editable", ".", *groups, "vermin>=1.6"]
-    done = subprocess.run(
-        [*install, *(("--resolution", "lowest-direct") if lowest else ())],
-        check=False, cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    install = [*uv, "pip", "install", "--quiet", "--python", str(own), "--editable", ".", "vermin>=1.6"]
+    if lowest:
+        # Named one by one: what comes by way of an extra is not "direct", and would be the newest.
+        install += ["--resolution", "lowest-direct", *requirements(tomllib.loads(PYPROJECT.read_text("utf-8")))]
+    else:
+        install += [word for group in GROUPS for word in ("--group", group)]
+    done = subprocess.run(install, check=False, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         why = done.stderr.strip().splitlines() or ["it cannot be installed"]
         return Outcome(version, False, f"not installed: {why[-1].strip()}")
@@ -82,7 +84,7 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
     environment = {**os.environ, "PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     log = place / "pytest.log"
     with (
-        log.open("w", encoding="utf-8") as whole,
+        log.open("w", buffering=1, encoding="utf-8") as whole,
         subprocess.Popen(tests, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process,
     ):
         assert process.stdout is not None

@@ -32,8 +32,8 @@ with goodput.checkpoint_save(1, durable="no") as save:
     # Argument "durable" has incompatible type "str"; expected "bool"  [arg-type]
     save.durably()
     # "Save" has no attribute "durably"; maybe "durable"?  [attr-defined]
-with goodput.job(1) as job:
-    # Too many positional arguments  [call-arg]
+with goodput.job(start_time="now") as job:
+    # Argument "start_time" has incompatible type "str"; expected "int | None"  [arg-type]
     job.observe(1)
     # "Span" has no attribute "observe"  [attr-defined]
 for number, batch in goodput.steps([b"a"]):
