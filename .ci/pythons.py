@@ -14,10 +14,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from requirements import GROUPS, PYPROJECT, requirements, tomllib
+
 ROOT = Path(__file__).parents[1]
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14")
 LOWEST = SUPPORTED[0]
-GROUPS = ("test", "demo", "types")
 # What needs the collector, Prometheus or kustomize is run by `make test`: a Python's version is nothing to them.
 LEFT_OUT = ("tests/otelcol", "tests/collector")
 
@@ -28,29 +29,29 @@ class Outcome(NamedTuple):
     said: str
 
 
-def interpreter(version: str) -> str | None:
-    """A Python of that version: on PATH, of pyenv, or one that uv has or can get."""
+def interpreter(version: str) -> tuple[str, str]:
+    """A Python of that version, on PATH, of pyenv, or one that uv has or can get; else "", and why there is none."""
     pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")))
     for name in (shutil.which(f"python{version}"), *pyenv):
         if name and _is(name, version):
-            return name
-    for get in (("find",), ("install", "--quiet")):
+            return name, ""
+    why = ""
+    for word in ("find", "install", "find"):
         done = subprocess.run(
-            [sys.executable, "-m", "uv", "python", *get, version], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "uv", "python", word, version], capture_output=True, text=True, check=False
         )
         found = done.stdout.strip()
-        if get[0] == "install" and done.returncode == 0:
-            found = subprocess.run(
-                [sys.executable, "-m", "uv", "python", "find", version], capture_output=True, text=True, check=False
-            ).stdout.strip()
-        if found and _is(found, version):
-            return found
-    return None
+        if word == "find" and done.returncode == 0 and _is(found, version):
+            return found, ""
+        if word == "install" and done.returncode:
+            why = (done.stderr.strip().splitlines() or [""])[-1].strip()  # the innermost cause
+            break
+    return "", f"it is not here, and uv cannot get it: {why}"
 
 
 def _is(name: str, version: str) -> bool:
     """Whether it runs and is what its name says: what pyenv puts on PATH may be neither."""
-    code = "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
     done = subprocess.run([name, "-c", code], capture_output=True, text=True, check=False)
     return done.returncode == 0 and done.stdout.strip() == version
 
@@ -59,14 +60,15 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
     """The suite, mypy and vermin in an environment of its own."""
     place = ROOT / f".venv-{'lowest' if lowest else version}"
     uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", python, str(place)], check=True, cwd=ROOT)
+    subprocess.run([*uv, "venv", "--quiet", "--clear", "--seed", "--python", python, str(place)], check=True, cwd=ROOT)
     own = place / "bin/python"
-    groups = [word for group in GROUPS for word in ("--group", group)]
-    install = [*uv, "pip", "install", "--quiet", "--python", str(own), "--editable", ".", *groups, "vermin>=1.6"]
-    done = subprocess.run(
-        [*install, *(("--resolution", "lowest-direct") if lowest else ())],
-        check=False, cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    install = [*uv, "pip", "install", "--quiet", "--python", str(own), "--editable", ".", "vermin>=1.6"]
+    if lowest:
+        # Named one by one: what comes by way of an extra is not "direct", and would be the newest.
+        install += ["--resolution", "lowest-direct", *requirements(tomllib.loads(PYPROJECT.read_text("utf-8")))]
+    else:
+        install += [word for group in GROUPS for word in ("--group", group)]
+    done = subprocess.run(install, check=False, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         why = done.stderr.strip().splitlines() or ["it cannot be installed"]
         return Outcome(version, False, f"not installed: {why[-1].strip()}")
@@ -80,31 +82,37 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
     ignored = [f"--ignore={folder}" for folder in LEFT_OUT]
     tests = [str(own), "-m", "pytest", "-n", "auto", "--dist", "worksteal", "-q", *ignored, *arguments]
     environment = {**os.environ, "PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    with subprocess.Popen(tests, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    log = place / "pytest.log"
+    with (
+        log.open("w", buffering=1, encoding="utf-8") as whole,
+        subprocess.Popen(tests, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stdout is not None
         closing = ""
         for line in process.stdout:
+            whole.write(line)
             if re.match(r"FAILED|ERROR|SKIPPED", line):
                 sys.stdout.write(line)
                 sys.stdout.flush()
             if re.search(r"\b(passed|failed|error)", line):
                 closing = line.strip(" =\n")
-    return Outcome(version, process.returncode == 0, closing or "it did not come to its closing line")
+    said = closing or "it did not come to its closing line"
+    return Outcome(version, process.returncode == 0, said if process.returncode == 0 else f"{said}; see {log}")
 
 
 _VERMIN = ("-q", "--target=3.10-", "--no-tips", "--violations", "otel_goodput")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--lowest", action="store_true", help="the oldest versions, on the oldest Python")
     parser.add_argument("--python", action="append", choices=SUPPORTED, help="only this one (repeatable)")
     options, arguments = parser.parse_known_args()
     outcomes = []
     for version in [LOWEST] if options.lowest else options.python or SUPPORTED:
-        python = interpreter(version)
-        if python is None:
-            print(f"Python {version}: not run, none can be had here", flush=True)
+        python, why = interpreter(version)
+        if not python:
+            print(f"Python {version}: NOT RUN, {why}", flush=True)
             continue
         print(f"Python {version} ({python}) ...", flush=True)
         outcomes.append(run(version, python, arguments, lowest=options.lowest))

@@ -25,8 +25,10 @@ _NAMES = (
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run: what fails is what was changed. `make search` draws new ones, and more of them.
+# The same examples in every run: what fails is what was changed. `make search` draws new ones, and more of them;
+# `make test-fast` takes a quarter.
 settings.register_profile("same", derandomize=True)
+settings.register_profile("few", derandomize=True, max_examples=25)
 settings.register_profile("search", max_examples=2000)
 settings.load_profile("same")
 

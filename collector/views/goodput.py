@@ -360,4 +360,3 @@ def _telemetry() -> list[Panel]:
             zeros=False,
         ),
     ]
-

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from itertools import count
-from typing import Generic, ParamSpec, SupportsIndex, TypeVar
+from types import TracebackType
+from typing import Generic, ParamSpec, Protocol, SupportsIndex, TypeVar
+
+from opentelemetry.trace import Span
 
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse
 from otel_goodput.recording.contexts import FastContext, JobContext, PhaseContext, RestoreContext, checked_step
+from otel_goodput.recording.decorators import F
 from otel_goodput.recording.fast_span import FastSpan
 from otel_goodput.recording.loading import Loading, QueueDepth
-from otel_goodput.recording.saves import SaveContext
+from otel_goodput.recording.saves import Save, SaveContext
 from otel_goodput.recording.step_loop import Steps
 from otel_goodput.recording.tracer import Find
 from otel_goodput.semconv import Phase
@@ -20,6 +24,23 @@ from otel_goodput.semconv import Phase
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+B = TypeVar("B")
+S = TypeVar("S", covariant=True)
+
+
+class Opening(Protocol[S]):
+    """A phase: ``with … as span:``, or a decorator that opens a new one at every call.
+
+    One type for what is a union otherwise, because mypy takes a function under a decorator that is a union as untyped.
+    """
+
+    def __enter__(self) -> S: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def __call__(self, function: F) -> F: ...
 
 
 class Phases(Generic[T]):
@@ -28,13 +49,13 @@ class Phases(Generic[T]):
     def __init__(self, find: Find) -> None:
         self._find = find
 
-    def job(self, *, start_time: int | None = None, end_time: int | None = None) -> PhaseContext:
+    def job(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """One attempt at the job, from its start to its end; everything else happens in it. Times in ns."""
         return JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
 
     def accelerator_init(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Accelerators and the distributed runtime come up."""
         return PhaseContext(
             self._find, Phase.ACCELERATOR_INIT, start_time=start_time, end_time=end_time, blocking=blocking
@@ -42,7 +63,7 @@ class Phases(Generic[T]):
 
     def training_prep(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Model, optimizer and data pipeline are set up."""
         return PhaseContext(
             self._find, Phase.TRAINING_PREP, start_time=start_time, end_time=end_time, blocking=blocking
@@ -50,7 +71,7 @@ class Phases(Generic[T]):
 
     def data_loading(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> FastSpan | PhaseContext:
+    ) -> Opening[FastSpan]:
         """A batch is fetched."""
         tracer = self._find()
         if tracer is None or start_time is not None or end_time is not None:
@@ -66,7 +87,7 @@ class Phases(Generic[T]):
         start_time: int | None = None,
         end_time: int | None = None,
         blocking: bool | None = None,
-    ) -> FastSpan | PhaseContext:
+    ) -> Opening[FastSpan]:
         """The training step numbered `step`, an int from 0."""
         tracer = self._find()
         if tracer is None or step.__class__ is not int or step < 0 or start_time is not None or end_time is not None:
@@ -75,7 +96,7 @@ class Phases(Generic[T]):
             )
         return tracer.step(step, None, None, blocking)
 
-    def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
+    def steps(self, batches: Iterable[B], *, start: int | None = None) -> Steps[B]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
         Without `start` it goes on where the loop before it in this process was, or behind the checkpoint restored
@@ -88,7 +109,7 @@ class Phases(Generic[T]):
             refuse(error)
         return Steps(self._find(), batches, number)
 
-    def loading(self, batches: Iterable[T], *, queue_depth: QueueDepth | None = None) -> Loading[T]:
+    def loading(self, batches: Iterable[B], *, queue_depth: QueueDepth | None = None) -> Loading[B]:
         """Iterate over `batches` alone, with a data load around each ``next()``; for loops that number their steps.
 
         `queue_depth` says how many batches lie ready, as the gauge ``goodput.loading.queue_depth``: a function, or the
@@ -116,7 +137,7 @@ class Phases(Generic[T]):
 
         return call
 
-    def part(self, name: str) -> FastSpan | PhaseContext:
+    def part(self, name: str) -> Opening[FastSpan]:
         """A part of the open step, such as ``"forward"``: its time stays the step's; few different names."""
         tracer = self._find()
         if tracer is None or name.__class__ is not str or not name or name[0] <= " ":
@@ -131,7 +152,7 @@ class Phases(Generic[T]):
         start_time: int | None = None,
         end_time: int | None = None,
         blocking: bool | None = None,
-    ) -> PhaseContext:
+    ) -> Opening[Save]:
         """A checkpoint is saved after `step`; with ``durable=False`` it counts only after ``save.durable()``."""
         return SaveContext(
             self._find,
@@ -150,7 +171,7 @@ class Phases(Generic[T]):
         start_time: int | None = None,
         end_time: int | None = None,
         blocking: bool | None = None,
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """A checkpoint, that of `step`, is restored."""
         return RestoreContext(
             self._find, Phase.CHECKPOINT_RESTORE, step=step, start_time=start_time, end_time=end_time, blocking=blocking
@@ -158,7 +179,7 @@ class Phases(Generic[T]):
 
     def custom(
         self, name: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Anything else that holds up training, such as ``"eval"``; few different names."""
         return PhaseContext(
             self._find, Phase.CUSTOM, name=name, start_time=start_time, end_time=end_time, blocking=blocking
@@ -166,7 +187,7 @@ class Phases(Generic[T]):
 
     def elastic_wait(
         self, kind: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Waiting for slices: `kind` is ``"slice_down"`` or ``"scale_up"``."""
         return PhaseContext(
             self._find, Phase.ELASTIC_WAIT, name=kind, start_time=start_time, end_time=end_time, blocking=blocking
@@ -174,13 +195,13 @@ class Phases(Generic[T]):
 
     def elastic_reinit(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
-    ) -> PhaseContext:
+    ) -> Opening[Span]:
         """Setting up again after the number of slices changed."""
         return PhaseContext(
             self._find, Phase.ELASTIC_REINIT, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
-    def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> PhaseContext:
+    def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """Time that is left out of the account altogether (rule R7)."""
         return PhaseContext(self._find, Phase.EXCLUSION, start_time=start_time, end_time=end_time)
 

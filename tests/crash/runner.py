@@ -21,6 +21,8 @@ from .witness import NS, Account, Life, possible_accounts, read_diary, total_ns
 
 JOB = Path(__file__).with_name("job.py")
 PATIENCE_S = 60.0
+# Google's libraries announce for which versions of Python there will be no more of them.
+STRICT = ("-W", "error", "-W", "ignore::FutureWarning")
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Run:
         try:
             with errors.open("wb") as stream:
                 popen = subprocess.Popen(
-                    [sys.executable, "-W", "error", "-m", "crash.job", json.dumps(whole)],
+                    [sys.executable, *STRICT, "-m", "crash.job", json.dumps(whole)],
                     env={**environment, "PYTHONPATH": f"{JOB.parents[1]}{os.pathsep}{environment['PYTHONPATH']}"},
                     pass_fds=[notify],
                     stdout=stream,
@@ -130,7 +132,7 @@ class Run:
     def command(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`otel-goodput` with these arguments."""
         return subprocess.run(
-            [sys.executable, "-W", "error", "-m", "otel_goodput", *arguments],
+            [sys.executable, *STRICT, "-m", "otel_goodput", *arguments],
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from emulators.google import GoogleEmulator
-from exporters.backends import grpc_backend
 
 import otel_goodput
 from otel_goodput import semconv
@@ -74,8 +72,12 @@ def run(command: list[str], here: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.servers
 def test_all_of_it_from_top_to_bottom(here: Path) -> None:
     """Every block of Python and every command that needs no network, in order, in one folder."""
+    from emulators.google import GoogleEmulator
+    from exporters.backends import grpc_backend
+
     assert {block.language for block in BLOCKS} <= {"python", "sh", "text"}
     said: dict[str, str] = {}
     with grpc_backend() as received, GoogleEmulator() as google:

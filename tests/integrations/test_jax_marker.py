@@ -255,7 +255,9 @@ def contexts() -> dict[str, Callable[[], Any]]:
         "no transfers": lambda: jax.transfer_guard("disallow"),
         "leaks": lambda: jax.checking_leaks(),
         "nans": lambda: jax.debug_nans(True),
-        "mesh": lambda: jax.set_mesh(jax.sharding.Mesh(jax.devices()[:1], "x")),
+        "mesh": lambda: getattr(jax, "set_mesh", getattr(jax.sharding, "use_mesh", None))(
+            jax.sharding.Mesh(jax.devices()[:1], "x")
+        ),
     }
 
 

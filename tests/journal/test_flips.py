@@ -287,5 +287,3 @@ def test_one_unreadable_run_does_not_keep_the_others(
     assert main(["recover", str(place), "--exporters", "none"]) != 0
     assert len(list(all_events(RunDirectory(whole)))) > 100
     (place / "closed").chmod(0o700)
-
-

@@ -127,4 +127,3 @@ class Sidecar:
         names = Counter(span.name for span in self.spans)
         values, refused = self.missing(account)[:3], self.google.refusals[:3]
         return f"spans: {names}; values: {values}; refused: {refused}; {self.collector.log[-3000:]}"
-

@@ -370,6 +370,7 @@ def test_what_traces_the_code_makes_no_difference(loop: Loop, recording: Recordi
     assert last_end(recording) == (FATAL, ev.FAILED | (0 if "exception" in loop.__name__ else ev.LEFT))
 
 
+@pytest.mark.jax
 def test_a_step_left_that_was_observed_has_completed(recording: Recording) -> None:
     import jax.numpy as jnp
 

@@ -105,6 +105,7 @@ def test_a_restore_that_says_nothing_of_it(how: str, recording: Recording) -> No
     assert begun(recording)[3:] == ([3, 4] if how == "before the loop's start" else [3])
 
 
+@pytest.mark.jax
 def test_a_restore_of_orbax_within_one_of_the_users(recording: Recording, tmp_path: Any) -> None:
     import orbax.checkpoint as ocp
 
