@@ -66,7 +66,7 @@ def http_server() -> Iterator[HttpServer]:
 
 @pytest.fixture(autouse=True)
 def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing of the surroundings or of another test reaches this one, and errors of ours are raised."""
+    """Nothing of the environment or of another test reaches this one, and errors of ours are raised."""
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name in _NAMES:
             monkeypatch.delenv(name)

@@ -152,7 +152,7 @@ class RunDirectory:
         return self.journal / f"p{process:04d}.notes"
 
     def recovered_path(self, attempt: int, process: int) -> Path:
-        """A mark that what an attempt owed has been exported by the command."""
+        """A mark that what an attempt had not exported was exported by the command."""
         return self.journal / f"a{attempt:04d}-p{process:04d}.recovered"
 
     def attempts(self, process: int) -> list[int]:

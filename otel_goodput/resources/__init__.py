@@ -1,1 +1,1 @@
-"""What is known of the surroundings: attributes of the resource that spans and metrics bear."""
+"""Where a job runs: attributes of the resource that spans and metrics bear."""

@@ -31,7 +31,7 @@ def describe(
     detect: bool = True,
     traced: bool = True,
 ) -> DetectedResource:
-    """Identity of this process, and what is known of its surroundings; waits for nothing of it.
+    """Identity of this process, and what is known of where it runs; waits for nothing of it.
 
     What is found out is overridden by ``OTEL_RESOURCE_ATTRIBUTES``, that by the identity, and everything by `more`.
     Of several launchers the outermost one that counts its restarts is told of.

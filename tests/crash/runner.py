@@ -103,9 +103,9 @@ class Run:
         process.popen.send_signal(with_signal)
         status = process.end()
         assert status == -with_signal, f"it ended by itself ({status}): {process.errors.read_text()}"
-        self.bury(process, dead=time.time_ns())
+        self.mark_dead(process, dead=time.time_ns())
 
-    def bury(self, process: Process, dead: int | None, ending: str = "crash") -> None:
+    def mark_dead(self, process: Process, dead: int | None, ending: str = "crash") -> None:
         self.lives.append(read_diary(process.diary, dead))
         self.lives[-1].ending = ending
 
@@ -121,7 +121,7 @@ class Run:
         process = self.start(**options)
         found = process.end()
         assert found == status, f"it ended with {found}: {process.errors.read_text()}"
-        self.bury(process, dead=None, ending="crash" if status else "restart")
+        self.mark_dead(process, dead=None, ending="crash" if status else "restart")
         return process
 
     # --- what is left of it -------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_killed_while_it_shuts_down(tmp_path: Path) -> None:
         time.sleep(number * 0.002)
         process.popen.send_signal(signal.SIGKILL)
         assert process.end() in (0, -signal.SIGKILL)
-        run.bury(process, dead=time.time_ns(), ending="restart")
+        run.mark_dead(process, dead=time.time_ns(), ending="restart")
         report = run.report()
         run.check(report)
         assert report["ended"]
@@ -76,7 +76,7 @@ def test_left_without_goodbye(tmp_path: Path) -> None:
     run = Run(tmp_path)
     process = run.start(seed=3, steps=30, ending="leave", ids=True)
     assert process.end() == 3
-    run.bury(process, dead=time.time_ns())
+    run.mark_dead(process, dead=time.time_ns())
     run.check(run.report())
     run.live(seed=4, steps=100, ids=True)
     run.check(run.report_of_command())
@@ -125,7 +125,7 @@ def test_interrupted_from_the_keyboard(tmp_path: Path) -> None:
     assert process.errors.read_text().rstrip().endswith("KeyboardInterrupt")
     first = run.report()
     assert first["ended"] and first["in_flight_step"] is None
-    run.bury(process, dead=None)
+    run.mark_dead(process, dead=None)
     run.live(seed=10, steps=60, ids=True)
     report = run.report()
     assert report["disruption_reasons"].get("signal") == 1 and "crash" not in report["disruption_reasons"]

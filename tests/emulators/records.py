@@ -105,7 +105,7 @@ class Method(NamedTuple):
 
 
 @dataclass
-class SpanBook:
+class TakenSpans:
     """Spans, one of each name."""
 
     spans: list[Any] = field(default_factory=list)
@@ -126,7 +126,7 @@ class Records:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.traces, self.otlp_traces = SpanBook(), SpanBook()
+        self.traces, self.otlp_traces = TakenSpans(), TakenSpans()
         self.metrics, self.otlp_metrics = SeriesBook(), SeriesBook()
         self.requests: list[Request] = []
         self.refusals: list[Refusal] = []

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import grpc
 from google.cloud.trace_v2 import Span as PlusSpan
 
-from emulators.records import Records, Rule, SpanBook, nanoseconds
+from emulators.records import Records, Rule, TakenSpans, nanoseconds
 
 Span = PlusSpan.pb()
 
@@ -170,7 +170,7 @@ WRITE_RULES: tuple[Rule[WriteCase], ...] = (
 )
 
 
-def admit_spans(records: Records, book: SpanBook, cases: Sequence[SpanCase]) -> list[Any]:
+def admit_spans(records: Records, book: TakenSpans, cases: Sequence[SpanCase]) -> list[Any]:
     """The spans that are new; one bad span refuses all (Refused), and each bad one is written down."""
     refused = [error for case in cases if (error := records.refuse(SPAN_RULES, case, case.span.name))]
     if refused:

@@ -321,8 +321,8 @@ def run_case(number: int, seed: str, files: dict[str, bytes], base: Path) -> str
         with marked(told):
             configuration.read(environ=variables)
             if number % 20 == 3:
-                surroundings = {name: text for name, text in variables.items() if name not in ELSEWHERE}
-                with changed(surroundings):
+                elsewhere = {name: text for name, text in variables.items() if name not in ELSEWHERE}
+                with changed(elsewhere):
                     configuration.read("fuzz", directory=base / "of environments")
                     recorder = Recorder(
                         None, directory=base / "e", exporters="none", integrations="none", grace_period=2

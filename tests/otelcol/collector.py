@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from exporters.google.jobs import surroundings
+from exporters.google.jobs import inherited
 from ports import free_address
 from waits import until
 
@@ -80,7 +80,7 @@ class Collector:
         ]
         self._command = [*within, binary(), *(f"--config={each}" for each in (*configs, *pieces))]
         self._environ = {
-            **surroundings(),
+            **inherited(),
             "GOOGLE_CLOUD_PROJECT": PROJECT,
             "OTELCOL_GOODPUT_STATE": str(directory / "state"),
             "OTELCOL_GOODPUT_LOOPBACK": free_address(),

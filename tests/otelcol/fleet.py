@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from crash.exported import Span, read_spans
 from emulators.google import GoogleEmulator
 from exporters.google.arrivals import otlp_span
-from exporters.google.jobs import surroundings
+from exporters.google.jobs import inherited
 from exporters.google.training import Account, account, tell
 from ports import free_address
 
@@ -100,7 +100,7 @@ class Process:
     def __init__(self, directory: Path, address: str, plan: Plan) -> None:
         self._plan = plan
         environ = {
-            **surroundings(),
+            **inherited(),
             "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}",
             OTEL_GOODPUT_DIR.name: str(directory),
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",

@@ -161,7 +161,7 @@ ELSEWHERE: Final = (
     ),
     Outcome(
         "fleet: more traces than the gateway holds, or spans that come after the decision",
-        "what is worth seeing is there; its surroundings may not be",
+        "what is worth seeing is there; what is around it may not be",
         ("test_fleet.py::test_more_traces_than_memory_cost_nothing_worth_seeing",),
     ),
     Outcome(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emulators.demonstration import EXAMPLE, Arrived, checks, report
-from exporters.google.jobs import surroundings
+from exporters.google.jobs import inherited
 from waits import until
 
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
@@ -26,7 +26,7 @@ def trained(directory: Path, collector: Collector, exporters: str, **environ: st
     pytest.importorskip("optax")
     command = [sys.executable, str(EXAMPLE), "--directory", str(directory), "--steps", "60", "--exporters", exporters]
     variables = {
-        **surroundings(),
+        **inherited(),
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}",
         "OTEL_METRIC_EXPORT_INTERVAL": "2000",
     }

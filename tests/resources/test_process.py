@@ -76,8 +76,8 @@ def test_a_jobset_on_gke(on_google: MetadataServer, monkeypatch: pytest.MonkeyPa
     for name, value in {**CLUSTER, **DOWNWARD, **JOBSET, "RESTART_ATTEMPT": "5"}.items():
         monkeypatch.setenv(name, value)
     launcher = {"goodput.launcher.name": "jobset", "goodput.launcher.restarts": 5, "k8s.jobset.restart_attempt": 5}
-    surroundings = {**ON_GKE, **PLACE, **H100S, **TOLD, **JOBSET_TOLD}
-    assert known() == {**IDENTITY, **surroundings, **launcher, "host.name": socket.gethostname()}
+    elsewhere = {**ON_GKE, **PLACE, **H100S, **TOLD, **JOBSET_TOLD}
+    assert known() == {**IDENTITY, **elsewhere, **launcher, "host.name": socket.gethostname()}
 
 
 def test_the_environment_knows_a_tpu_better(on_google: MetadataServer, monkeypatch: pytest.MonkeyPatch) -> None:

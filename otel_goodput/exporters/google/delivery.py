@@ -59,8 +59,8 @@ UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 16.0
-FIRST_BAR_S: Final = 30.0
-LONGEST_BAR_S: Final = 600.0
+FIRST_PAUSE_S: Final = 30.0
+LONGEST_PAUSE_S: Final = 600.0
 LAST_WORD_S: Final = 0.2  # kept at the end of the process for telling what was not delivered
 MOST_TOLD: Final = 5
 _FIGURES: Final = re.compile(r"\d+")
@@ -141,7 +141,7 @@ class Delivery:
         self._stopping = stopping
         self._rpc_s = rpc_s
         self._open_until = 0.0
-        self._bars = 0
+        self._openings = 0
         self._silent_since: float | None = None  # nothing has been delivered
         self._told: set[str] = set()
 
@@ -173,7 +173,7 @@ class Delivery:
                 self._connection.renew()
                 continue
             if failure.code in PERMANENT or failure.cause == "credentials":
-                self._bar(failure)
+                self._open_circuit(failure)
                 return RequestResult(Outcome.CIRCUIT_OPEN, failure.text, repeated)
             if failure.code not in TRANSIENT:
                 return RequestResult(Outcome.REFUSED, failure.text, repeated, failure.written)
@@ -194,7 +194,7 @@ class Delivery:
             send = request(items)
         except ImportError as error:  # a package is missing, which is no item's fault
             failure = failure_of(error)
-            self._bar(failure)
+            self._open_circuit(failure)
             return RequestResult(Outcome.CIRCUIT_OPEN, failure.text)
         except Exception as error:  # whatever an encoder finds odd
             return RequestResult(Outcome.REFUSED, f"{type(error).__name__}: {error}", written=0)
@@ -221,17 +221,17 @@ class Delivery:
         )  # fmt: skip
 
     def _arrived(self) -> None:
-        self._bars, self._open_until = 0, 0.0
+        self._openings, self._open_until = 0, 0.0
         if self._silent_since is not None:
             lasted, self._silent_since = time.monotonic() - self._silent_since, None
             logger.info("%s takes what it is sent again, after %.0f s", self._service.name, lasted)
 
-    def _bar(self, failure: Failure) -> None:
+    def _open_circuit(self, failure: Failure) -> None:
         self._silence()
-        pause = min(FIRST_BAR_S * 2**self._bars, LONGEST_BAR_S)
-        self._bars += 1
+        pause = min(FIRST_PAUSE_S * 2**self._openings, LONGEST_PAUSE_S)
+        self._openings += 1
         self._open_until = time.monotonic() + pause
-        self._report(failure, f"refuses {self._items}", f"it is tried again every {LONGEST_BAR_S / 60:.0f} min at most")
+        self._report(failure, f"refuses {self._items}", f"it is tried again every {LONGEST_PAUSE_S / 60:.0f} min at most")
 
     def _late(self, failure: Failure) -> None:
         self._silence()

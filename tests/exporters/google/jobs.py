@@ -45,7 +45,7 @@ class End:
         return [line for line in self.errors.splitlines() if line and not GRPC.match(line)]
 
 
-def surroundings() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """Our environment without proxies: what is tested is on this machine."""
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
 
@@ -59,7 +59,7 @@ class Job:
     def __init__(self, directory: Path, environ: Mapping[str, str | None] | None = None, **options: Any) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._stderr = directory / f"stderr-{len(list(directory.glob('stderr-*')))}"
-        variables = {**surroundings(), OTEL_GOODPUT_DIR.name: str(directory / "runs"), **(environ or {})}
+        variables = {**inherited(), OTEL_GOODPUT_DIR.name: str(directory / "runs"), **(environ or {})}
         variables["PYTHONPATH"] = f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}"
         with self._stderr.open("wb") as errors:
             self._process = subprocess.Popen(

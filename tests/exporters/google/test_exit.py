@@ -25,7 +25,7 @@ from otel_goodput.envvars import (
 )
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
-from .jobs import PATIENCE_S, End, Job, surroundings
+from .jobs import PATIENCE_S, End, Job, inherited
 
 SERVICES = ("Cloud Trace", "Cloud Monitoring", "Telemetry API")
 TEARDOWN_S = 2.0  # that Python takes at most where the machine is busy; else it is a tenth
@@ -128,7 +128,7 @@ def test_the_end_on_a_busy_machine_with_every_exporter_hanging(google: GoogleEmu
     with ExitStack() as exits, stalled_grpc_backend() as collector:
         for _ in range(2 * (os.cpu_count() or 1)):
             exits.callback(exits.enter_context(subprocess.Popen(burn)).kill)
-        environ = {**surroundings(), OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
+        environ = {**inherited(), OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
         environ |= {OTEL_GOODPUT_GCP_PROJECT.name: "p", OTEL_GOODPUT_GRACE_PERIOD.name: str(GRACE_S)}
         environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
         exporters = "otlp,gcp,workload,gcp-otlp,file"
