@@ -231,7 +231,8 @@ class Delivery:
         pause = min(FIRST_PAUSE_S * 2**self._openings, LONGEST_PAUSE_S)
         self._openings += 1
         self._open_until = time.monotonic() + pause
-        self._report(failure, f"refuses {self._items}", f"it is tried again every {LONGEST_PAUSE_S / 60:.0f} min at most")
+        minutes = LONGEST_PAUSE_S / 60
+        self._report(failure, f"refuses {self._items}", f"it is tried again every {minutes:.0f} min at most")
 
     def _late(self, failure: Failure) -> None:
         self._silence()
