@@ -8,7 +8,7 @@ import operator
 import sys
 from time import perf_counter_ns
 from types import TracebackType
-from typing import Any, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
@@ -291,6 +291,16 @@ class JobContext(PhaseContext):
             tracer.account.notice(REASONS.index(Reason.SIGNAL), tracer.clock())
 
 
+class Unrecorded(trace_api.NonRecordingSpan):
+    """What a step is where nothing is recorded: it takes all that the span of a step takes."""
+
+    def observe(self, output: object) -> None:
+        """Do nothing, as :meth:`FastSpan.observe` does where there is no device clock."""
+
+
+UNRECORDED: Final = Unrecorded(trace_api.INVALID_SPAN_CONTEXT)
+
+
 class FastContext(PhaseContext):
     """A step, a part of one or a data load asked for before ``configure()``, or used wrongly."""
 
@@ -303,7 +313,7 @@ class FastContext(PhaseContext):
     def __enter__(self) -> Any:
         tracer = self._find()
         if tracer is None:
-            return INVALID_SPAN
+            return UNRECORDED
         arguments = self._arguments
         times = (arguments.get("start_time"), arguments.get("end_time"), arguments.get("blocking"))
         try:
@@ -316,7 +326,7 @@ class FastContext(PhaseContext):
                 span = tracer.load(*times)
         except PhaseError as error:
             refuse(error)
-            return INVALID_SPAN
+            return UNRECORDED
         self._spans.append(span)
         return span.__enter__()
 

@@ -420,13 +420,23 @@ class FastSpan(ShortSpan):
         traces = line.traces
         if traces.own and self._phase == STEP:
             return None
-        around = self._within.get(_SPAN_KEY, trace_api.INVALID_SPAN).get_span_context()  # type: ignore[attr-defined]
+        around = self._around_shown()
         if traces.own and (not around.is_valid or traces.volumes.number_of(around.trace_id) is not None):
             return None
         parent = traces.parent_of(self.step, around)
         if traces.job_span is not None:  # before there is one, its identity may not be known
             self._parent = parent
         return parent
+
+    def _around_shown(self) -> SpanContext:
+        """The span around it; where that is somebody's who has left it out with its step, the step."""
+        span: trace_api.Span = self._within.get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
+        context = span.get_span_context()
+        if context.is_valid and not context.trace_flags.sampled and not isinstance(span, ShortSpan):
+            step = self._line.spans.step
+            if step is not None and step is not self and context.span_id not in self._line.left_out:
+                return step.get_span_context()
+        return context
 
     def renumber(self, step: int) -> None:
         """Its step is known by now."""

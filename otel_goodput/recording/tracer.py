@@ -91,6 +91,7 @@ class PhaseTracer(StepLine):
             find=find,
         )
         self._tracer = tracer
+        self._samples_parents = generator is None  # the user's own provider, whose sampler goes by the parent's flag
         self._processor = processor
         self._ticking = threading.Lock()
         self._summing = threading.Lock()
@@ -146,6 +147,8 @@ class PhaseTracer(StepLine):
         if self.hooks.before_phase is not None:
             self.hooks.before_phase()
         around = trace_api.get_current_span()
+        if self._samples_parents:
+            self.spans.hold(around)  # before: a phase in what is not sampled would not be seen, and not be accounted
         context = None
         step = self.spans.step if self.blocks(None) else None
         if step is not None and step.step >= 0:
