@@ -74,7 +74,7 @@ def _call_at_exit(finish: Callable[[], object]) -> None:
         util.Finalize(None, finish, exitpriority=AFTER_CHILDREN)
 
 
-class Recorder(Phases[Any]):
+class Recorder(Phases):
     """One job being recorded: its phases, its figures, its end.
 
     ``configure()`` makes one and sets it as the default that the module's functions act on; for several jobs in one

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from itertools import count
 from types import TracebackType
-from typing import Generic, ParamSpec, Protocol, SupportsIndex, TypeVar
+from typing import ParamSpec, Protocol, SupportsIndex, TypeVar
 
 from opentelemetry.trace import Span
 
@@ -24,7 +24,6 @@ from otel_goodput.semconv import Phase
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-B = TypeVar("B")
 S = TypeVar("S", covariant=True)
 
 
@@ -43,7 +42,7 @@ class Opening(Protocol[S]):
     def __call__(self, function: F) -> F: ...
 
 
-class Phases(Generic[T]):
+class Phases:
     """The phases of one job. The module's functions are those of the configured default."""
 
     def __init__(self, find: Find) -> None:
@@ -96,7 +95,7 @@ class Phases(Generic[T]):
             )
         return tracer.step(step, None, None, blocking)
 
-    def steps(self, batches: Iterable[B], *, start: int | None = None) -> Steps[B]:
+    def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
         Without `start` it goes on where the loop before it in this process was, or behind the checkpoint restored
@@ -109,7 +108,7 @@ class Phases(Generic[T]):
             refuse(error)
         return Steps(self._find(), batches, number)
 
-    def loading(self, batches: Iterable[B], *, queue_depth: QueueDepth | None = None) -> Loading[B]:
+    def loading(self, batches: Iterable[T], *, queue_depth: QueueDepth | None = None) -> Loading[T]:
         """Iterate over `batches` alone, with a data load around each ``next()``; for loops that number their steps.
 
         `queue_depth` says how many batches lie ready, as the gauge ``goodput.loading.queue_depth``: a function, or the
