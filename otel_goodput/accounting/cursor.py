@@ -233,7 +233,7 @@ class Cursor(Timepiece):
             self._enqueue(execution, time, device_end)
 
     def _mark(self, owner: int, time: int, device_end: int) -> None:
-        """Queue the work that `owner` dispatched from `time` on until `device_end` (ns; 0 if it will never be known)."""
+        """Queue the work that `owner` dispatched from `time` on until `device_end` (ns; 0 if that is never known)."""
         execution = self.steps.running.get(owner)
         if execution is not None and execution.on_host and device_end:
             self._enqueue(execution, time, device_end)

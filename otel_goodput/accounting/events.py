@@ -21,7 +21,7 @@ DEVICE_END: Final = 8  # the step `key` left the device at `time`
 UNOBSERVED: Final = 9  # the device end of the step `key` will never be known: fall back to the host clock
 DURABLE: Final = 10  # the checkpoint saved in phase `key` is durable
 CLOCK: Final = 11  # `phase` indexes semconv.FALLBACK_CLOCKS: the clock of steps with no reported device end
-MARK: Final = 12  # work that the open phase `step` (signed key) dispatched since `time` is on the device until `key` ends
+MARK: Final = 12  # work that the phase `step` (signed key) dispatched since `time` is on the device until `key` ends
 
 
 # Flags of START and END.
@@ -49,8 +49,8 @@ class Event(NamedTuple):
         step: step number, or ``NO_STEP``.
         flags: ``NONBLOCKING | FAILED | PENDING | ON_DEVICE | LEFT | IDLE``; for a NOTICE, ``WITHDRAWN``.
         arg: START of a step: its device end in ns if already known, else 0. SLICES: total slices.
-        name: name of a custom phase, kind of an elastic wait, function of a compile; END of a compile: the function if
-            one was compiled, for it may have been traced only.
+        name: name of a custom phase, kind of an elastic wait, function of a compile. END of a compile: the function, or
+            empty if it was only traced.
     """
 
     time: int

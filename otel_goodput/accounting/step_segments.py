@@ -36,7 +36,7 @@ class Life:
         return twin
 
     def compile(self, function: str) -> bool:
-        """Record a compilation; returns whether this attempt had compiled `function` before (False if it has no name)."""
+        """Record a compilation; returns whether this attempt had compiled `function` before (False without a name)."""
         again = function in self.compiled
         if function and not again:
             self.compiled |= {function}
