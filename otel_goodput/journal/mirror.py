@@ -210,7 +210,7 @@ class Mirror:
             if listener is not None:
                 try:
                     self.fetch_paces(listener)
-                except Exception as error:  # every filesystem has errors of its own
+                except Exception as error:  # each fsspec filesystem raises its own errors
                     report_once(
                         "paces", "the paces of the processes cannot be read: %s", without_credentials(str(error))
                     )
@@ -225,7 +225,7 @@ class Mirror:
         with self._sending:
             try:
                 self._send(journal)
-            except Exception as error:  # every filesystem has errors of its own
+            except Exception as error:  # each fsspec filesystem raises its own errors
                 report_once(
                     f"journal upload {self.shown}",
                     "the journal cannot be copied to %s: %s: %s. It stays in %s and is tried again",
@@ -274,7 +274,7 @@ class Mirror:
             del self._sent[gone]
 
     def _changed(self, path: Path) -> tuple[bytes | None, tuple[int, int]]:
-        """Return the data of a file to upload, None if it is unchanged; and its (size, mtime in ns) to compare next time.
+        """Return a file's data to upload, None if it is unchanged, and its (size, mtime in ns) to compare next time.
 
         Raises:
             OSError: it cannot be read, or has other hard links.

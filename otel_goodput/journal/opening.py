@@ -261,7 +261,7 @@ def _folders(base: Path, mirror: Mirror | None) -> set[str]:
     if mirror is not None:
         try:
             found.update(mirror.siblings())
-        except Exception as error:  # every filesystem has errors of its own
+        except Exception as error:  # each fsspec filesystem raises its own errors
             logger.warning("the runs at %s cannot be listed: %s", mirror.shown, without_credentials(str(error)))
     return found
 
@@ -307,7 +307,7 @@ def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
     except (JournalError, OSError) as error:
         logger.warning("%s; the journal stays in %s", error, run.path)
         return None
-    except Exception as error:  # every filesystem has errors of its own
+    except Exception as error:  # each fsspec filesystem raises its own errors
         logger.warning(
             "the journal at %s cannot be read (%s: %s); what it holds is missing from the account",
             without_credentials(config.directory),
