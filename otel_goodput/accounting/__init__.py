@@ -1,4 +1,4 @@
-"""The pure core: events in, totals out. No clock, no threads, no logging, no I/O, integers of ns."""
+"""The pure core: events in, totals out. It has no clock, threads, logging or I/O; all times are integers in ns."""
 
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.ledger import Ledger

@@ -1,4 +1,4 @@
-"""Draws the balance of a cursor: the partition of the whole run, of exact windows and of rolling ones."""
+"""Computes :class:`Totals` from a cursor: partitions of the whole run, of exact windows and of rolling windows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from otel_goodput.accounting.windows import EXCLUDED, Window, leading
 def draw(
     cursor: Cursor, windows: Iterable[tuple[int, int]] = (), ideal_step_time: float | None = None, at: int | None = None
 ) -> Totals:
-    """The account as `cursor` has it now; `windows` are begin and end of its windows 1, 2, ... in ns,
-    `ideal_step_time` is in ns too.
+    """Return the totals of `cursor` as it stands now.
 
-    `at` is the time of the question (ns, by the clock of the latest attempt), by default the cursor's; rolling windows
-    end there.
+    Args:
+        cursor: the state of the run.
+        windows: begin and end of the cursor's windows 1, 2, ... in ns.
+        ideal_step_time: in ns; computed from the latest steps by default.
+        at: the time asked about, ns by the clock of the latest attempt; the cursor's time by default. Rolling windows
+            end there.
     """
     kept = len(cursor.steps.progress)
-    # What the device did after the job's end is not in the account: a step all of which lies there has no step time.
+    # Device work after the end of the job is not accounted. A step that ran only then has net time 0: leave it out.
     nets = [net for net in cursor.steps.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept) if net]
     recent = sorted(nets[-IDEAL_SAMPLE:])
     startups = [
@@ -76,7 +79,7 @@ Startups = list[tuple[StepSegment, int]]
 
 
 def _history(cursor: Cursor, startups: Startups) -> list[Disruption]:
-    """The latest disruptions; the start-up hidden in a lost first step is no waste of theirs (rule R5)."""
+    """The latest disruptions. Start-up hidden in a lost first step does not count as their waste (rule R5)."""
     steps = cursor.steps
     history = [entry.clone() for entry in steps.latest_disruptions]
     oldest = steps.disrupted - len(history) + 1
@@ -126,7 +129,7 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
 
 
 def _transfer(times: dict[int, int], segment: StepSegment, excess: int) -> None:
-    """Move the start-up hidden in a segment's first step to where it belongs (rule R5)."""
+    """Move the start-up hidden in a segment's first step to the program start-up category (rule R5)."""
     if excess:
         source = WASTED if segment.first_index is None else PRODUCTIVE
         times[source] = times.get(source, 0) - excess
@@ -150,7 +153,7 @@ def _at_risk(cursor: Cursor, startups: Startups) -> int:
 
 
 def _cadence(cursor: Cursor) -> float | None:
-    """Wall time from one step to the next in the latest segment, ns; None where it has too few steps to tell."""
+    """Mean wall time from one step to the next in the latest segment, ns; None if it has fewer than two kept steps."""
     segment = cursor.steps.segments[-1] if cursor.steps.segments else None
     if segment is None or segment.high - segment.low < 2:
         return None

@@ -1,8 +1,7 @@
-"""The heart: a cursor that moves over the timeline and gives every nanosecond to its owner (rules R1 to R3).
+"""The cursor moves along the timeline and assigns every nanosecond to one owner (rules R1 to R3).
 
-:class:`Cursor` takes events in the order of time and does constant work for each. It knows nothing of late events; the
-:class:`~otel_goodput.accounting.ledger.Ledger` puts them in order and asks clones of the cursor for provisional
-answers.
+:class:`Cursor` takes events in time order and does constant work for each. It does not handle late events: the
+:class:`~otel_goodput.accounting.ledger.Ledger` sorts them, and uses clones of the cursor for provisional answers.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, C
 
 
 class Cursor(Timepiece):
-    """The account of one run, told what happens."""
+    """The account of one run, updated event by event."""
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Take the next event; a time before the previous one's counts as now."""
+        """Apply the next event. If its time is before the previous event's, the current time is used."""
         time, kind, phase, key, step, flags, arg, name = event
         if kind == ATTEMPT:
             self._begin_attempt(step)
@@ -37,7 +36,7 @@ class Cursor(Timepiece):
             self._fire(time)
         if time > self.now and self.alive:
             if self._plain:
-                # As in _spend, which this saves a call for nearly every event.
+                # Same as _spend, inlined: this saves a call for nearly every event.
                 owner = self._owner
                 if owner.__class__ is int:
                     self.totals[owner] += time - self.now
@@ -95,7 +94,7 @@ class Cursor(Timepiece):
     # --- lives --------------------------------------------------------------------------------------------------------
 
     def _begin_attempt(self, number: int) -> None:
-        """The process began anew; whatever was open died at its last sign of life (rule R2)."""
+        """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""
         self.drain()
         self.alive = False
         self.shift = 0
@@ -133,7 +132,7 @@ class Cursor(Timepiece):
         self._fire(self.now)
 
     def _set_forward(self, behind: int) -> None:
-        """The clock of this attempt is `behind` (ns) what has passed: its time counts from there on."""
+        """The clock of this attempt is `behind` ns behind the account: shift all its times forward by that much."""
         self.skewed = True
         self.shift += behind
         self.device = deque(
@@ -141,8 +140,10 @@ class Cursor(Timepiece):
         )
 
     def close(self, *, dead: bool = False) -> None:
-        """What will not end any more is over: all where the process is `dead`, else what an ended job left open. What
-        only the device is busy with has its end yet to come. Nothing is to be told to this cursor afterwards.
+        """Give up what can no longer end. Apply no event to this cursor afterwards.
+
+        If the process is `dead`, that is everything open. Otherwise it is what an ended job left open on the host; work
+        that only the device still has to finish stays open.
         """
         if dead:
             self.drain()
@@ -199,7 +200,7 @@ class Cursor(Timepiece):
         return category
 
     def _end_phase(self, key: int, flags: int) -> None:
-        """The end of anything but a step or a simple phase."""
+        """End a phase that is neither a step nor a simple phase."""
         if key in self.steps.saves:
             if flags & ev.FAILED or not flags & ev.PENDING:
                 self.steps.end_save(key, not flags & ev.FAILED)
@@ -232,7 +233,7 @@ class Cursor(Timepiece):
             self._enqueue(execution, time, device_end)
 
     def _mark(self, owner: int, time: int, device_end: int) -> None:
-        """What `owner` has dispatched from `time` on leaves the device at `device_end`; 0: nobody will know."""
+        """Queue the work that `owner` dispatched from `time` on until `device_end` (ns; 0 if that is never known)."""
         execution = self.steps.running.get(owner)
         if execution is not None and execution.on_host and device_end:
             self._enqueue(execution, time, device_end)
@@ -263,7 +264,7 @@ class Cursor(Timepiece):
 
 
 def _weightier(stands: str | None, comes: str) -> str:
-    """Of two notices the one that says more: a SIGTERM after a preemption was announced is that preemption."""
+    """Return the more specific of two notices: a SIGTERM after an announced preemption belongs to that preemption."""
     if stands in rules.PRECEDENCE and comes in rules.PRECEDENCE:
         return min(stands, comes, key=rules.PRECEDENCE.index)
     return comes

@@ -1,4 +1,4 @@
-"""What the device works off, one segment after the other (rule R3.2), and from when on each may be there."""
+"""The segments of work that the device executes one after the other (rule R3.2), and when each may begin."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.rules import COMPILE, MARKABLE, STEP
 
 NEVER: Final = 1 << 62
-_KEY: Final = (1 << 64) - 1  # a key in a signed field
+_KEY: Final = (1 << 64) - 1  # mask: restores an unsigned key from a signed field
 
 
 class DeviceSegment(NamedTuple):
-    """Work dispatched by one phase without another one in between.
+    """Work that one phase dispatched with no other phase in between.
 
     Attributes:
-        owner: the execution whose time it is, or the category where the phase is no step.
-        begin: from when on it may be on the device, ns.
-        end: when it leaves the device, ns; ``NEVER`` where that is not known yet.
+        owner: the execution that gets the time, or the category number if the phase is not a step.
+        begin: the earliest time at which it may be on the device, ns.
+        end: when it leaves the device, ns; ``NEVER`` if that is not known yet.
     """
 
     owner: Execution | int
@@ -28,23 +28,23 @@ class DeviceSegment(NamedTuple):
 
 
 def owner_of(mark: Event) -> int:
-    """Key of the phase that dispatched what the MARK speaks of."""
+    """Return the key of the phase that dispatched the work of this MARK."""
     return mark.step & _KEY
 
 
 def place(
     events: Sequence[Event], ends: Mapping[int, int], awaited: Container[int] = (), unknown: int = 0
 ) -> list[Event]:
-    """Events of one attempt in the order of time, each segment told with its end and from where it may begin.
+    """Return the events of one attempt with the device end of each segment filled in and its earliest begin corrected.
 
-    A segment begins no earlier than the last compilation inside it ends: until then nothing of it was dispatched. So a
-    segment with compilations becomes a MARK behind the last of them.
+    A segment cannot begin before the last compilation inside it ends, because nothing was dispatched until then. So a
+    segment with compilations becomes a MARK placed after the last of them.
 
     Args:
-        events: STARTs of steps and MARKs among them may bring their end as their `arg`.
+        events: in time order. The `arg` of a step's START or of a MARK may already hold its device end.
         ends: device ends by the key of a step or a mark, ns.
-        awaited: keys of which the end will be told.
-        unknown: what these have for an end until then; 0 leaves them as they are.
+        awaited: keys whose device end is still to be reported.
+        unknown: the end to use for awaited keys; 0 leaves them without one.
     """
     compiling = False
     placed: list[Event] = []
@@ -86,13 +86,15 @@ def _behind_compilations(events: list[Event]) -> list[Event]:
 
 
 def _last_compilations(events: list[Event]) -> dict[int, int | None]:
-    """Of the segments with compilations inside (each by the place of its event), the place of the last one's end; None
-    where one is still going on.
+    """Find the segments that contain compilations.
+
+    Returns the index of each such segment's event, mapped to the index of the END of its last compilation; None if a
+    compilation is still running.
     """
     found: dict[int, int | None] = {}
-    # Open phases of which there may be segments, the innermost last, each with the place of its current segment.
+    # Open phases that can have segments, the innermost last, each with the index of its current segment.
     opened: dict[int, int | None] = {}
-    compiling: dict[int, tuple[int, int]] = {}  # -> its phase, and the place of that phase's segment
+    compiling: dict[int, tuple[int, int]] = {}  # compilation -> key of its phase, index of that phase's segment
     for at, (time, kind, phase, key, _, flags, arg, _) in enumerate(events):
         if kind == START:
             if flags & NONBLOCKING:

@@ -9,11 +9,12 @@ class Disruption:
     """One restart or rollback.
 
     Attributes:
-        attempt: the attempt that it began, counted from 1; None for a rollback inside a process.
+        attempt: number of the attempt that began with it, counted from 1; None for a rollback inside a process.
         reason: one of ``semconv.REASONS``.
         recovery: ns from the last sign of life to the next job start.
-        wasted: ns of steps lost by it, start-up included.
-        from_step, to_step: the step reached, and the step at which progress resumed; None where there was none (yet).
+        wasted: time of the steps it lost, start-up included, ns.
+        from_step, to_step: the step reached before it, and the step at which progress resumed; None if there is none
+            (yet).
     """
 
     REMEMBERED: ClassVar[int] = 100

@@ -1,4 +1,4 @@
-"""One execution of one step, while it runs."""
+"""One execution of one step, until its fate is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.windows import EXCLUDED
 
-# As a snapshot has them.
+# Attributes that a snapshot stores unchanged.
 _PLAIN: Final = (
     "number",
     "key",
@@ -27,27 +27,27 @@ _PLAIN: Final = (
 
 
 class Execution:
-    """One execution of a step, from its start until its fate is known.
+    """One execution of a step, from its start until it is known to be kept or lost.
 
     Attributes:
         number: the step's number.
-        key: identity of its phase.
+        key: key of its phase.
         start: when it was dispatched, ns.
         net: its own time so far, ns.
-        beyond: how long its work was on the device after the job had ended, ns.
-        on_host: its phase is open.
-        segments: how many of its segments wait for, or occupy, the device.
-        timed: some of its segments are told of, so that its end is that of the device.
-        blurred: it ended, but nobody knows when on the device.
-        failed: left early.
-        left: by a break.
-        idle: left before anything was done in it.
-        superseded: the run has gone back before it since (rule R4): it is lost even if it completes.
-        shares: own time by window bit, ns; None while no window has been open.
-        pieces: of what may be the first step of its segment to complete: own time in order with the mask of open
-        windows.
-        marked, parts: how much of it rolling windows have in closed buckets, and where.
-        fate: where its time has gone for now, while a checkpoint may yet save it; None for all others.
+        beyond: device time that it used after the job had ended, ns.
+        on_host: its phase is still open.
+        segments: how many of its segments are waiting for the device or running on it.
+        timed: a device end was reported for some of its segments, so it ends by the device clock.
+        blurred: it ended, but its end on the device is unknown.
+        failed: it was left early.
+        left: it was left by a break.
+        idle: it was left before it did anything.
+        superseded: the run has since gone back to before it (rule R4), so it is lost even if it completes.
+        shares: own time by window bit, ns; None if no window has been open.
+        pieces: own time in order, as (ns, mask of open windows). Recorded only while it may become the first step of
+            its segment to complete.
+        marked, parts: how much of its time (ns) is in closed buckets of rolling windows, and in which buckets.
+        fate: the category that holds its time while a checkpoint may still save it; None for all others.
     """
 
     net = beyond = 0
@@ -70,11 +70,11 @@ class Execution:
 
     @property
     def visible(self) -> int:
-        """Own time outside of exclusions, ns."""
+        """Own time outside exclusions, ns."""
         return self.net if self.shares is None else self.net - self.shares.get(EXCLUDED, 0)
 
     def share(self, bit: int, spent: int) -> None:
-        """`spent` ns of own time passed while the window `bit` was open."""
+        """Add `spent` ns of own time to the window `bit`, which was open meanwhile."""
         if self.shares is None:
             self.shares = {}
         self.shares[bit] = self.shares.get(bit, 0) + spent

@@ -1,11 +1,12 @@
-"""The ledger of one run: takes events as they come, late ones too, and answers at any moment.
+"""The ledger of one run: takes events in order of arrival, late ones included, and can give totals at any moment.
 
-Events mostly arrive in the order of time. Two kinds do not: the end of a step on the device is learnt after the fact,
-and phases may be told with times of their own (backfill). So
+Most events arrive in time order. Two kinds do not: the device end of a step becomes known only later, and callers may
+record phases with times of their own (backfill). So
 
-* what lies behind the *watermark*, the earliest dispatch of a step whose end is still open, is settled; the rest waits,
-  and a question is answered by a clone of the settled cursor that runs through it;
-* an event from before what is settled sends the cursor back to one of two checkpoints and through the log since.
+* the *watermark* is the earliest dispatch of a step whose end is not known. Events before it are settled. The others
+  wait; to give totals, a clone of the settled cursor applies them;
+* an event older than the settled ones sends the cursor back to one of two checkpoints, and the log since then is
+  replayed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from otel_goodput.accounting.totals import Totals
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 
 CHECKPOINT: Final = 2048  # settled events from one checkpoint to the next
-WAITING: Final = 4096  # events that may wait for the watermark; then the oldest step is taken by the host clock
+WAITING: Final = 4096  # events that may wait for the watermark; beyond that, the oldest step ends by the host clock
 
 _time = itemgetter(0)
 
@@ -36,18 +37,18 @@ class Ledger:
 
     Args:
         spans: lengths of rolling windows, ns.
-        cursor: a cursor to go on from (after a restart, or with exact windows); by default a new one.
+        cursor: the cursor to continue from (after a restart, or with exact windows); a new one by default.
     """
 
     def __init__(self, spans: Sequence[int] = (), cursor: Cursor | None = None) -> None:
         self._settled = cursor or Cursor(spans)
         self._pending: list[Event] = []
-        # Steps and marks that hold back the watermark, from their start until their end on the clock that counts is
-        # known; and, where the clock is unknown without marks, all phases that may be marked.
+        # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
+        # without marks have an unknown clock, all phases that can be marked hold it back as well.
         self._held: dict[int, int] = {}  # key -> start
         self._observed: set[int] = set()
-        # Of these, those of which one thing is known of two: the end on the host (a mark has none), and that the other
-        # will never be.
+        # Keys in _held for which one of two facts is known: the phase ended on the host (a mark counts as ended), or
+        # its device end will never be reported. The second fact releases the key.
         self._left: set[int] = set()
         self._device_ends: dict[int, int] = {}
         self._marking = False  # phases may be marked
@@ -59,16 +60,16 @@ class Ledger:
 
     @property
     def settled(self) -> Cursor:
-        """The cursor up to the watermark. To be read only."""
+        """The cursor at the watermark. Do not change it."""
         return self._settled
 
     @property
     def pending(self) -> Sequence[Event]:
-        """Events beyond the watermark, in the order of time."""
+        """Events after the watermark, in time order."""
         return self._pending
 
     def feed(self, events: Iterable[Event]) -> None:
-        """Take events in the order of their arrival."""
+        """Take events, in order of arrival."""
         pending, held, observed = self._pending, self._held, self._observed
         latest = pending[-1][0] if pending else self._mark
         ordered = True
@@ -115,7 +116,7 @@ class Ledger:
             self._settle(self._watermark())
 
     def _watermark(self) -> int:
-        """Earliest start of a step whose end on the clock that counts is not known, ns."""
+        """Earliest start of a step whose end is not yet known by the clock that counts, ns."""
         return min(self._held.values(), default=NEVER)
 
     def _release(self, key: int) -> None:
@@ -167,7 +168,7 @@ class Ledger:
             self._newer = (self._mark, self._settled.clone(), len(self._log))
 
     def _rewind(self) -> None:
-        """Some pending events belong before settled ones: settle again from a checkpoint before them."""
+        """Go back to a checkpoint because some pending events are older than settled ones; settle again from there."""
         earliest = self._pending[0].time
         if earliest < self._older[0]:
             late = [event for event in self._pending if event.time < self._older[0] and event.kind == ev.START]
@@ -220,7 +221,7 @@ class Ledger:
         self._newer = (*self._older, 0)
 
     def _run_out(self, cursor: Cursor) -> None:
-        """Let `cursor` take what is pending; a device end not told yet is still to come."""
+        """Apply the pending events to `cursor`. Device ends not reported yet count as still to come."""
         for event in place(self._pending, self._device_ends, self._observed, NEVER):
             cursor.apply(event)
 
@@ -229,7 +230,7 @@ class Ledger:
         self._settled.steps.finished = []
 
     def take_finished(self) -> list[int]:
-        """Net times (ns) of the steps settled since the last call; empty where nobody collects them."""
+        """Net times (ns) of the steps settled since the last call; empty unless :meth:`collect_finished` was called."""
         taken = self._settled.steps.finished
         if not taken:
             return []
@@ -237,9 +238,9 @@ class Ledger:
         return taken
 
     def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
-        """The account at `at` (ns since the epoch; by default at the last event). Constant work.
+        """The totals at `at` (ns since the epoch; the last event by default). Constant work.
 
-        `dead`: the process that told of the latest attempt lives no more, so that nothing is in flight.
+        `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
         cursor = self._settled.clone()
         self._run_out(cursor)
@@ -253,7 +254,7 @@ class Ledger:
     # --- restart ------------------------------------------------------------------------------------------------------
 
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
-        """All that a restart needs, as (JSON-able head, blobs); what is fed from now on is not in it."""
+        """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
         head, blobs = snapshot.dump(self._settled.clone())
         waiting = {
             "pending": [list(event) for event in self._pending],
@@ -268,7 +269,7 @@ class Ledger:
 
     @classmethod
     def load(cls, head: dict[str, Any], blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
-        """The ledger that :meth:`dump` was asked of; `spans` are its rolling windows from now on, ns.
+        """Rebuild a ledger from what :meth:`dump` returned; `spans` are its rolling windows from now on, ns.
 
         Raises:
             ValueError, KeyError, TypeError: the snapshot is damaged or of another format.

@@ -1,4 +1,4 @@
-"""A partition as a piece of HTML for notebooks: a bar and a table, without scripts, all text escaped."""
+"""Renders a partition as HTML for notebooks: a bar and a table. No scripts; all text is escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from otel_goodput.semconv import CATEGORIES, Category
 
 NS: Final = 1_000_000_000
 
-# By hue the kinds of badput can be told apart beside the green of what is productive.
+# Productive time is green. Each kind of badput has a hue of its own.
 _PRODUCTIVE: Final = "#2e7d32"
 _BADPUT: Final = ("#c62828", "#ef6c00", "#f9a825", "#6a1b9a", "#1565c0", "#00838f", "#ad1457", "#4e342e", "#546e7a")
 COLOURS: Final = {
@@ -22,10 +22,10 @@ COLOURS: Final = {
 def render(
     held: Iterable[tuple[str, str, int]], elapsed: int, title: str, remarks: tuple[str, ...] = (), *, known: bool = True
 ) -> str:
-    """The bar and the table of a partition of `elapsed` ns under `title`, with `remarks` below it.
+    """Render the bar and the table of a partition of `elapsed` ns under `title`, with `remarks` below.
 
-    What is held are categories, names within them, and ns. Where the fate of steps is not `known` there are seconds
-    only: no bar, no shares.
+    `held` are tuples (category, name within it, ns). If the fate of steps is not `known`, only seconds are shown: no
+    bar, no shares.
     """
     rows = sorted(held, key=lambda row: (row[0] != Category.PRODUCTIVE, -row[2]))
     pieces = "".join(

@@ -1,7 +1,7 @@
-"""What lies over the time line whoever owns it: shares of slices, and whether the ends of steps are known.
+"""Facts that hold along the timeline whoever owns the time: shares of slices, and whether the ends of steps are known.
 
-Each is a weight that time passes with. The sums of time so weighted are kept for the whole run, for every window and
-for rolling windows alike.
+Each fact is a weight on the time that passes. Sums of weighted time are kept for the whole run, for every exact window
+and for rolling windows.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ NOTHING: Final[Weighted] = (0, 0, 0, 0)
 
 
 class Overlay:
-    """What is told of slices and of the steps' clock, weighted by the time that it held.
+    """Shares of slices and the state of the steps' clock, weighted by the time for which they held.
 
     Attributes:
-        shares: of all slices those stepping and those available at the moment; None before anybody says.
-        unknown: the latest step has ended by a clock that tells nothing.
-        weights: what a nanosecond counts for at the moment, as the sums are; None where it counts for nothing.
-        time: the sums, ns weighted.
-        between: what was told of slices since the last life ended, with its times (ns).
+        shares: current shares (0 to 1) of all slices that are stepping and that are available; None until reported.
+        unknown: nobody knows when the latest step ended on the device.
+        weights: the current weight of a nanosecond in each of the sums; None if all are 0.
+        time: the sums, weighted ns.
+        between: slice shares reported since the last job ended, each with its time (ns).
     """
 
     __slots__ = ("between", "shares", "time", "unknown", "weights")
@@ -43,12 +43,12 @@ class Overlay:
         return twin
 
     def share(self, shares: Shares) -> None:
-        """So many slices step and are available from now on."""
+        """Use these shares of stepping and available slices from now on."""
         self.shares = shares
         self._weigh_anew()
 
     def blur(self, unknown: bool) -> None:
-        """Whether it is unknown from now on when steps end."""
+        """Set whether the ends of steps are unknown from now on."""
         self.unknown = unknown
         self._weigh_anew()
 
@@ -58,7 +58,7 @@ class Overlay:
         self.weights = (int(known), stepping, available, int(self.unknown)) if known or self.unknown else None
 
     def weigh(self, into: list[float], spent: int) -> None:
-        """`spent` ns pass; `into` are sums as `time`."""
+        """Add `spent` ns, weighted, to the sums `into` (laid out like `time`)."""
         if self.weights is not None:
             for at, weight in enumerate(self.weights):
                 into[at] += weight * spent
@@ -79,10 +79,10 @@ class Overlay:
 
 
 def shares_of(active: int, available: int, total: int) -> Shares:
-    """Of no slices at all nothing steps and nothing is available."""
+    """Shares of slices that are stepping and available; both are 0 if `total` is 0."""
     return (active / total, available / total) if total > 0 else (0.0, 0.0)
 
 
 def widened(sums: Sequence[float]) -> list[float]:
-    """Sums as an older snapshot has them, which knew of fewer weights."""
+    """Pad the sums of an older snapshot, which had fewer weights, with zeros."""
     return [*sums, *NOTHING[len(sums) :]]

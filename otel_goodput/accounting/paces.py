@@ -1,4 +1,4 @@
-"""How fast each process of a job steps, side by side: who holds the others up."""
+"""Compares how fast the processes of a job step, and finds the one that holds up the others."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-FEW: Final = 10  # steps from which on a process's pace means something
+FEW: Final = 10  # fewer steps than this say nothing about a process's pace
 
 
 class Pace(NamedTuple):
-    """One process's recent steps.
+    """How fast one process has stepped recently.
 
     Attributes:
         process: its index.
-        at: when it told so, ns since the epoch.
-        steps: kept steps.
-        median, p90: net times of the latest of them, ns.
-        outside: time from one step to the next beside them (loading, input, what is in no phase), mean, ns.
+        at: when it reported this, ns since the epoch.
+        steps: number of kept steps.
+        median, p90: of the net times of the latest steps, ns.
+        outside: mean time between two steps (loading, input, time in no phase), ns.
     """
 
     process: int
@@ -37,17 +37,21 @@ class Pace(NamedTuple):
 
 
 class Straggler(NamedTuple):
-    """The slowest process, and its median step time over the median of all processes'."""
+    """A process that stands out, and by which ratio.
+
+    From :func:`straggler`: its median step time divided by the median of all processes. From :func:`late`: the share of
+    its cadence that it spends outside steps.
+    """
 
     process: int
     ratio: float
 
 
 def straggler(paces: Sequence[Pace]) -> Straggler | None:
-    """The slowest of several processes; None where fewer than two have a pace.
+    """Return the process with the longest steps; None if fewer than two have a pace.
 
-    Where steps wait for each other (collectives), all take as long as the slowest, and the one that holds them up shows
-    in `Pace.outside`: the others wait for it inside of their steps.
+    If steps wait for each other (collectives), all take as long as the slowest. The process that holds up the others
+    then shows in `Pace.outside`: the others wait for it inside their steps.
     """
     known = [pace for pace in paces if pace.steps >= FEW and pace.median > 0]
     if len(known) < 2:
@@ -57,7 +61,7 @@ def straggler(paces: Sequence[Pace]) -> Straggler | None:
 
 
 def late(paces: Sequence[Pace]) -> Straggler | None:
-    """The process that spends most beside its steps, and how much of its cadence that is; None as for `straggler`."""
+    """Return the process that spends most time outside steps, and that share of its cadence; None as `straggler`."""
     known = [pace for pace in paces if pace.steps >= FEW and pace.median > 0]
     if len(known) < 2:
         return None
@@ -66,7 +70,7 @@ def late(paces: Sequence[Pace]) -> Straggler | None:
 
 
 def to_json(paces: Sequence[Pace], count: int) -> Mapping[str, Any]:
-    """What the report says of the processes, `count` of them in all."""
+    """The report's section on the processes; `count` is their total number."""
     slowest, latest = straggler(paces), late(paces)
     return {
         "count": count,

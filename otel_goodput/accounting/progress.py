@@ -1,8 +1,7 @@
-"""Kept executions of steps, as a stack of increasing step numbers, in 4 bytes a step where steps are regular.
+"""The kept executions of steps: a stack of increasing step numbers that takes 4 bytes per step if steps are regular.
 
-Going back to step *n* pops every kept execution numbered *n* or higher (rule R4). The stack is persistent: sealed
-chunks are never written again, so :meth:`Progress.clone` costs a list copy and the ledger may answer "what if"
-questions on a clone.
+Going back to step *n* pops every kept execution numbered *n* or higher (rule R4). Sealed chunks never change, so
+:meth:`Progress.clone` only copies lists, and the ledger can compute provisional totals on a clone.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from otel_goodput.accounting.stats import median
 CHUNK: Final = 1024
 SHORT: Final = "I"  # net times below 4.3 s
 LONG: Final = "q"
-# Older chunks are summarised, so that a run of any length stays within 16 MB.
+# Older chunks are reduced to summaries, so that a run of any length stays within 16 MB.
 DETAILED_CHUNKS: Final = 1000
 
 
-Blob: TypeAlias = "array[int]"  # written as its bytes
+Blob: TypeAlias = "array[int]"  # written as raw bytes
 
 
 class Chunk:
-    """A sealed part of the stack: step numbers and net times (ns), or just their summary where `nets` is None."""
+    """A sealed part of the stack: step numbers and net times (ns), or only a summary if `nets` is None."""
 
     __slots__ = ("count", "nets", "numbers", "total")
 
@@ -44,7 +43,7 @@ class Chunk:
         return cls(run if regular else array("q", numbers), _packed(nets), len(nets), sum(nets))
 
     def summary(self) -> Chunk:
-        """The chunk without its single times: numbers evenly spread, times equal but for the rounding."""
+        """The chunk without single times; :meth:`entries` then spreads numbers and times evenly."""
         first, last = self.numbers[0], self.numbers[-1]
         return Chunk((first, last), None, self.count, self.total)
 
@@ -68,7 +67,7 @@ class Progress:
     Attributes:
         total: sum of the kept net times, ns.
         top: the highest kept step number, -1 when nothing is kept.
-        length: how many there are.
+        length: number of kept executions.
     """
 
     __slots__ = ("_chunks", "_early", "_nets", "_numbers", "length", "top", "total")
@@ -95,7 +94,7 @@ class Progress:
         return self.length
 
     def push(self, number: int, net: int) -> None:
-        """Keep an execution; its number must be above the top."""
+        """Keep an execution. Its number must be higher than `top`."""
         self._numbers.append(number)
         self._nets.append(net)
         self.total += net
@@ -112,7 +111,7 @@ class Progress:
                 self._chunks[oldest] = self._chunks[oldest].summary()
 
     def pop_from(self, number: int) -> list[tuple[int, int]]:
-        """Pop every entry numbered `number` or higher; returns (number, net) from the lowest to the highest."""
+        """Pop every entry numbered `number` or higher; returns (number, net time in ns), lowest number first."""
         popped: list[tuple[list[int], list[int]]] = []
         while self.top >= number:
             if not self._nets:
@@ -133,9 +132,9 @@ class Progress:
         return entries
 
     def early_median(self, but: int | None) -> int | None:
-        """Median of the first kept net times of the run other than the entry `but`, ns; None where there is none.
+        """Median of the first kept net times of the run without the entry at index `but`, ns; None if there are none.
 
-        Those without any time (all of it lay behind the job's end) tell nothing.
+        Entries with net time 0 are left out: they ran entirely after the end of the job.
         """
         within = but is not None and but <= STARTUP_SAMPLE
         size = STARTUP_SAMPLE + within
@@ -157,7 +156,7 @@ class Progress:
         return at * CHUNK + bisect_left(self._chunks[at].entries()[0], number + 1)
 
     def total_from(self, index: int) -> int:
-        """Sum of the net times of the entries from `index` on, ns; costs as much as the entries of one chunk."""
+        """Sum of the net times of the entries from `index` on, ns. The work is bounded by the entries of one chunk."""
         chunks = len(self._chunks)
         at, within = divmod(index, CHUNK)
         if at >= chunks:
@@ -166,7 +165,7 @@ class Progress:
         return rest + sum(self._chunks[at].entries()[1][within:])
 
     def nets(self, start: int, stop: int) -> list[int]:
-        """Net times of the entries `start` to `stop` (clipped), ns."""
+        """Net times of the entries from `start` up to, not including, `stop`, in ns. The range is clipped."""
         start, stop = max(0, start), min(stop, self.length)
         found: list[int] = []
         while start < stop:
@@ -203,7 +202,7 @@ class Progress:
 
     @classmethod
     def load(cls, head: dict[str, Any], blobs: bytes) -> Progress:
-        """The stack that :meth:`dump` was asked of, its blobs joined.
+        """Rebuild the stack from what :meth:`dump` returned, with the blobs joined.
 
         Raises:
             ValueError: blobs are missing.

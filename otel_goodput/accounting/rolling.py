@@ -1,8 +1,8 @@
 """Rolling windows in constant time: a ring of equal buckets of wall time and a running sum for each window (rule R8).
 
-A bucket holds the time spent in it by category. Steps count in the buckets in which their time passed, also when their
-fate changes later. Only the bucket that the window's left edge cuts is shared out in proportion; its width is 1/240 of
-the shortest window.
+A bucket holds the time spent in it, by category. A step counts in the buckets in which its time passed, even if its
+fate changes later. Only the bucket that contains the left edge of the window is counted in proportion. A bucket is
+1/240 of the shortest window wide.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _add(bucket: Bucket, category: int, duration: int) -> None:
 
 
 class Rolling:
-    """The buckets of a run, `spans` being the windows' lengths in ns, and `begin` the start of the run in ns."""
+    """The buckets of a run. `spans` are the lengths of the windows, `begin` is the start of the run, all in ns."""
 
     __slots__ = (
         "_base",
@@ -47,16 +47,16 @@ class Rolling:
         self.resolution = max(1, min(self.spans) // BUCKETS)
         self._begin = begin
         self._offset = 0  # id of the first bucket held
-        self._buckets: list[Bucket] = []  # closed; never written again, only replaced (clones share them)
-        self._lows: list[int] = [0]  # length of the kept stack when each bucket opened, the open one's last
-        self._beside: list[Weighted] = [NOTHING]  # what lay over the time until each bucket opened, the open one's last
+        self._buckets: list[Bucket] = []  # closed; replaced, never changed, because clones share them
+        self._lows: list[int] = [0]  # length of the kept stack when each bucket opened; last: the open bucket
+        self._beside: list[Weighted] = [NOTHING]  # overlay sums when each bucket opened; last: the open one
         self._parts: dict[
             int, Sequence[tuple[int, int]]
-        ] = {}  # kept index -> (bucket, ns) of steps over several buckets
+        ] = {}  # kept index -> (bucket, ns), for steps that span several buckets
         self._sums: list[Bucket] = [{} for _ in self.spans]
         self._firsts = [0 for _ in self.spans]  # first bucket in each sum
         self._base: list[int] = []  # totals when the open bucket opened
-        self._gains: Bucket = {}  # what has come to categories in the open bucket by the fate of executions
+        self._gains: Bucket = {}  # ns added to the open bucket when the fate of executions was decided
 
     def clone(self) -> Rolling:
         twin = Rolling.__new__(Rolling)
@@ -77,9 +77,7 @@ class Rolling:
         return self._begin + (self._open_id + 1) * self.resolution
 
     def last_boundary_before(self, time: int) -> int:
-        """The latest bucket edge before `time` if everything held would have rolled out of every window by then, else
-        0.
-        """
+        """The latest bucket edge before `time`, ns; 0 unless by then everything held is older than every window."""
         if time - self.boundary <= max(self.spans) + 2 * self.resolution:
             return 0
         return self._begin + (time - 1 - self._begin) // self.resolution * self.resolution
@@ -87,7 +85,7 @@ class Rolling:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def keep(self, index: int, execution: Execution) -> None:
-        """`execution` completed and is kept at `index`."""
+        """Count `execution` as productive: it completed and is kept at `index`."""
         _add(self._gains, PRODUCTIVE, execution.visible - execution.marked)
         if execution.parts:
             self._parts[index] = execution.parts
@@ -95,25 +93,25 @@ class Rolling:
                 self._move(bucket, IN_FLIGHT, PRODUCTIVE, duration)
 
     def forfeit(self, execution: Execution, fate: int) -> None:
-        """`execution`, in flight until now, is not kept: its time goes to the category `fate`."""
+        """Move the time of `execution` from in flight to the category `fate`: it is not kept."""
         self._mark(execution)
         for bucket, duration in execution.parts:
             self._move(bucket, IN_FLIGHT, fate, duration)
 
     def give_back(self, execution: Execution, fate: int) -> None:
-        """What `execution` forfeited to `fate` is in flight again."""
+        """Move the time of `execution` from `fate` back to in flight."""
         for bucket, duration in execution.parts:
             self._move(bucket, fate, IN_FLIGHT, duration)
 
     def _mark(self, execution: Execution) -> None:
-        """What has passed of `execution` since it was last looked at was in the open bucket."""
+        """Assign the time that `execution` gained since the last call to the open bucket."""
         if execution.visible > execution.marked:
             execution.parts += ((self._open_id, execution.visible - execution.marked),)
             _add(self._gains, IN_FLIGHT, execution.visible - execution.marked)
             execution.marked = execution.visible
 
     def lose_from(self, index: int, durations: Sequence[int]) -> None:
-        """The kept entries from `index` on, with these visible net times, are lost."""
+        """Count the kept entries from `index` on as wasted; `durations` are their visible net times, ns."""
         for entry, net in enumerate(durations, index):
             rest = net
             for bucket, duration in self._parts.pop(entry, ()):
@@ -128,13 +126,17 @@ class Rolling:
             at -= 1
 
     def insert(self, index: int) -> None:
-        """The kept entries from `index` on move up by one."""
+        """Move the kept entries from `index` on up by one."""
         self._parts = {at + (at >= index): parts for at, parts in self._parts.items()}
         self._lows = [low + (low > index) for low in self._lows]
 
     def close(self, totals: Sequence[int], running: Iterable[Execution], length: int, beside: Weighted) -> None:
-        """The open bucket ends; `totals` and `beside` are the ledger's so far, `running` the open executions, `length`
-        the stack's.
+        """Close the open bucket and open the next one.
+
+        Args:
+            totals, beside: totals by category and overlay sums of the run so far.
+            running: the open executions.
+            length: length of the kept stack.
         """
         for execution in running:
             self._mark(execution)
@@ -156,7 +158,7 @@ class Rolling:
         length: int,
         beside: Weighted,
     ) -> None:
-        """So much time passed at once that nothing held is in any window: start again at `boundary`."""
+        """Start again at `boundary` (ns), because so much time has passed that no window reaches what is held."""
         self._offset = (boundary - self._begin) // self.resolution
         self._buckets, self._lows, self._beside, self._parts = [], [length], [tuple(beside)], {}
         self._sums = [{} for _ in self.spans]
@@ -200,7 +202,7 @@ class Rolling:
                 _add(total, target, duration)
 
     def _trim(self) -> None:
-        """Drop what no window can reach any more, now and then."""
+        """Drop buckets that no window reaches any more. This happens only once enough of them have collected."""
         now = self.boundary - self.resolution
         for which, span in enumerate(self.spans):
             self._advance(which, (now - span - self._begin) // self.resolution)
@@ -212,7 +214,7 @@ class Rolling:
                 self._parts = {i: parts for i, parts in self._parts.items() if parts[-1][0] >= self._offset}
 
     def _advance(self, which: int, first: int) -> None:
-        """Let window `which` begin after the bucket `first`."""
+        """Make window `which` begin after bucket `first`."""
         total = self._sums[which]
         while self._firsts[which] <= first:
             at = self._firsts[which] - self._offset
@@ -252,7 +254,7 @@ class Rolling:
     # --- the answer ---------------------------------------------------------------------------------------------------
 
     def window(self, which: int, now: int, totals: Sequence[int], running: Iterable[Execution]) -> Bucket:
-        """Time by category in the last ``spans[which]`` ns before `now`; advances the running sums to `now`."""
+        """Time by category (ns) in the last ``spans[which]`` ns before `now`. Advances the running sums to `now`."""
         left = now - self.spans[which]
         edge = (left - self._begin) // self.resolution
         current = self._since(totals, running)
@@ -270,12 +272,12 @@ class Rolling:
         return {category: duration for category, duration in found.items() if duration}
 
     def beside(self, which: int, now: int, sums: Weighted) -> Weighted:
-        """Of the overlay's `sums` (ns weighted), those of the last ``spans[which]`` ns before `now`."""
+        """The part of the overlay's `sums` (weighted ns) that falls in the last ``spans[which]`` ns before `now`."""
         left = now - self.spans[which] - self._begin
         at = left // self.resolution - self._offset
         part = 1.0
         if at >= len(self._buckets):
-            before = self._beside[-1]  # what is left of the open bucket has the same shares as all of it
+            before = self._beside[-1]  # assume that shares are the same throughout the open bucket
             opened = self.boundary - self.resolution
             part = self.spans[which] / max(self.spans[which], now - opened)
         elif at < 0:
@@ -287,7 +289,7 @@ class Rolling:
 
 
 def _share(bucket: Bucket, part: int, whole: int) -> Bucket:
-    """`part`/`whole` of a bucket; rounding errors go to its largest category, so that the shares add up."""
+    """Return `part`/`whole` of a bucket. Rounding errors go to the largest category, so that the shares add up."""
     if part >= whole or not bucket:
         return bucket.copy()
     shares = {category: duration * part // whole for category, duration in bucket.items()}

@@ -1,4 +1,4 @@
-"""The rules of time as tables: which category a phase's time belongs to, and which open phase owns an instant (R3)."""
+"""The accounting rules as tables: the category of each phase's time, and which open phase owns an instant (R3)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ELASTIC_REINIT: Final = PHASE_INDEX[Phase.ELASTIC_REINIT]
 EXCLUSION: Final = PHASE_INDEX[Phase.EXCLUSION]
 PART: Final = PHASE_INDEX[Phase.PART]
 
-# R3.1 and R3.3: phases that own time by being open, and the category they own it for. `custom` is numbered by its name.
+# R3.1 and R3.3: phases that own time while they are open, and its category. `custom` phases are numbered by name.
 OWNERS: Final[dict[int, int]] = {
     PHASE_INDEX[phase]: CATEGORY_INDEX[category]
     for phase, category in {
@@ -43,12 +43,12 @@ OWNERS: Final[dict[int, int]] = {
         Phase.ELASTIC_REINIT: Category.ELASTIC_REINITIALIZATION,
     }.items()
 }
-# R3.2: phases whose work on the device has their name.
+# R3.2: phases whose work on the device is accounted to them.
 MARKABLE: Final = frozenset(
     PHASE_INDEX[phase]
     for phase in (Phase.STEP, Phase.CUSTOM, Phase.CHECKPOINT_SAVE, Phase.CHECKPOINT_RESTORE, Phase.TRAINING_PREP)
 )
-# Of the owners, the ones with nothing more to them than a category.
+# The owners that need no handling beyond their category.
 SIMPLE: Final[dict[int, int]] = {
     phase: category for phase, category in OWNERS.items() if phase not in (SAVE, CUSTOM_PHASE, COMPILE, ELASTIC_REINIT)
 }
@@ -57,18 +57,18 @@ ELASTIC_CATEGORY: Final = {
     ELASTIC_SCALE_UP: CATEGORY_INDEX[Category.ELASTIC_SCALE_UP],
 }
 
-# R3: rank of an owning phase; the highest open rank wins and within it the latest started. A step executing on the
-# device stands between ORDINARY and WAITING, the open step on the host below all of them.
+# R3: rank of an owning phase. The highest open rank wins; within a rank, the latest started phase. A step executing on
+# the device ranks between ORDINARY and WAITING; the open step on the host ranks below all of them.
 ORDINARY: Final = 0
 WAITING: Final = 1
 REINITIALIZING: Final = 2
 RANK: Final[dict[int, int]] = {ELASTIC_WAIT: WAITING, ELASTIC_REINIT: REINITIALIZING}
 
-# R6: which of several notices is the reason of the disruption that follows.
+# R6: which of several notices gives the reason of the disruption that follows; the first in this order.
 PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
 
-STARTUP_SAMPLE: Final = 1000  # R5: the first this many steps make the median
+STARTUP_SAMPLE: Final = 1000  # R5: the median is over this many first steps
 RECOMPILED_NAMES: Final = 100  # functions whose recompilations are counted one by one
-IDEAL_SAMPLE: Final = 1000  # ideal step time: the last this many steps
-DEVIATION_SAMPLE: Final = 100  # step time deviation: the recent steps
-USUAL_SAMPLE: Final = 1000  # R4: a step left by a break is held against the last this many kept steps
+IDEAL_SAMPLE: Final = 1000  # ideal step time: over this many latest steps
+DEVIATION_SAMPLE: Final = 100  # step time deviation: this many steps count as recent
+USUAL_SAMPLE: Final = 1000  # R4: a step left by a break is compared with this many latest kept steps

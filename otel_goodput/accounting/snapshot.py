@@ -1,7 +1,7 @@
-"""A cursor as bytes and back: what makes a restart independent of the run's length.
+"""Serializes a cursor to bytes and back, so that the cost of a restart does not grow with the run's length.
 
-A snapshot is a JSON head, followed by the net times of sealed chunks as raw integers, so that writing it neither holds
-the interpreter for long nor takes memory, even after millions of steps.
+A snapshot is a JSON head followed by the net times of sealed chunks as raw integers. So writing it neither holds the
+GIL for long nor takes much memory, even after millions of steps.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from otel_goodput.accounting.upgrades import UPGRADES
 from otel_goodput.accounting.windows import Window, WindowSet
 
 FORMAT: Final = 4
-CHECK: Final = 32  # bytes at the beginning, a digest of all that follows
+CHECK: Final = 32  # size in bytes of the digest at the beginning; it covers everything after it
 
 
 
 class NewerFormat(ValueError):
-    """The snapshot is whole as far as we can see, but of a format after ours."""
+    """The snapshot has a newer format than this version reads."""
 
 
-# Attributes that are plain data.
+# Attributes that are stored unchanged.
 _CURSOR: Final = (
     "begin",
     "now",
@@ -68,7 +68,7 @@ _STEP_HISTORY: Final = (
 
 
 def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
-    """The cursor as (JSON-able head, blobs)."""
+    """Return the cursor as (JSON-able head, blobs)."""
     steps = cursor.steps
     lives: list[Life] = []
     for life in (*(segment.life for segment in steps.segments), steps.life):
@@ -113,15 +113,16 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
 
 
 def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = None) -> Cursor:
-    """The cursor that :func:`dump` was given.
+    """Rebuild a cursor from what :func:`dump` returned.
 
     Args:
-        head, blobs: what `dump` returned, the blobs joined.
-        spans: rolling windows from now on (ns), where they differ from the snapshot's; theirs begin anew then.
+        head, blobs: what `dump` returned, with the blobs joined.
+        spans: lengths of the rolling windows from now on, ns. If they differ from the snapshot's, the rolling windows
+            start empty.
 
     Raises:
-        NewerFormat: it is of a format after ours.
-        ValueError: the snapshot is of another format.
+        NewerFormat: the format is newer than this version reads.
+        ValueError: the format is not supported.
     """
     form = head.get("format")
     if isinstance(form, int) and form > FORMAT:
@@ -167,7 +168,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
 
 
 def pieces(head: dict[str, Any], blobs: list[Blob]) -> list[bytes | Blob]:
-    """What to write one after the other: a checksum of all that follows, the head and the blobs."""
+    """Return what to write, in order: a checksum of everything after it, the size of the head, the head, the blobs."""
     text = json.dumps(head, separators=(",", ":")).encode()
     parts: list[bytes | Blob] = [len(text).to_bytes(8, "little"), text, *blobs]
     check = sha256()
@@ -184,8 +185,10 @@ def _finite(text: str) -> float:
 
 
 def from_bytes(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Raises:
-    ValueError: the data is cut, spoilt, or no snapshot.
+    """Split a snapshot into its head and its joined blobs.
+
+    Raises:
+        ValueError: the data is cut short, damaged, or not a snapshot.
     """
     check, data = data[:CHECK], data[CHECK:]
     if sha256(data).digest() != check:

@@ -1,4 +1,4 @@
-"""Statistics of net step times: median, ideal step time, deviation. All on bounded samples."""
+"""Statistics of net step times: median, ideal step time, deviation. All samples are bounded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def median(values: Sequence[int], *, ordered: bool = False) -> int:
 
 
 def quantile(ordered: Sequence[int], q: float) -> float:
-    """The `q` quantile of rising values by linear interpolation."""
+    """The `q` quantile (0 to 1) of sorted values, by linear interpolation."""
     at = (len(ordered) - 1) * q
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
@@ -38,16 +38,16 @@ def ideal_step_time(rising: Sequence[int]) -> float | None:
         return None
     middle = statistics.median(rising)
     spread = statistics.median([abs(net - middle) for net in rising])
-    # The least is usual however long it is: a float may be less than the whole number that it stands for.
+    # Always keep the smallest: a float threshold may be rounded below the integer that it equals.
     usual = rising[: bisect_right(rising, middle + 3 * MAD_SCALE * spread) or 1]
     return sum(usual) / len(usual)
 
 
 def step_time_deviation(nets: Sequence[int]) -> float | None:
-    """p90 of the last 100 net times less the median of the up to 1,000 before them, in ns, signed; None without steps.
+    """p90 of the last 100 net times minus the median of up to 1,000 before them, signed, in ns; None without steps.
 
     `nets`: the latest kept net times in ns, oldest first.
-    With fewer than 100 steps, or none before the last 100: p90 less the median of what there is.
+    With 100 steps or fewer, it is their p90 minus their median.
     """
     if not nets:
         return None

@@ -1,6 +1,4 @@
-"""The steps of a run: which executions of them are kept, which are lost, and what interrupted them (rules R4 to
-R6).
-"""
+"""The steps of a run: which executions are kept, which are lost, and what interrupted them (rules R4 to R6)."""
 
 from __future__ import annotations
 
@@ -18,25 +16,29 @@ from otel_goodput.semconv import Reason
 
 
 class StepHistory:
-    """Fates of executions.
+    """Tracks the executions of steps and decides whether each is kept or lost.
 
     Attributes:
         progress: the kept executions.
         running: executions whose fate is not known, by key, in the order of their starts.
-        spared: executions that are not kept, but will be once a checkpoint that holds them is durable, by key.
-        executed, lost: completed executions; completed or interrupted ones that are lost.
-        forfeited: own time of executions that are not kept by the category that has it, ns.
-        interrupted: of that, what was in flight when the last life ended, ns.
-        observed: the device end of some step is known.
+        spared: executions that are not kept now, but will be if a pending checkpoint that holds them becomes durable;
+            by key.
+        executed: number of completed executions.
+        lost: number of completed or interrupted executions that are lost.
+        forfeited: own time of executions that are not kept, by the category that gets it, ns.
+        interrupted: the part of `forfeited` that was in flight when the last job ended, ns.
+        observed: the device end of at least one step is known.
         last_step: number of the latest started step.
         latest, previous: key of that step; number of the step started before it.
-        safe: the highest step that a durable checkpoint covers, -1 where none does.
-        saves: the highest step that a checkpoint not durable yet will cover, by the key of its phase.
-        attempts: lives so far.
-        disruptions, disrupted: how many there were, by reason and in all; latest_disruptions: the last of them.
-        recompiled: recompilations by function, of so many functions; replaced, never changed: clones share it.
-        finished: net times of completed steps whose ends are known, for whoever takes them, None where nobody does.
-        windows, rolling: what sees the same time; told of every fate.
+        safe: the highest step that a durable checkpoint covers, -1 if there is none.
+        saves: by the key of a save, the highest step that its checkpoint will cover once durable.
+        attempts: number of job starts so far.
+        disruptions, disrupted: number of disruptions by reason; in total.
+        latest_disruptions: the latest of them.
+        recompiled: number of recompilations by function, for a bounded number of functions. Replaced, never changed,
+            because clones share it.
+        finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
+        windows, rolling: exact and rolling windows; they are updated with every decision.
     """
 
     def __init__(self, windows: list[Window]) -> None:
@@ -65,13 +67,13 @@ class StepHistory:
         self.finished: list[int] | None = None
 
     def clone(self, windows: list[Window], rolling: Rolling | None) -> StepHistory:
-        """An independent copy that other windows and rolling windows see."""
+        """Return an independent copy that updates `windows` and `rolling` instead."""
         twin = StepHistory.__new__(StepHistory)
         twin.__dict__.update(self.__dict__)
         twin.windows, twin.rolling, twin.finished = windows, rolling, None
         twin.progress = self.progress.clone()
         twin.life = self.life.clone()
-        # Segments that nothing runs in are shared: whoever changes one puts a changed copy in its place.
+        # Segments without open executions are shared. To change one, replace it with a changed copy.
         twin.segments = self.segments.copy()
         mine: dict[int, StepSegment] = {}
         for segment in (*self.segments[-1:], *(execution.step_segment for execution in self._open())):
@@ -94,20 +96,20 @@ class StepHistory:
         return twin
 
     def _open(self) -> tuple[Execution, ...]:
-        """Executions of which the fate may change yet, other than by going back."""
+        """Executions whose fate can still change other than by a rollback."""
         return (*self.running.values(), *self.spared.values())
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
     def begin_attempt(self, number: int) -> None:
-        """The process began anew."""
+        """Start a new attempt: a new process began."""
         self.mark_lost()
         self.life = Life(number)
         self.saves.clear()
         self.spared.clear()
 
     def mark_lost(self, *, pending: bool = True) -> None:
-        """The steps in flight end with the life that ended; not those `pending` that only the device is busy with."""
+        """Mark the steps in flight as lost. Without `pending`, skip those that only the device still has to finish."""
         for execution in list(self.running.values()):
             if not pending and not execution.on_host:
                 continue
@@ -116,7 +118,7 @@ class StepHistory:
                 self.interrupted += execution.visible
 
     def begin_life(self, *, first: bool, reason: str, gap: int) -> None:
-        """A job starts, `gap` ns after the last sign of life; not the `first`: that is a disruption (rule R6)."""
+        """Start a job, `gap` ns after the last sign of life. Unless it is the `first`, count a disruption (rule R6)."""
         if self.life.begun:
             self.mark_lost(pending=False)
             self.life.steps_started = False
@@ -127,7 +129,7 @@ class StepHistory:
         self.attempts += 1
 
     def compile(self, function: str) -> bool:
-        """`function` was compiled; returns whether that repeats a compilation of the attempt."""
+        """Count a compilation of `function`; returns whether this attempt had compiled it before."""
         again = self.life.compile(function)
         if again and (function in self.recompiled or len(self.recompiled) < RECOMPILED_NAMES):
             self.recompiled = {**self.recompiled, function: self.recompiled.get(function, 0) + 1}
@@ -136,13 +138,13 @@ class StepHistory:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def start(self, number: int, key: int, time: int) -> Execution:
-        """A step starts; going back to it takes from progress what is numbered as high or higher (rule R4)."""
+        """Start a step. If it goes back, kept steps with the same or a higher number are lost (rule R4)."""
         life = self.life
         top = self.progress.top
         popped = top >= number
         first = not life.steps_started
         if popped:
-            # Going back first thing in an attempt is part of the disruption that began it.
+            # If the first step of an attempt goes back, that is part of the disruption that began the attempt.
             wasted = self._go_back(number, self.disrupted + (not first))
             if not first:
                 self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number))
@@ -168,11 +170,11 @@ class StepHistory:
         return execution
 
     def settle(self, execution: Execution) -> bool:
-        """The execution is over, on the host and on the device; returns whether it ever began (rule R4)."""
+        """End an execution that is over on host and device; returns whether it counts as a step (rule R4)."""
         return self._settle(execution) or not execution.left
 
     def _settle(self, execution: Execution) -> bool:
-        """Returns whether it has completed."""
+        """Decide the fate of an execution; returns whether it has completed."""
         del self.running[execution.key]
         number = execution.number
         saved = number <= self.safe and not execution.superseded
@@ -191,7 +193,7 @@ class StepHistory:
         return False
 
     def _worked(self, execution: Execution) -> bool:
-        """Whether a step that was left did a step's work: half of the usual, be it after the job's end."""
+        """Whether a step left by a break did a step's work: at least half the usual time, also after the job's end."""
         if execution.idle:
             return False
         length = self.progress.length
@@ -234,7 +236,7 @@ class StepHistory:
             self.rolling.keep(index, execution)
 
     def _insert(self, execution: Execution) -> int:
-        """Steps overlapped and an earlier one completed later: keep it below those above it."""
+        """Keep an execution below higher steps that completed before it, because steps overlapped."""
         above = self.progress.pop_from(execution.number)
         index = self.progress.length
         self.progress.push(execution.number, execution.net)
@@ -258,14 +260,14 @@ class StepHistory:
             self.rolling.forfeit(execution, fate)
 
     def _credit(self, fate: int, execution: Execution, sign: int) -> None:
-        """The execution's time goes to the category `fate`, or comes back from there (`sign` -1)."""
+        """Add the execution's time to the category `fate` (`sign` 1) or take it back (`sign` -1)."""
         self.forfeited[fate] = self.forfeited.get(fate, 0) + sign * execution.net
         if execution.shares is not None:
             for window in self.windows:
                 window.forfeit(fate, sign * execution.shared(window.bit))
 
     def _spare(self, execution: Execution) -> None:
-        """A checkpoint that holds the execution is durable: it has completed after all."""
+        """Count the execution as completed after all: a checkpoint that holds it is durable."""
         fate = execution.fate
         if fate is None:
             return
@@ -277,7 +279,7 @@ class StepHistory:
         self._complete(execution)
 
     def _go_back(self, number: int, disruption: int) -> int:
-        """Every kept execution from `number` on is lost to `disruption` (rule R4); returns their time, ns."""
+        """Lose every kept execution from `number` on to `disruption` (rule R4); returns their visible time, ns."""
         before = self.progress.length
         popped = [net for _, net in self.progress.pop_from(number)]
         length = before - len(popped)
@@ -296,7 +298,7 @@ class StepHistory:
         return sum(visible)
 
     def _own_segment(self, at: int) -> StepSegment:
-        """A segment that may be changed: clones share all but the running ones."""
+        """Return a copy of a segment that may be changed; clones share all segments without open executions."""
         shared = self.segments[at]
         own = self.segments[at] = shared.clone(shared.life)
         for execution in self._open():
@@ -314,8 +316,10 @@ class StepHistory:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def begin_save(self, key: int, step: int) -> None:
-        """A checkpoint is being saved: it covers what is kept now; where its `step` is told, no later one, and of the
-        steps in progress those up to it.
+        """Begin to save a checkpoint.
+
+        It covers the steps kept now. If its `step` is given, it covers none after that, but also steps in progress up
+        to it.
         """
         covered = self.progress.top
         if step >= 0:
@@ -324,10 +328,10 @@ class StepHistory:
         self.saves[key] = covered
 
     def end_save(self, key: int, durable: bool) -> None:
-        """The checkpoint is stored safely, or was given up."""
+        """End a save: its checkpoint is durable, or was given up."""
         covered = self.saves.pop(key, None)
         if durable and covered is not None:
-            # An earlier checkpoint may be stored later.
+            # An earlier checkpoint may become durable after a later one.
             self.safe = max(self.safe, covered)
             for execution in [one for one in self.spared.values() if one.number <= covered]:
                 self._spare(self.spared.pop(execution.key))

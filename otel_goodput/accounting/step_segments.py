@@ -1,4 +1,4 @@
-"""Segments of progress and the start-up hidden in the first step of each (rule R5)."""
+"""Segments of consecutive steps, and the start-up hidden in the first step of each (rule R5)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from otel_goodput.accounting.stats import median
 
 
 class Life:
-    """What is known of one attempt as far as it concerns its steps.
+    """What the accounting of steps needs to know about one attempt.
 
     Attributes:
-        number: the attempt's, from 0.
-        begun: its job has started (it may do so again).
+        number: number of the attempt, from 0.
+        begun: its job has started (a job can start more than once).
         steps_started: a step has started since.
-        compiles_seen: compilations are seen in it, so that start-up need not be estimated.
+        compiles_seen: compilations are recorded in it, so start-up need not be estimated.
         compiled: names of the functions compiled so far.
     """
 
@@ -36,7 +36,7 @@ class Life:
         return twin
 
     def compile(self, function: str) -> bool:
-        """`function` was compiled; returns whether that repeats a compilation of the attempt (if it has a name)."""
+        """Record a compilation; returns whether this attempt had compiled `function` before (False without a name)."""
         again = function in self.compiled
         if function and not again:
             self.compiled |= {function}
@@ -54,17 +54,17 @@ class Life:
 
 
 class StepSegment:
-    """Steps executed one after the other, from a start or a rollback to the next.
+    """Consecutive steps, from a start or rollback to the next.
 
     Attributes:
         begin: start of its first step, ns.
-        low, high: the segment's region of the kept stack.
-        first_index: where its first completed step is kept, or None once it is lost.
-        first_net: net time of its first completed step in ns, or None as long as none has completed.
+        low, high: the segment's part of the kept stack, as indices `low` up to, not including, `high`.
+        first_index: index of its first completed step in the kept stack, None if it is not kept.
+        first_net: net time of its first completed step, ns; None until one has completed.
         first_start: when that step started, ns.
-        pieces: own time of that step in order, as (ns, windows open meanwhile); empty where there are no windows.
-        lost_to: number of the disruption (from 1) that took its first completed step, 0 while it is kept.
-        lost: net times of the first lost steps other than the first completed one.
+        pieces: own time of that step in order, as (ns, mask of open windows); empty if there are no windows.
+        lost_to: number of the disruption (from 1) that lost its first completed step, else 0.
+        lost: net times (ns) of its lost steps without the first completed one, up to a bound.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class StepSegment:
         return twin
 
     def grow(self) -> None:
-        """One more step of this segment is kept, on top of the stack."""
+        """Count one more kept step of this segment, on top of the stack."""
         self.high += 1
         if self.high - self.low <= STARTUP_SAMPLE + 1:
             self._known = None
@@ -113,7 +113,7 @@ class StepSegment:
         self._known = None
 
     def cut_to(self, length: int, popped: list[int], disruption: int) -> None:
-        """The kept stack was cut to `length` by `disruption`; `popped` are the net times of what lay above it."""
+        """Follow a cut of the kept stack to `length` by `disruption`; `popped` are the net times (ns) cut off."""
         if self.high <= length:
             return
         for index in range(max(self.low, length), self.high):
@@ -130,7 +130,7 @@ class StepSegment:
         self._known = None
 
     def make_room(self, index: int, own: bool) -> None:
-        """An entry was put into the stack at `index`; `own`: it is this segment's."""
+        """Follow an insertion into the kept stack at `index`; `own`: the entry belongs to this segment."""
         if self.low > index or (self.low == index and not own):
             self.low += 1
             self.high += 1
@@ -141,7 +141,7 @@ class StepSegment:
         self._known = None
 
     def excess(self, progress: Progress) -> int:
-        """Seconds of the first completed step above the usual time of its segment, ns (rule R5)."""
+        """By how much the first completed step is longer than the usual step of its segment, ns (rule R5)."""
         if self.first_net is None or self.life.compiles_seen:
             return 0
         if self._known is not None:
@@ -154,7 +154,7 @@ class StepSegment:
         return 0 if usual is None else max(0, self.first_net - usual)
 
     def _others(self, progress: Progress) -> list[int]:
-        """Of those without any time (all of it lay behind the job's end) nobody knows how long they took."""
+        """Net times of the other kept steps, without those of time 0, which ran entirely after the end of the job."""
         nets = progress.nets(self.low, min(self.high, self.low + STARTUP_SAMPLE + 1))
         if self.first_index is not None:
             del nets[self.first_index - self.low : self.first_index - self.low + 1]

@@ -1,6 +1,4 @@
-"""How time passes in a run's account: every nanosecond goes to its owner (rules R1 to R3), and beside it to whatever
-else is kept of it.
-"""
+"""Moves a run's account through time: every nanosecond goes to its owner (rules R1 to R3), and to windows and sums."""
 
 from __future__ import annotations
 
@@ -22,32 +20,33 @@ T = TypeVar("T", bound="Timepiece")
 
 
 class Timepiece:
-    """State of one run's account at one moment, and its way from one moment to the next.
+    """The state of one run's account at one moment, and the logic that moves it forward.
 
     Args:
-        spans: lengths of the rolling windows in ns.
-        edges: (time ns, window index, opens?) of exact windows and exclusions known beforehand, rising;
-            window 0 excludes.
-        windows: how many windows `edges` speak of.
+        spans: lengths of the rolling windows, ns.
+        edges: (time in ns, window index, opens?) of exact windows and exclusions known in advance, in time order;
+            window 0 is the excluded time.
+        windows: number of windows, window 0 included.
 
     Attributes:
-        begin, now: first job start and the latest moment accounted for, ns.
-        shift: ns by which the clock of the present attempt is behind the account, which never goes back.
-        alive: between a job's start and its end.
-        ended, clean: the latest job ended by itself; and without an error.
-        finished: that, and until then nothing had announced its end.
-        totals: ns by category number, steps apart.
-        names: custom names; the first has the category ``rules.FIXED``.
-        steps: fates of the steps.
-        fallback: what a step is whose end on the device is not told, one of ``semconv.FALLBACK_CLOCKS``.
-        clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
+        begin, now: first job start, and the latest moment accounted for, ns.
+        shift: ns to add to the times of the current attempt; the account never goes back, even if a clock does.
+        alive: a job has started and not ended.
+        ended: the latest job ended by itself.
+        clean: the latest job ended without an error.
+        finished: both, and nothing had announced the end of the job before.
+        totals: ns by category number, without steps.
+        names: names of custom phases; the first has the category number ``rules.FIXED``.
+        steps: the steps of the run.
+        fallback: clock of steps whose device end is not reported, one of ``semconv.FALLBACK_CLOCKS``.
+        clock: clock by which the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
     """
 
     def __init__(self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), windows: int = 1) -> None:
         self.begin: int | None = None
         self.now = 0
         self.shift = 0
-        self.freed = 0  # when the device was done with the latest segment told of, ns
+        self.freed = 0  # when the device finished the latest known segment, ns
         self.alive = False
         self.ended = False
         self.clean = False
@@ -66,18 +65,18 @@ class Timepiece:
         self.fallback = ClockState.HOST
         self.clock: str | None = None
         self.overlay = Overlay()
-        # What is open, by key; in dictionaries the latest started is the last.
+        # Open phases by key. In dictionaries, the latest started comes last.
         self.job: int | None = None
         self.blockers: dict[int, int] = {}  # -> category
         self.elastic: dict[int, tuple[int, int]] = {}  # -> rank, category
         self.loads: set[int] = set()  # non-blocking data loads
-        self.hosts: list[Execution] = []  # executions whose phase is open, latest last
-        self.device: deque[DeviceSegment] = deque()  # what waits for, or occupies, the device
+        self.hosts: list[Execution] = []  # executions whose phase is open, the latest last
+        self.device: deque[DeviceSegment] = deque()  # segments waiting for the device or running on it
         self._owner: int | Execution = NOBODY
         self._timer = NEVER
-        self._plain = True  # nothing but the owner's account moves with time
-        self._calm = True  # nothing moves beside, whoever owns
-        self._direct = False  # nothing is above the ordinary phases and the open step
+        self._plain = True  # as time passes, only the owner's account changes
+        self._calm = True  # no window, overlay or overlapped load needs updating as time passes
+        self._direct = False  # no elastic phase or device segment outranks ordinary phases and the open step
 
     @property
     def rolling(self) -> Rolling | None:
@@ -85,7 +84,7 @@ class Timepiece:
         return self.steps.rolling
 
     def clone(self: T) -> T:
-        """An independent copy; costs some microseconds, whatever the run's length."""
+        """Return an independent copy. Takes some microseconds, whatever the run's length."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.windows = [window.clone() for window in self.windows]
@@ -105,11 +104,11 @@ class Timepiece:
     # --- time passes --------------------------------------------------------------------------------------------------
 
     def reach(self, time: int) -> None:
-        """Move to `time` (ns) by the clock of the present attempt."""
+        """Move to `time` (ns by the clock of the current attempt)."""
         self.advance(time + self.shift)
 
     def advance(self, time: int) -> None:
-        """Move to `time` (ns); what passed belongs to the owner. Never moves back."""
+        """Move to `time` (ns) and give the time that passed to its owner. Never moves back."""
         if time >= self._timer:
             self._fire(time)
         if self.alive and time > self.now:
@@ -127,7 +126,7 @@ class Timepiece:
             self._spend_beside(spent)
 
     def _spend_beside(self, spent: int) -> None:
-        """What moves with time beside the owner's account: windows, the overlay, overlapped loading, pieces."""
+        """Add `spent` ns to everything but the owner's account: windows, the overlay, overlapped loading, pieces."""
         owner = self._owner
         self.overlapped += len(self.loads) * spent
         mask = self.open_windows.mask
@@ -146,7 +145,7 @@ class Timepiece:
             self.overlay.weigh(window.beside, spent)
 
     def _fire(self, time: int) -> None:
-        """Stop at everything that is due up to `time` by itself: device ends, edges of windows and of buckets."""
+        """Handle everything due up to `time`, in order: device ends, and edges of windows and buckets."""
         while self._timer <= time and self._timer < NEVER:
             due = self._timer
             if self.alive and due > self.now:
@@ -160,7 +159,7 @@ class Timepiece:
             self.choose()
 
     def _close_bucket(self, time: int) -> None:
-        """A bucket of the rolling windows ends; skip those in which nothing but the passing of time happens."""
+        """Close a bucket of the rolling windows; skip following buckets in which nothing happens, up to `time`."""
         rolling = self.steps.rolling
         if rolling is None:
             return
@@ -174,7 +173,7 @@ class Timepiece:
             rolling.jump(boundary, self.visible_totals(), running, len(self.steps.progress), self.visible_beside())
 
     def _next_due(self) -> int:
-        """When something other than a bucket's edge is due."""
+        """When the next device end or window edge is due, ns; bucket edges are not considered."""
         due = self.device[0].end if self.device else NEVER
         edge = self.open_windows.due
         if edge is not None and self.alive:
@@ -182,7 +181,7 @@ class Timepiece:
         return due
 
     def change_spans(self, spans: Sequence[int]) -> None:
-        """Roll other windows from now on, empty ones; `spans` in ns."""
+        """Replace the rolling windows by empty ones of the lengths `spans` (ns)."""
         self.spans = tuple(spans)
         self.steps.rolling = None
         if spans and self.begin is not None:
@@ -192,18 +191,18 @@ class Timepiece:
             rolling.jump(boundary, self.visible_totals(), running, length, self.visible_beside())
 
     def visible_totals(self) -> list[int]:
-        """Time by category outside of exclusions, steps apart, ns."""
+        """Time by category outside exclusions, without steps, ns."""
         excluded = self.windows[0].totals
         if not excluded:
             return self.totals
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
 
     def visible_beside(self) -> Weighted:
-        """What lies over the time line outside of exclusions, ns weighted."""
+        """The overlay's sums outside exclusions, weighted ns."""
         return [whole - hidden for whole, hidden in zip(self.overlay.time, self.windows[0].beside, strict=True)]
 
     def choose(self) -> None:
-        """Who owns time from now on (rule R3), when to stop next, and what else moves with time."""
+        """Decide who owns time from now on (rule R3), what else changes as time passes, and when to stop next."""
         self._calm = self._nothing_beside()
         self._direct = self.alive and not self.elastic and not self.device
         if self._direct:
@@ -213,7 +212,7 @@ class Timepiece:
             if not self.alive:
                 self._owner = NOBODY
             elif self.elastic:
-                # The latest of the highest rank.
+                # The latest started phase of the highest rank.
                 self._owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]
             else:
                 self._owner = self.device[0].owner
@@ -227,7 +226,7 @@ class Timepiece:
         return not (self.loads or self.open_windows.mask or self.overlay.weights is not None)
 
     def _choose_directly(self) -> None:
-        """The owner where nothing is above the ordinary phases and the open step."""
+        """Choose the owner among the ordinary phases and the open step."""
         if self.blockers:
             self._owner = next(reversed(self.blockers.values()))
             self._plain = self._calm
@@ -241,7 +240,7 @@ class Timepiece:
     # --- executions end -----------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Move to the latest device end that is told of: a sign of life."""
+        """Move to the latest known device end: it is a sign of life."""
         self.advance(max((segment.end for segment in self.device if segment.end < NEVER), default=0))
 
     def _leave_device(self) -> None:
@@ -257,7 +256,7 @@ class Timepiece:
             self._finish(execution)
 
     def _finish(self, execution: Execution) -> None:
-        """The execution is over, on the host and on the device."""
+        """End an execution that is over on host and device."""
         clock = ClockState.DEVICE if execution.timed else self.fallback
         execution.blurred = clock == ClockState.UNKNOWN
         if not self.steps.settle(execution):

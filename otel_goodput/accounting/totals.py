@@ -1,4 +1,4 @@
-"""The answer: a run's account at one moment, as integers of ns, and the same as JSON."""
+"""The result: a run's account at one moment in integer ns, and its JSON form."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, Ca
 NS = 1_000_000_000
 
 NOT_KNOWN: Final = "not known: dispatch only"
-_BLURRED: Final = 100  # where one part in so many of the time lies under steps of unknown clock, nothing is known
+_BLURRED: Final = 100  # goodput is not known if more than 1/100 of the time is under steps of unknown clock
 
 
-# Figures that rest on the fate of steps: null where it is not known.
+# Figures that depend on the fate of steps: null if that is not known.
 _OF_FATE: Final = {
     "program_goodput",
     "productivity_goodput",
@@ -35,11 +35,11 @@ class Partition:
 
     Attributes:
         elapsed: ns.
-        categories: ns by category name, without ``custom``; every category of ``semconv.CATEGORIES`` is there.
+        categories: ns by category name; has every category of ``semconv.CATEGORIES`` but ``custom``.
         custom: ns by custom name.
-        max_productive_step: highest kept step with time in it, None where there is none.
-        slice_efficiency: time-weighted share of slices by state; empty where no slice counts are known.
-        unknown: ns of it under steps of which nobody knows when they end on the device.
+        max_productive_step: highest kept step with time in this partition, None if there is none.
+        slice_efficiency: time-weighted share of slices by state; empty if no slice counts are known.
+        unknown: ns of `elapsed` under steps whose end on the device is unknown.
     """
 
     elapsed: int
@@ -51,26 +51,26 @@ class Partition:
 
     @property
     def known(self) -> bool:
-        """Whether the fate of its steps is known well enough for figures that rest on it: for 99 % of the time."""
+        """Whether the fate of steps is known for at least 99 % of the time; figures that depend on it need that."""
         return self.unknown * _BLURRED <= self.elapsed
 
     @property
     def productive(self) -> int:
-        """ns."""
+        """Productive time, ns."""
         return self.categories[Category.PRODUCTIVE]
 
     @property
     def goodput(self) -> float | None:
-        """Productive share of the elapsed time; None where no time has passed, or the fate of steps is not known."""
+        """Productive share of the elapsed time; None if no time has passed or the fate of steps is not known."""
         return self.productive / self.elapsed if self.elapsed and self.known else None
 
     def rows(self) -> list[tuple[str, str, int]]:
-        """(category, custom name or '', ns) of every category and custom name that holds time."""
+        """(category, custom name or '', ns) for every category and custom name with time in it."""
         rows = [(name, "", duration) for name, duration in self.categories.items() if duration]
         return rows + [(Category.CUSTOM, name, duration) for name, duration in self.custom.items() if duration]
 
     def to_json(self) -> dict[str, Any]:
-        """`elapsed_s`, `goodput` and `seconds` as docs/accounting.md has them."""
+        """The JSON form of a partition, as described in docs/accounting.md."""
         seconds: dict[str, Any] = {name: duration / NS for name, duration in self.categories.items() if duration}
         custom = {name: duration / NS for name, duration in self.custom.items() if duration}
         if custom:
@@ -99,18 +99,18 @@ class StepTime:
 
 @dataclass(frozen=True, repr=False)
 class Totals:
-    """The account of a run at one moment; times in ns unless said otherwise.
+    """The account of a run at one moment. Times are in ns unless stated otherwise.
 
     Attributes:
-        ended: the latest job ended, however.
-        finished: it ended by itself and without an error, and nothing had announced its end: nobody has to go on.
-        last_sign: when the run was last known to be alive: `at`, or the end of a job that has finished.
-        clock: by which clock the latest step ended, one of ``semconv.CLOCK_STATES``; before the first, the fallback.
+        ended: the latest job ended, with or without an error.
+        finished: it ended by itself, without an error and without an announcement of its end. No restart is expected.
+        last_sign: when the run was last known to be alive: `at`, or the end of a finished job.
+        clock: clock by which the latest step ended, one of ``semconv.CLOCK_STATES``; before the first, the fallback.
         executed: completed executions of steps.
-        kept, lost, pending: executions by their fate; the fate of pending ones is open.
-        recompiled: recompilations by function, most first; of the first hundred functions.
-        behind: how long before the question `at` is, for the ledger had not got further.
-        compilations_seen: start-up is that of compilations, and not only what first steps took above the usual.
+        kept, lost, pending: executions by fate; that of pending ones is not decided yet.
+        recompiled: recompilations by function, most frequent first, for the first hundred functions.
+        behind: how far `at` is before the time asked for, because the ledger had not caught up.
+        compilations_seen: start-up is measured from compilations, not only estimated from first steps.
     """
 
     at: int
@@ -151,12 +151,12 @@ class Totals:
     last_sign: int = 0
 
     def __repr__(self) -> str:
-        """What it is about; all of it is in the fields, and in :meth:`to_json`."""
+        """The main figures in one line."""
         steps = f"{self.started} steps = {self.kept} kept + {self.lost} lost + {self.pending} pending"
         return f"<Totals: {self._headline}, {steps}, attempts {self.attempts}, {'ended' if self.ended else 'open'}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """HTML for notebooks."""
         run = self.run
         return markup.render(run.rows(), run.elapsed, f"Goodput: {self._headline}", known=run.known)
 
@@ -169,18 +169,18 @@ class Totals:
 
     @property
     def started(self) -> int:
-        """Executions of steps, whatever became of them."""
+        """Executions of steps, whatever their fate."""
         return self.kept + self.lost + self.pending
 
     @property
     def productivity(self) -> float | None:
-        """ML productivity goodput: scheduling x runtime x program goodput; None where one of them is not known."""
+        """ML productivity goodput: scheduling x runtime x program goodput; None if one of them is not known."""
         if self.scheduling is None or self.program is None or self.run.goodput is None:
             return None
         return self.scheduling * self.run.goodput * self.program
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON answer of docs/accounting.md ("Timeline files"), seconds as floats."""
+        """The JSON form described in docs/accounting.md ("Timeline files"); seconds are floats."""
         whole = self.run.to_json()
         answer: dict[str, Any] = {
             "elapsed_s": whole["elapsed_s"],
@@ -253,7 +253,14 @@ def _seconds(duration: float | None) -> float | None:
 
 
 def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, beside: Weighted) -> Partition:
-    """A :class:`Partition` of `times`, ns by category number, with what lies over them."""
+    """Build a :class:`Partition`.
+
+    Args:
+        times: ns by category number.
+        names: names of custom phases.
+        top: highest kept step.
+        beside: overlay sums of the same time, weighted ns.
+    """
     known, stepping, available, unknown = beside
     return Partition(
         elapsed=sum(times.values()),

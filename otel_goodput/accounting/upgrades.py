@@ -1,4 +1,4 @@
-"""Snapshots as older versions wrote them, in the form that is written today."""
+"""Converts snapshots of older formats to the current one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Head = dict[str, Any]
 
 
 def _from_3(head: Head) -> Head:
-    """Format 3 knew of no clock but the host's, of one segment on the device a step, and of no second thoughts."""
+    """Convert format 3: it had only the host clock, one device segment per step, and steps once lost stayed lost."""
     steps = {**head["course"], "latest": None, "previous": None}
     forfeited = [[WASTED_PROGRESS, steps.pop("lost_time")]]
     ends = {state[1]: state[3] for _, state in head["running"]}
@@ -55,7 +55,7 @@ def _execution_from_3(state: list[Any]) -> Head:
         "left": False,
         "idle": False,
         "doomed": superseded,
-        # How much of it closed buckets of rolling windows have was not told.
+        # Format 3 did not store how much of this time is in closed buckets of rolling windows.
         "marked": net,
         "fate": None,
         "shares": shares,

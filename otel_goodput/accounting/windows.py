@@ -1,7 +1,7 @@
-"""Windows: parts of the time line that are accounted on their own, exactly, beside the whole.
+"""Windows: parts of the timeline with an exact account of their own, in addition to that of the whole run.
 
-An exclusion (rule R7) is a window whose share is taken away; an exact window (rule R8) is a window whose share is the
-answer. A window is open or shut at any moment; what happens while it is open is counted in it as well.
+The time in an exclusion (rule R7) is subtracted from the run; the time in an exact window (rule R8) is reported. A
+window is open or closed at any moment. Time that passes while it is open is also counted in it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any, Final
 from otel_goodput.accounting.overlay import NOTHING, widened
 from otel_goodput.accounting.rules import WASTED_PROGRESS
 
-EXCLUDED: Final = 1  # bit of the window through which exclusions are seen; while it is open no other is
+EXCLUDED: Final = 1  # bit of the window of excluded time; while it is open, all others count as closed
 
 Edge = tuple[int, int, bool]
 
 
 class Window:
-    """What passed while the window was open.
+    """Time that passed while the window was open.
 
     Attributes:
         bit: the window's bit in the mask of open windows.
-        elapsed: ns of the run's life.
-        totals: ns by category index, steps apart.
+        elapsed: ns that the window was open while a job ran.
+        totals: ns by category number, without steps.
         kept: ns by index in the kept stack, for the entries with own time in the window.
         kept_total: sum of `kept`.
-        forfeited: ns of executions that are not kept, by the category that has it.
-        beside: what lay over that time, ns weighted as in ``Overlay.time``.
+        forfeited: ns of executions that are not kept, by the category that gets it.
+        beside: the overlay's sums for that time, weighted ns as in ``Overlay.time``.
     """
 
     __slots__ = ("beside", "bit", "elapsed", "forfeited", "kept", "kept_total", "totals")
@@ -55,16 +55,16 @@ class Window:
             self.kept_total += duration
 
     def forfeit(self, fate: int, duration: int) -> None:
-        """`duration` ns of an execution that is not kept go to the category `fate`; negative: they come back."""
+        """Add `duration` ns of an execution that is not kept to the category `fate`; if negative, take them back."""
         if duration:
             self.forfeited[fate] = self.forfeited.get(fate, 0) + duration
 
     def insert(self, index: int) -> None:
-        """The kept entries from `index` on move up by one."""
+        """Move the kept entries from `index` on up by one."""
         self.kept = {at + (at >= index): duration for at, duration in self.kept.items()}
 
     def lose_from(self, index: int, end: int) -> None:
-        """The kept entries `index` to `end` are lost."""
+        """Count the kept entries from `index` up to, not including, `end` as wasted."""
         for lost in [i for i in self.kept if i >= index] if len(self.kept) < end - index else range(index, end):
             duration = self.kept.pop(lost, 0)
             self.kept_total -= duration
@@ -95,10 +95,10 @@ class Window:
 
 
 class WindowSet:
-    """Which windows are open.
+    """Tracks which windows are open.
 
     Args:
-        edges: (time ns, window index, opens?) known beforehand, rising; window 0 excludes.
+        edges: (time in ns, window index, opens?) known in advance, in time order; window 0 is the excluded time.
     """
 
     __slots__ = ("_edges", "_excluded", "_next", "_opened", "exclusions")
@@ -106,9 +106,9 @@ class WindowSet:
     def __init__(self, edges: Sequence[Edge] = ()) -> None:
         self._edges = edges
         self._next = 0
-        self._excluded = 0  # exclusions open
-        self._opened = 0  # mask of windows open, exclusions aside
-        self.exclusions: set[int] = set()  # those open by their phase, by its key
+        self._excluded = 0  # number of open exclusions
+        self._opened = 0  # mask of open windows, without exclusions
+        self.exclusions: set[int] = set()  # keys of the open exclusion phases
 
     def clone(self) -> WindowSet:
         twin = WindowSet.__new__(WindowSet)
@@ -123,11 +123,11 @@ class WindowSet:
 
     @property
     def due(self) -> int | None:
-        """Time of the next edge known beforehand, ns."""
+        """Time of the next edge known in advance, ns; None if there is none."""
         return self._edges[self._next][0] if self._next < len(self._edges) else None
 
     def move(self, time: int) -> None:
-        """Pass the edges up to `time` (ns)."""
+        """Apply the edges up to `time` (ns)."""
         while self._next < len(self._edges) and self._edges[self._next][0] <= time:
             _, window, opens = self._edges[self._next]
             self._next += 1
@@ -139,18 +139,18 @@ class WindowSet:
                 self._opened &= ~(1 << window)
 
     def exclude(self, key: int) -> None:
-        """The exclusion `key` begins."""
+        """Begin the exclusion `key`."""
         if key not in self.exclusions:
             self.exclusions.add(key)
             self._excluded += 1
 
     def include(self, key: int) -> None:
-        """The exclusion `key` ends."""
+        """End the exclusion `key`."""
         self.exclusions.remove(key)
         self._excluded -= 1
 
     def forget(self) -> None:
-        """Whatever exclusions were open died with their process."""
+        """End all open exclusion phases, because their process is gone."""
         self._excluded -= len(self.exclusions)
         self.exclusions.clear()
 
@@ -166,7 +166,7 @@ class WindowSet:
 
 
 def leading(pieces: list[tuple[int, int]], duration: int, bit: int) -> int:
-    """How much of the first `duration` ns of `pieces` passed while the window `bit` was open."""
+    """How many of the first `duration` ns of `pieces` passed while the window `bit` was open."""
     inside = 0
     for length, mask in pieces:
         if duration <= 0:

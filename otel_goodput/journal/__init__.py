@@ -1,1 +1,1 @@
-"""The memory of a run: crash-safe records, what keeps them, and what a restart reads back."""
+"""The journal of a run: crash-safe records, the threads that maintain them, and what a restart reads back."""

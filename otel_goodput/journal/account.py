@@ -1,6 +1,6 @@
-"""The live account of one process: what is recorded goes to the journal first, and from the journal to the ledger.
+"""The live account of one process: events go to the journal first, and from the journal to the ledger.
 
-There is no other way in, so what a restart reads back is what the live figures were made of.
+There is no other way in, so a restart reads back exactly what the live figures were computed from.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from otel_goodput.journal.journal import DRAINED, Journal
 from otel_goodput.journal.notes import Note, Notes
 from otel_goodput.journal.records import ERROR, TRACE, signed
 
-# A journal that grows faster than the ledger must not hold whoever asks for ever.
+# If the journal grows faster than the ledger can follow, callers must not wait forever.
 PATIENCE_S: Final = 1.0
-BEGUN: Final = 10_000  # open phases; more have been left open, and will never end
-_NAMED: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # whose names are their users'
-_LONGEST: Final = (1 << 62) - 1  # below what means never
+BEGUN: Final = 10_000  # open phases remembered; if there are more, the oldest will probably never end
+_NAMED: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # phases that users name
+_LONGEST: Final = (1 << 62) - 1  # less than device.NEVER
 
 
 def fitting(number: int) -> int:
-    """A number as a record's field can hold it."""
+    """Clip a number to the range of a record's field."""
     return max(-_LONGEST, min(_LONGEST, number))
 
 
 class EndedPhase(NamedTuple):
-    """A phase other than a step that has ended; `duration` in ns, `error` the ``error.type`` or empty, `name` its
-    user's.
+    """A phase other than a step that has ended.
+
+    `duration` is in ns, `error` is the ``error.type`` or empty, `name` is the one that the user gave.
     """
 
     phase: int
@@ -43,16 +44,16 @@ class EndedPhase(NamedTuple):
 
 
 class Account:
-    """Journal and ledger of one process.
+    """The journal and the ledger of one process.
 
     Args:
-        journal: where events go.
+        journal: where events are recorded.
         ledger: the run so far.
-        clock: ns since the epoch.
+        clock: returns ns since the epoch.
 
     Attributes:
-        notes: what a person must know beside the figures.
-        look: is shown every event on its way to the ledger.
+        notes: remarks that a person must know to read the figures.
+        look: if set, called with the events that the ledger takes.
     """
 
     def __init__(self, journal: Journal, ledger: Ledger, clock: Clock) -> None:
@@ -64,34 +65,34 @@ class Account:
         self.look: Callable[[list[ev.Event]], None] | None = None
         self.on_steps: Callable[[list[int]], None] | None = None
         self.on_phases: Callable[[list[EndedPhase]], None] | None = None
-        self.lock = threading.RLock()  # over the ledger
-        self.hanging = False  # the journal was not closed in time: perhaps it never will be
-        self.reached = 0  # time of the latest event that the ledger was fed, ns
+        self.lock = threading.RLock()  # guards the ledger
+        self.hanging = False  # the journal was not closed in time, and perhaps never will be
+        self.reached = 0  # time of the latest event fed to the ledger, ns
         self._answered = 0
         self._begun: dict[int, ev.Event] = {}  # phases other than steps, by span id
         self._recall: Callable[[], Ledger] | None = None
         self._recalled = False
 
     def begin_attempt(self, flags: int = 0) -> None:
-        """The first record of this process; `flags` are ``OWN_TRACES`` or 0."""
+        """Write the first record of this process; `flags` are ``OWN_TRACES`` or 0."""
         self.append(ev.ATTEMPT, 0, flags, 0, 0, self.journal.attempt, self.clock())
 
     def start(self, phase: int, key: int, step: int, flags: int, name: str, moment: int) -> None:
-        """A phase opens at `moment` (ns); `key` is its span id."""
+        """Record that a phase opens at `moment` (ns); `key` is its span id."""
         identity = self.journal.name(name) if name else 0
         self.append(ev.START, phase, flags, identity, key, fitting(step), fitting(moment))
 
     def end(self, phase: int, key: int, flags: int, moment: int, name: str = "") -> None:
-        """The phase `key` closes at `moment` (ns); `name` is the function that a compilation compiled."""
+        """Record that the phase `key` closes at `moment` (ns); `name` is the compiled function, for a compilation."""
         identity = self.journal.name(name) if name else 0
         self.append(ev.END, phase, flags, identity, key, ev.NO_STEP, fitting(moment))
 
     def error(self, phase: int, key: int, error: str, moment: int) -> None:
-        """The phase `key`, which is about to close, failed with that ``error.type``."""
+        """Record that the phase `key`, which is about to close, failed; `error` is the ``error.type``."""
         self.append(ERROR, phase, 0, self.journal.name(error), key, ev.NO_STEP, fitting(moment))
 
     def foreign_trace(self, key: int, trace_id: int) -> None:
-        """The span `key` is in a trace that does not follow from run and attempt."""
+        """Record that the span `key` is in a trace whose id is not derived from run and attempt."""
         self.append(TRACE, 0, 0, 0, key, signed(trace_id >> 64), signed(trace_id & (1 << 64) - 1))
 
     def slice_counts(self, active: int, available: int, total: int, moment: int) -> None:
@@ -99,18 +100,18 @@ class Account:
         self.append(ev.SLICES, 0, min(total, bound), 0, min(available, bound), min(active, bound), fitting(moment))
 
     def notice(self, reason: int, moment: int, *, withdrawn: bool = False) -> None:
-        """The platform announced the end, or took that back; `reason` indexes ``semconv.REASONS``."""
+        """Record that the platform announced the end of the job or withdrew that; `reason` indexes semconv.REASONS."""
         self.append(ev.NOTICE, reason, ev.WITHDRAWN if withdrawn else 0, 0, 0, ev.NO_STEP, fitting(moment))
 
     def durable(self, key: int, moment: int) -> None:
-        """The checkpoint of the save phase `key` is durable."""
+        """Record that the checkpoint of the save phase `key` is durable."""
         self.append(ev.DURABLE, 0, 0, 0, key, ev.NO_STEP, fitting(moment))
 
     def orphan(self, recall: Callable[[], Ledger]) -> None:
-        """We are in a forked child now: record nothing, tell nobody, and wait for no lock of a thread that is not here.
+        """Make the account passive in a forked child: it records nothing, calls nobody and waits for no inherited lock.
 
-        Where one of the parent's threads was changing the ledger at the fork, ours is torn: at the first question
-        `recall` gives another one.
+        If a thread of the parent was changing the ledger at the fork, our copy is inconsistent. `recall` then provides
+        another ledger when totals are first asked for.
         """
         self.append = nothing
         self.look = self.on_steps = self.on_phases = None
@@ -119,15 +120,15 @@ class Account:
         self.lock = threading.RLock()
 
     def leave(self, recall: Callable[[], Ledger]) -> None:
-        """The journal is closed before the ledger has got to its end: `recall` reads the rest when somebody asks."""
+        """Close the journal before the ledger has caught up; `recall` reads the rest when totals are asked for."""
         self._recall = recall
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def refresh(self, patience: float = PATIENCE_S) -> bool:
-        """Bring the ledger up to the journal's end, in `patience` seconds at most; whether that was enough.
+        """Bring the ledger up to the end of the journal, for at most `patience` seconds; returns whether it got there.
 
-        Not for the training thread's hot path.
+        Do not call it on the training thread's hot path.
         """
         until = time.monotonic() + patience
         if self.hanging and not self._given_back(patience):
@@ -139,7 +140,7 @@ class Account:
         return True
 
     def _given_back(self, seconds: float) -> bool:
-        """Whether who closes the journal lets go of the ledger in time; else its disk hangs, and the ledger stands."""
+        """Whether the thread that closes the journal releases the ledger in time; if not, its disk hangs."""
         self.hanging = False
         if self.lock.acquire(timeout=max(seconds, 0.0)):
             self.lock.release()
@@ -147,13 +148,13 @@ class Account:
         return False
 
     def take_some(self) -> bool:
-        """Bring the ledger nearer to the journal's end; returns whether there is more."""
+        """Feed the next events of the journal to the ledger; returns whether there are more."""
         with self.lock:
             if self._recall is not None:
                 recall, self._recall, self._recalled = self._recall, None, True
                 self.ledger = recall()
             if self._recalled:
-                return False  # the journal's places do not fit this ledger
+                return False  # this ledger does not continue at the journal's read position
             events = self.journal.drain()
             if events:
                 self.reached = max(self.reached, events[-1].time)
@@ -169,7 +170,7 @@ class Account:
         return len(events) >= DRAINED
 
     def _ended(self, events: list[ev.Event]) -> list[EndedPhase]:
-        """The phases, steps aside, that end with one of the events."""
+        """The phases other than steps that end with one of the events."""
         begun, errors, found = self._begun, self.journal.errors, []
         for event in events:
             if event[1] == ev.START and event[2] != rules.STEP:
@@ -184,10 +185,10 @@ class Account:
         return found
 
     def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:
-        """The account at `at` (ns), by default now; one consistent snapshot.
+        """The totals at `at` (ns; now by default), as one consistent snapshot.
 
-        Where the ledger has not caught up within `patience` seconds, it is the account at the moment that it has
-        reached, and says how far that is behind.
+        If the ledger has not caught up within `patience` seconds, the totals are those at the moment it has reached,
+        and `Totals.behind` says how far back that is.
         """
         caught_up = self.refresh(patience)
         with self.lock:
@@ -202,7 +203,7 @@ class Account:
 
 
 def behind(totals: Totals) -> Note:
-    """What to say of an account that has not got to the moment it was asked for."""
+    """The note for totals of a ledger that has not caught up."""
     return Note(
         "behind",
         f"This is the account of {totals.behind / 1e9:.1f} s before the question: the loop runs faster than it can be "
@@ -211,4 +212,4 @@ def behind(totals: Totals) -> Note:
 
 
 def nothing(*_: object) -> None:
-    """What is recorded in a forked child, and after the end."""
+    """Replaces `append` in a forked child and after the end: records nothing."""

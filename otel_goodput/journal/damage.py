@@ -1,7 +1,7 @@
-"""What of a journal could not be read: where, what it was, and how much time is uncertain for it.
+"""Describes the parts of a journal that could not be read: where, what is wrong, and how much time is uncertain.
 
-A reader skips what it cannot vouch for (:mod:`~otel_goodput.journal.records`); here it is told apart from what a death
-leaves behind, and put into words. Nothing here is needed, nor done, where a journal is whole.
+A reader skips records that it cannot verify (:mod:`~otel_goodput.journal.records`). This module separates damage from
+the incomplete records that a dying process normally leaves, and describes it. For an intact journal it does nothing.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from otel_goodput.text.redact import printable, redacting_logger
 
 logger = redacting_logger(__name__)
 
-STATUS: Final = 3  # the exit status of a command that had to leave out something
+STATUS: Final = 3  # exit status of a command that had to leave something out
 NS: Final = 1_000_000_000
-RUNS: Final = 8  # of damaged records in one segment that are told one by one
-HOLES: Final = 32  # so many threads in a row are not interrupted between taking a place and writing to it
+RUNS: Final = 8  # of damaged records in one segment that are reported one by one
+HOLES: Final = 32  # empty records in a row that count as damage; interrupted threads do not leave so many
 SHOWN: Final = 4
-BOUND: Final = 1000  # of what is remembered; the rest is counted
+BOUND: Final = 1000  # damages remembered; the rest is only counted
 
 
 class Damage(NamedTuple):
-    """One thing that was left out.
+    """One part of a journal that was left out.
 
     Attributes:
         where: the file, and the place in it.
-        what: what is the matter.
-        begin, end: what happened between is uncertain, ns; None: since or until when is not known.
-        newer: it is whole, but a newer version's.
+        what: what is wrong.
+        begin, end: the time in which it is uncertain what happened, ns; None if that bound is not known.
+        newer: it is intact, but a newer version wrote it.
         harmless: the account does not need it.
     """
 
@@ -58,7 +58,7 @@ class Damage(NamedTuple):
 
     @property
     def uncertain(self) -> int | None:
-        """How much time rests on it, ns; None where that is not known."""
+        """How much time is uncertain because of it, ns; None if that is not known."""
         if self.harmless:
             return 0
         return None if self.begin is None or self.end is None else max(0, self.end - self.begin)
@@ -74,7 +74,7 @@ class Damage(NamedTuple):
         return f"{printable(self.where)}: {printable(self.what)} ({effect})"
 
     def to_json(self) -> dict[str, Any]:
-        """Times in seconds since the epoch."""
+        """The JSON form; times are in seconds since the epoch."""
         return {
             "where": printable(self.where),
             "what": printable(self.what),
@@ -86,30 +86,30 @@ class Damage(NamedTuple):
 
 
 class Damages:
-    """Collects what a reader of one journal had to leave out; the segments are shown to it in their order.
+    """Collects what a reader of one journal had to leave out. The reader passes it the segments in order.
 
     Attributes:
-        found: what is told, the first of it.
-        more: how many beyond that.
+        found: the first damages, up to a bound.
+        more: number of further damages.
     """
 
     def __init__(self) -> None:
         self.found: list[Damage] = []
         self.more = 0
-        self._open: list[int] = []  # places in `found` of those whose end the next segment tells
-        self._last: int | None = None  # latest time so far
+        self._open: list[int] = []  # indices in `found` of damages whose `end` the next segment gives
+        self._last: int | None = None  # latest time read so far, ns
 
     def __bool__(self) -> bool:
         return bool(self.found)
 
     @property
     def serious(self) -> bool:
-        """Whether the figures may rest on it."""
+        """Whether the figures may be affected."""
         return any(not one.harmless for one in self.found)
 
     @property
     def newer(self) -> list[Damage]:
-        """What a newer version wrote."""
+        """The parts that a newer version wrote."""
         return [one for one in self.found if one.newer]
 
     def add(self, damage: Damage) -> None:
@@ -123,16 +123,16 @@ class Damages:
         self.found.append(damage)
 
     def file(self, path_name: str, error: BaseException, *, newer: bool = False, harmless: bool = False) -> None:
-        """A whole file is left out."""
+        """Report that a whole file is left out."""
         what = str(error) or type(error).__name__
         self.add(Damage(path_name, what, None if harmless else self._last, newer=newer, harmless=harmless))
 
     def small(self, path_name: str, error: BaseException) -> None:
-        """One of the small files beside the journal is left out: no time rests on it."""
+        """Report that one of the small files beside the journal is left out. It makes no time uncertain."""
         self.add(Damage(path_name, str(error) or type(error).__name__, 0, 0))
 
     def missing(self, attempt: int, first: int, last: int) -> None:
-        """Segments of an attempt are not there: `first` to `last`, of those that its journal numbers."""
+        """Report that the segments `first` to `last` of an attempt are missing."""
         which = f"segment {first} is" if first == last else f"segments {first} to {last} are"
         self.add(Damage(f"attempt {attempt}", f"{which} missing", self._last))
 
@@ -149,16 +149,16 @@ class Damages:
         last: bool = True,
         opened: Mapping[int, int] | None = None,
     ) -> None:
-        """A segment has been read.
+        """Report the damages of a segment that has been read.
 
         Args:
             name, data, header: of its file.
-            skipped: what its reader has left out.
-            times: the earliest and the latest time that it told, ns; None where it told none.
-            skip: so many of its records were not asked for.
-            sealed: nobody was writing to it when it was put away.
-            last: it is the attempt's last one.
-            opened: the phases that were open when it began, by their keys.
+            skipped: the records that its reader left out.
+            times: the earliest and the latest time in it, ns; None if it has none.
+            skip: number of its first records that were not read on purpose.
+            sealed: it was archived when it was complete.
+            last: it is the last segment of its attempt.
+            opened: the phases that were open when it began, by key.
         """
         if times is not None:
             self.close(times[0])
@@ -168,7 +168,7 @@ class Damages:
             self._last = max(times[1], self._last or 0)
 
     def close(self, moment: int) -> None:
-        """From `moment` (ns) on it is known again what happened."""
+        """End the uncertain time of open damages: from `moment` (ns) on, it is known again what happened."""
         for place in self._open:
             one = self.found[place]
             if one.begin is None or one.begin <= moment:
@@ -176,12 +176,12 @@ class Damages:
         self._open.clear()
 
     def note(self) -> Note | None:
-        """What to say beside the figures; None where they do not rest on what was left out."""
+        """The note to show with the figures; None if they are not affected."""
         serious = [one for one in self.found if not one.harmless]
         return told(serious, self.more) if serious else None
 
     def log(self) -> None:
-        """Say it on the log, at most a few lines."""
+        """Log the damages that affect the figures, in a few lines at most."""
         serious = [one for one in self.found if not one.harmless]
         for one in serious[:SHOWN]:
             logger.warning("journal: left out: %s", one)
@@ -190,7 +190,7 @@ class Damages:
 
 
 def told(found: Sequence[Damage], more: int = 0) -> Note:
-    """The note of what was left out."""
+    """The note on what was left out."""
     lines = [str(one) for one in found[:SHOWN]]
     more += len(found) - len(lines)
     if more:
@@ -202,7 +202,7 @@ def told(found: Sequence[Damage], more: int = 0) -> Note:
         else "The journal is damaged, and what could not be read is left out of the account: "
     )
     text = say + "; ".join(lines) + "."
-    # The same thing told at every restart is one note, and another one does not take its place.
+    # The kind contains a checksum of the text: the same damage gives one note at every restart, another gives its own.
     return Note(f"{DAMAGED} {crc32(text.encode('utf-8', 'replace')):08x}", text)
 
 
@@ -223,7 +223,7 @@ def _damages(
     there = min(used(data), whole)
     runs = [run for run in _runs(skipped) if run[2] != EMPTY or run[1] - run[0] >= HOLES]
     if not sealed and last and there < CAPACITY:
-        # What was being written when the process died, or its machine: nothing sound stands behind it.
+        # Ignore records that were being written when the process or its machine died: no intact record follows them.
         lost = {place for place, cause in skipped if cause != UNKNOWN}
         tail = there
         while tail > header.reached and tail - 1 in lost:
@@ -256,7 +256,7 @@ _WORDS: Final = {
 
 
 def _runs(skipped: Iterable[Skip]) -> list[tuple[int, int, str]]:
-    """Places in a row, skipped for one cause, as (first, behind the last, cause)."""
+    """Group skipped records that are adjacent and have the same cause, as (first, one past the last, cause)."""
     runs: list[tuple[int, int, str]] = []
     for place, cause in skipped:
         if runs and runs[-1][1] == place and runs[-1][2] == cause:
@@ -267,7 +267,7 @@ def _runs(skipped: Iterable[Skip]) -> list[tuple[int, int, str]]:
 
 
 def _sound(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """(place, kind, phase, key, time) of the sound events of a segment."""
+    """(place, kind, phase, key, time) of the intact events of a segment."""
     for place in range(min(used(data), (len(data) - HEADER_SIZE) // SIZE)):
         raw = data[HEADER_SIZE + place * SIZE : HEADER_SIZE + (place + 1) * SIZE]
         if sound(raw) and raw[0] < NAME:
@@ -280,17 +280,18 @@ def _latest(data: bytes) -> int | None:
 
 
 class _Trail:
-    """The sound events of a damaged segment, and what follows from them for the damaged ones."""
+    """The intact events of a damaged segment, and what they tell about the damaged ones."""
 
     def __init__(self, data: bytes, opened: Mapping[int, int]) -> None:
         self._events = list(_sound(data))
         self._opened = opened
 
     def doubt(self, first: int, end: int) -> tuple[int | None, int | None]:
-        """Between which moments (ns) it is uncertain what happened, if the records `first` to `end` are lost.
+        """Return (begin, end) of the time (ns) that is uncertain if the records from `first` up to `end` are lost.
 
-        That of the next record at least. A phase that ends behind them without having begun may have begun there, so
-        its time is uncertain too; one that was open before them and never ends may have ended there.
+        It lasts at least until the next intact record. A phase that ends later without a START may have begun in the
+        lost records, so it extends the uncertain time. So does one that was open before and never ends: it may have
+        ended there.
         """
         begin = next((time for place, *_, time in reversed(self._events) if place < first), None)
         opened = dict(self._opened)
@@ -310,7 +311,7 @@ class _Trail:
                 until = time
             if kind == ev.START:
                 opened.pop(key, None)
-                opened[key] = rules.JOB  # begun behind them: of no interest
+                opened[key] = rules.JOB  # begun after the lost records: not affected
             elif kind == ev.END and opened.pop(key, None) is None:
                 until = max(until, time)
         if until is not None and latest is not None and any(phase != rules.JOB for phase in opened.values()):

@@ -1,4 +1,4 @@
-"""Finds the runs that a command was asked about, at a path or a URL."""
+"""Finds the runs that a command is to read, at a path or a URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = redacting_logger(__name__)
 
 
 class Found(NamedTuple):
-    """A run, and where it was copied from if it is at a URL."""
+    """A run, and the mirror it was copied from if it is at a URL."""
 
     run: RunDirectory
     mirror: Mirror | None
@@ -25,10 +25,10 @@ class Found(NamedTuple):
 
 @contextmanager
 def found_runs(place: str, run_id: str | None = None) -> Iterator[list[Found]]:
-    """The runs at `place`, or the one of them called `run_id`; those at a URL are copied down for the time being.
+    """Yield the runs at `place`, or only the run `run_id`. Runs at a URL are copied to a temporary folder.
 
     Raises:
-        JournalError: there is none.
+        JournalError: there is no such run, or the URL cannot be read.
     """
     if "://" not in place:
         yield _chosen([Found(run, None) for run in runs(Path(place))], run_id, place)
@@ -56,7 +56,7 @@ def _fetched(url: str, copy: Path) -> Iterator[Found]:
         if found.mirror is not None and found.mirror.exists():
             try:
                 found.mirror.fetch()
-            except Exception as error:  # every filesystem has errors of its own
+            except Exception as error:  # each fsspec filesystem raises its own errors
                 if len(names) == 1:
                     raise
                 why = without_credentials(str(error))

@@ -1,4 +1,4 @@
-"""Everything that a run's journal recorded, event by event: for exact windows, replays and plans."""
+"""Reads a run's whole journal event by event, for exact windows, replays and plans."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from otel_goodput.journal.rundir import RunDirectory
 
 
 def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = None) -> Iterator[Event]:
-    """Every event of the run in the order of attempt and time, for exact windows; reads the whole journal.
+    """Yield every event of the run, ordered by attempt and time; reads the whole journal.
 
-    What has to be left out is told to `damages`, or on the log where nobody wants to know.
+    What has to be left out is added to `damages`, or logged if `damages` is None.
     """
     left_out = Damages() if damages is None else damages
     attempt, expected = -1, 0
@@ -47,7 +47,7 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
             header = records.decode_header(data)
             if header.torn or header.reached or not ends:
                 look(left_out, segment, data, skipped, found[:1] + found[-1:], {}, 0, ends)
-        if not events and found and found[0].kind not in (ev.ATTEMPT, ev.HEARTBEAT):  # its first record is lost
+        if not events and found and found[0].kind not in (ev.ATTEMPT, ev.HEARTBEAT):  # its ATTEMPT record is lost
             events.append(Event(found[0].time, ev.ATTEMPT, step=attempt))
         events += found
     if damages is None:
@@ -56,7 +56,7 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
 
 
 def _opened(events: Sequence[Event]) -> dict[int, int]:
-    """The phases that are open after `events`, by their keys."""
+    """The phases that are open after `events`, by key."""
     opened: dict[int, int] = {}
     for event in events:
         if event.kind == ev.START:
@@ -67,7 +67,7 @@ def _opened(events: Sequence[Event]) -> dict[int, int]:
 
 
 def _ordered(events: list[Event]) -> Iterator[Event]:
-    """One attempt's events in the order of time, each observed step and each mark with its device end."""
+    """Yield the events of one attempt in time order, with the device ends of observed steps and marks filled in."""
     yield from [event for event in events if event[1] == ev.ATTEMPT]
     ends: dict[int, int] = {}
     awaited: set[int] = set()

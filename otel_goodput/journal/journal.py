@@ -1,7 +1,7 @@
-"""The writing side of the journal: records packed into a memory-mapped segment, without a system call or a wait.
+"""Writes the journal: packs records into a memory-mapped segment, without a system call and without waiting.
 
-What was stored into the mapped page survives the death of the process. Everything slow, creating, sealing and
-compressing segments, is the :mod:`~otel_goodput.journal.keeper`'s business on its own thread.
+Data stored in the mapped page survives the death of the process. The slow work is done on threads of its own: the
+:mod:`~otel_goodput.journal.spares` create segments, the :mod:`~otel_goodput.journal.keeper` compresses them.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from otel_goodput.text.redact import encodable, redacting_logger
 logger = redacting_logger(__name__)
 
 SEGMENT_BYTES: Final = HEADER_SIZE + CAPACITY * SIZE
-DRAINED: Final = 4096  # events at once: a ledger that has fallen behind must not need the memory for all of them
+DRAINED: Final = 4096  # events per drain, so that a ledger that has fallen behind does not need memory for all of them
 NAMES_BOUND: Final = 1000
 OVERFLOW: Final = "overflow"
 NAME_BYTES: Final = 192
-# A hole is a record that a thread has taken a place for and not written yet; longer than this and it never will.
+# A hole is a place that a thread has taken and not written yet. After this time, assume that it never will.
 HOLE_NS: Final = 1_000_000_000
 
 _pack = BODY.pack
 _STARTS_AND_ENDS: Final = bytes((ev.START, ev.END))
-_event = tuple.__new__  # an Event without the call of its constructor: this is done for every record
+_event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
 
 
 class Segment:
-    """A stretch of the journal in memory: mapped from a file, or anonymous where no file can be had.
+    """One segment of the journal, mapped from a file, or in anonymous memory if there is no file.
 
     Attributes:
         buffer: header and records.
-        places: hands out the next free place, atomically.
-        path: its file, None for a segment in memory only.
-        read: records that have been drained.
-        end: how many records it will hold.
+        places: iterator that returns the next free place, atomically.
+        path: its file; None if it is in memory only.
+        read: number of records that have been drained.
+        end: number of records that it will hold.
     """
 
     __slots__ = ("_file", "buffer", "end", "hole_since", "number", "path", "places", "read")
@@ -66,7 +66,7 @@ class Segment:
             return
         self._file = files.new(path)
         try:
-            # Without blocks of its own a store into the page of a full disk would be a SIGBUS, not an error.
+            # Allocate the blocks now: on a full disk, a store to an unallocated page is a SIGBUS instead of an error.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self._file, 0, SEGMENT_BYTES)
             else:
@@ -83,27 +83,27 @@ class Segment:
             files.remove(self.path)
 
     def adopt(self, attempt: int, process: int, number: int) -> None:
-        """Take it into use as the journal's segment `number`."""
+        """Start to use it as the journal's segment `number`: write its header."""
         self.number = number
         self.buffer[:HEADER_SIZE] = records.encode_header(attempt, process, number, os.getpid())
 
     def beat(self, now: int) -> None:
-        """Leave a sign of life: one store into the page."""
+        """Write a heartbeat at `now` (ns) with one store to the mapped page."""
         told = records.encode_heartbeat(now, self.read)
         self.buffer[records.HEARTBEAT_AT : records.HEARTBEAT_AT + len(told)] = told
 
     def sync(self) -> None:
-        """Let the disk have it; releases the interpreter meanwhile."""
+        """Flush it to disk (fsync); releases the GIL meanwhile."""
         if self._file >= 0:
             os.fsync(self._file)
 
     def rest(self) -> None:
-        """Nobody writes to it any more and it is not read yet: the file has it, this process needs no memory for it."""
+        """Free its memory until it is read: it is no longer written, and the file has its data."""
         if self._file >= 0 and isinstance(self.buffer, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             self.buffer.madvise(mmap.MADV_DONTNEED)
 
     def release(self) -> None:
-        """Give the file back; whoever is late may still write, into nothing."""
+        """Unmap and close the file. A late writer then writes to a buffer that is thrown away."""
         mapped, self.buffer = self.buffer, bytearray(SEGMENT_BYTES)
         if isinstance(mapped, mmap.mmap):
             mapped.close()
@@ -113,9 +113,9 @@ class Segment:
 
 
 class Journal:
-    """The journal of one process of one attempt.
+    """The journal of one process in one attempt.
 
-    :meth:`append` may be called from any thread; everything else belongs to the keeper's thread or to whoever holds the
+    Any thread may call :meth:`append`. Everything else is for the keeper's thread or for the thread that holds the
     processor's lock.
     """
 
@@ -124,13 +124,13 @@ class Journal:
         self.process = process
         self.dropped = 0
         self.spares: deque[Segment] = deque()
-        self.rolled: Callable[[], None] = lambda: None  # told when a spare is taken
+        self.rolled: Callable[[], None] = lambda: None  # called when a spare has been taken
         self.names: list[str] = [""]
-        self.errors: dict[int, str] = {}  # of phases whose end has not been drained yet, by key
+        self.errors: dict[int, str] = {}  # ``error.type`` by the key of the phase, until its end has been drained
         self._ids: dict[str, int] = {}
-        # An interrupt may leave it held: the thread that holds it must be able to go on.
+        # Reentrant, because a KeyboardInterrupt can leave it held and the same thread must be able to go on.
         self._changing = threading.RLock()
-        self._torn = 0  # appends that were interrupted: so many holes there may be that will never be filled
+        self._torn = 0  # number of interrupted appends: up to so many holes will never be filled
         first.adopt(attempt, process, 0)
         self._segment = first
         self._segments: deque[Segment] = deque([first])
@@ -140,8 +140,8 @@ class Journal:
         return self._segment
 
     def append(self, kind: int, phase: int, flags: int, name: int, key: int, step: int, moment: int) -> None:
-        """Record one happening at `moment` (ns). Neither waits nor enters the kernel."""
-        body = _pack(kind, phase, flags, name, key, step, moment)  # what cannot be packed must not take a place
+        """Record one event at `moment` (ns). Neither waits nor makes a system call, unless a new segment is needed."""
+        body = _pack(kind, phase, flags, name, key, step, moment)  # pack first: an error must not take a place
         try:
             segment = self._segment
             place = next(segment.places)
@@ -151,14 +151,14 @@ class Journal:
             at = HEADER_SIZE + place * SIZE
             segment.buffer[at : at + SIZE] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
         except BaseException:
-            self._torn += 1  # a Ctrl-C: a place may have been taken that nobody will write to
+            self._torn += 1  # e.g. Ctrl-C: a place may have been taken that nobody will write to
             raise
 
     def roll(self, full: Segment) -> Segment:
-        """Go on in the next segment; a spare one the keeper has laid ready, else one in memory."""
+        """Continue in the next segment: a prepared spare, or else one in memory."""
         with self._changing:
             if self._segment is full:
-                if self._segments[-1] is full:  # else whoever was here before us was interrupted
+                if self._segments[-1] is full:  # else an interrupted call has already added the next one
                     segment = self.spares.popleft() if self.spares else Segment(None)
                     segment.adopt(self.attempt, self.process, full.number + 1)
                     self._segments.append(segment)
@@ -167,14 +167,14 @@ class Journal:
         return self._segment
 
     def leave(self) -> None:
-        """Go on in the next segment though this one has room: it is in memory, and the next one has a file."""
+        """Continue in the next segment before this one is full: this one is in memory, and the next one has a file."""
         segment = self._segment
         places, segment.places = segment.places, count(CAPACITY)
         segment.end = next(places)
         self.roll(segment)
 
     def name(self, text: str) -> int:
-        """The id of a name; beyond 1,000 names it is that of ``overflow``."""
+        """Return the id of a name; beyond 1,000 names, the id of ``overflow``."""
         identity = self._ids.get(text)
         if identity is None:
             if len(self.names) > NAMES_BOUND and text != OVERFLOW:
@@ -200,14 +200,14 @@ class Journal:
         except BaseException:
             self._torn += 1
             raise
-        # Only now, so that no record bears an id before the journal knows its name.
+        # Publish the id only now, so that no record uses it before the journal has its name.
         self._ids[text] = identity
         return identity
 
     # --- reading back -------------------------------------------------------------------------------------------------
 
     def drain(self) -> list[Event]:
-        """Events appended since the last call, in the order of their places; about ``DRAINED`` of them at most."""
+        """Return the events appended since the last call, in order of their places; about ``DRAINED`` at most."""
         found: list[Event] = []
         for segment in list(self._segments):
             self._drain(segment, found)
@@ -222,7 +222,7 @@ class Journal:
             read = 0
             chunk = segment.buffer[at : min(at + 256 * SIZE, HEADER_SIZE + segment.end * SIZE)]
             if not chunk[::SIZE].strip(_STARTS_AND_ENDS):
-                # Nothing else and no hole, as nearly always.
+                # Only STARTs and ENDs, no hole: nearly always the case.
                 found += [
                     _event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name]))
                     for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk)
@@ -241,7 +241,7 @@ class Journal:
                         found.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
                 elif kind == records.ERROR:
                     if len(self.errors) >= DRAINED:
-                        self.errors.clear()  # nobody asks for them
+                        self.errors.clear()  # nobody collects them
                     self.errors[key] = names[name]
             segment.read += read
             if read:
@@ -250,9 +250,9 @@ class Journal:
                 return
 
     def _pass_hole(self, segment: Segment, more: bool) -> bool:
-        """The next place is empty: whether to pass it, for who took it died before it wrote; `more` stands behind."""
+        """Whether to skip the next place, a hole that will never be filled; `more`: there are records after it."""
         if not more and segment is self._segment:
-            return False  # the end so far
+            return False  # the current end of the journal
         now = time.monotonic_ns()
         segment.hole_since = segment.hole_since or now
         if self._torn:
@@ -264,14 +264,14 @@ class Journal:
         return True
 
     def take_full(self) -> list[Segment]:
-        """Drained segments that nobody writes to any more; they are the caller's from now on."""
+        """Remove and return the drained segments that nobody writes to any more; the caller owns them."""
         full: list[Segment] = []
         while self._segments[0] is not self._segment and self._segments[0].read >= self._segments[0].end:
             full.append(self._segments.popleft())
         return full
 
     def take_rest(self) -> list[Segment]:
-        """At the end: all segments but the current one, whether they are full or not."""
+        """At the end: remove and return all segments but the current one, drained or not."""
         rest: list[Segment] = []
         while self._segments[0] is not self._segment:
             rest.append(self._segments.popleft())
@@ -279,10 +279,10 @@ class Journal:
 
     @property
     def drained(self) -> Segment:
-        """The segment that has been drained last, or is next."""
+        """The segment with the next record to drain, or the last one."""
         segments = list(self._segments)
         return next((segment for segment in segments if segment.read < segment.end), segments[-1])
 
     def waiting(self) -> list[Segment]:
-        """Segments that nobody writes to any more and that have not been drained, the first of them aside."""
+        """Segments that nobody writes to any more and that wait to be drained, without the first."""
         return [segment for segment in list(self._segments)[1:] if segment is not self._segment]

@@ -1,6 +1,6 @@
-"""The thread that keeps the journal: signs of life, sealing, snapshots, upload.
+"""The background thread that maintains the journal: heartbeats, archiving of segments, snapshots, upload.
 
-Everything here may wait for a disk; the training thread never waits for any of it.
+Everything here may wait for a disk. The training thread never waits for it.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from otel_goodput.journal.spares import Spares
 
 TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000
-ROUNDS: Final = 64  # of following up at a tick at most
+ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
 SYNC_S: Final = 5.0
-LAST_S: Final = 0.3  # for the ledger at the end: there has been time before, and the journal has the rest
-MEMORY_LAST_S: Final = 3.0  # where no journal has it
+LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is in the journal
+MEMORY_LAST_S: Final = 3.0  # the same, if there is no journal on disk
 SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
 SNAPSHOT_S: Final = 300.0
-# Without a disk, records wait in memory for one: 64 segments of 1 MiB are some 500,000 steps.
+# While the disk cannot be written, records wait in memory: 64 segments of 1 MiB hold some 500,000 steps.
 MEMORY_SEGMENTS: Final = 64
 
 
 class Keeper:
-    """Keeps one process's journal.
+    """Maintains the journal of one process.
 
     Args:
-        account: whose journal.
-        run: the run's folder, None where the journal lives in memory only.
-        index: of this attempt.
-        prepare: makes the run's folder, where that has failed so far; raises OSError as long as it does.
+        account: the account with the journal.
+        run: the run's folder; None if the journal is in memory only.
+        index: the span index of this attempt.
+        prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
         work: further work for every tick (summaries of steps, upload).
     """
 
@@ -62,7 +62,7 @@ class Keeper:
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
         self._index_at: tuple[int, int] = (0, 0)  # segment, record
         self._snapshot_at = (0, 0)
-        self._whole = False  # all of it is on the disk, and the index has been brought up to it
+        self._whole = False  # the whole journal is on disk, and the index is up to date
         self._snapshot_time = time.monotonic()
         self._beaten = 0
         self._synced = time.monotonic()
@@ -87,7 +87,7 @@ class Keeper:
             self._wake.clear()
 
     def tick(self) -> None:
-        """One round; errors are contained."""
+        """Do one round of work. Errors are reported, not raised."""
         with self._pass:
             for job in (self._beat, self._retry, self._follow_up, self.work, self._seal, self._note, self._sync):
                 try:
@@ -96,9 +96,9 @@ class Keeper:
                     contain(f"journal {job.__name__.strip('_')}", error)
 
     def stop(self) -> None:
-        """Stop the thread, write what there is; the journal is closed afterwards. May wait for the disk.
+        """Stop the thread, write everything and close the journal. May wait for the disk.
 
-        Where the ledger has not caught up by then, the next attempt reads the rest from the journal.
+        If the ledger has not caught up by then, the next attempt reads the rest from the journal.
         """
         self._stop.set()
         self._wake.set()
@@ -113,7 +113,7 @@ class Keeper:
 
     @property
     def left(self) -> int:
-        """After the end: how many spans are in the journal and not known to have left; 0 where it is on no disk."""
+        """After :meth:`stop`: number of spans in the journal not known to be exported; 0 if it is not all on disk."""
         return self.index.all_unexported if self._whole else 0
 
     # --- rounds -------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Keeper:
             self._spares.lay()
 
     def _follow_up(self) -> None:
-        """Bring the ledger up; meanwhile the journal that outruns it is kept as well."""
+        """Feed the ledger until it has caught up; do the urgent work on the journal in between."""
         journal = self.account.journal
         for _ in range(ROUNDS):
             self._behind = self.account.take_some()
@@ -142,7 +142,7 @@ class Keeper:
             self._seal()
 
     def _seal(self) -> None:
-        """Put full segments away; write a snapshot when enough has happened since the last one."""
+        """Collect full segments; write a snapshot if enough has happened since the last one."""
         journal = self.account.journal
         self._kept += journal.take_full()
         if self.run is None:
@@ -171,7 +171,7 @@ class Keeper:
         return (drained.number - number) * records.CAPACITY + drained.read - read
 
     def _drained(self) -> Segment:
-        """The segment that the ledger has got to."""
+        """The segment that the ledger has reached."""
         left = (segment for segment in self._kept if segment.read < segment.end)  # at the end
         return next(left, self.account.journal.drained)
 
@@ -192,7 +192,7 @@ class Keeper:
             return
         journal = account.journal
         with account.lock:
-            self._kept += journal.take_full()  # whoever asks for totals drains, too
+            self._kept += journal.take_full()  # calls of totals() drain the journal, too
             current = self._drained()
             position: Position = (journal.attempt, current.number, current.read)
             state = account.ledger.dump()
@@ -222,7 +222,7 @@ class Keeper:
             self._index_at = (segment.number, stop)
 
     def _archive(self, segment: Segment) -> None:
-        """Compress a segment that a snapshot stands for; it is kept for exact windows."""
+        """Compress a segment that a snapshot covers; exact windows still need it."""
         if segment.path is None:
             return
         sealed = segment.path.with_name(segment.path.name + ".gz")
@@ -248,7 +248,7 @@ class Keeper:
         if run is None:
             self.account.refresh(MEMORY_LAST_S)
             return
-        with self.account.lock:  # whoever asks meanwhile waits: parts of the journal are nowhere for a moment
+        with self.account.lock:  # totals() must wait: for a moment, parts of the journal are neither in it nor on disk
             caught_up = self.account.refresh(LAST_S)
             self._kept += journal.take_rest()
             for segment in (*self._kept, journal.current):

@@ -1,4 +1,4 @@
-"""A lock on a file: who writes an attempt, or sends a file."""
+"""File locks: only one process may write an attempt, or send a file."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ logger = redacting_logger(__name__)
 
 
 class Lock:
-    """A lock on a file, gone with the process that holds it."""
+    """A lock on a file. It is released when the process that holds it ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = -1
 
     def acquire(self) -> bool:
-        """Take it, without waiting; False where another process has it.
+        """Take the lock without waiting; returns False if another process holds it.
 
         Raises:
-            OSError: the file cannot be made.
+            OSError: the file cannot be created.
         """
         file = files.descriptor(self.path, os.O_RDWR | os.O_CREAT)
         try:
@@ -39,13 +39,13 @@ class Lock:
         return True
 
     def held(self) -> bool:
-        """Whether a living process has it."""
+        """Whether a living process holds the lock."""
         try:
             file = files.descriptor(self.path, os.O_RDWR)
         except OSError:
             return False
         try:
-            # Shared: two who only look do not take each other for a writer.
+            # Shared, so that two processes that only check do not take each other for a writer.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
@@ -54,7 +54,7 @@ class Lock:
         return False
 
     def holder(self) -> str:
-        """The pid it was last taken by, as text; empty where nobody wrote it."""
+        """The pid of the process that took the lock last, as text; empty if unknown."""
         try:
             found = files.read(self.path).decode("ascii").strip()
         except (OSError, ValueError):

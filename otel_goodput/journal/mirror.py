@@ -1,7 +1,7 @@
-"""A journal at a URL: a local spool that is copied up by a thread of its own and copied down at the start.
+"""A journal at a URL: a local spool that is downloaded at the start and uploaded by a thread of its own.
 
-What was written since the last copy dies with the machine, not with the process: a restart on the same machine finds
-the spool.
+If the machine dies, records since the last upload are lost. If only the process dies, they are not: a restart on the
+same machine finds the spool.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from otel_goodput.text.redact import printable, redacting_logger, without_creden
 logger = redacting_logger(__name__)
 
 UPLOAD_S: Final = 10.0
-_AT_HOME: Final = (".jsonl", ".lock", files.PART)  # ends of names that are not copied
+_AT_HOME: Final = (".jsonl", ".lock", files.PART)  # name suffixes of files that are not copied
 _UNUSED: Final = (0, 0)
 
 
 def open_filesystem(url: str) -> tuple[Any, str]:
-    """The fsspec filesystem of `url` and the path in it.
+    """Return the fsspec filesystem of `url` and the path in it.
 
     Raises:
-        JournalError: fsspec or the scheme's package is missing, or the URL makes no sense.
+        JournalError: fsspec or the package for the URL scheme is missing, or the URL is invalid.
     """
     shown = without_credentials(url)
     try:
@@ -48,23 +48,23 @@ def open_filesystem(url: str) -> tuple[Any, str]:
 
 
 def spool(url: str) -> Path:
-    """Where the journal of `url` is to live on this machine: the same for every process of this user."""
+    """The local folder for the journal of `url`: the same for every process of this user on this machine."""
     name = hashlib.sha256(url.encode()).hexdigest()[:16]
     return files.temporary() / f"otel-goodput-{os.getuid() if hasattr(os, 'getuid') else 'spool'}" / name
 
 
 def check_spool(url: str) -> None:
-    """Look at what lies in the spool's place.
+    """Check that the spool folder is safe to use.
 
     Raises:
-        FileNotFoundError: nothing does, as before the first run.
-        OSError: it is a link, another user's, or open to others.
+        FileNotFoundError: it does not exist, as before the first run.
+        OSError: it is a link, belongs to another user, or is open to others.
     """
     files.make_folders(spool(url), files.temporary(), private=True, make=False)
 
 
 def open_spool(url: str) -> Path:
-    """Make the spool; where somebody else has been there before, a folder under a random name in its stead."""
+    """Create the spool folder; if it is not safe to use, a folder with a random name instead."""
     place = spool(url)
     try:
         files.make_folders(place, files.temporary(), private=True)
@@ -72,7 +72,7 @@ def open_spool(url: str) -> Path:
         try:
             other = files.lasting_scratch()
         except OSError:
-            return Path(os.devnull) / place.name  # no folder: whoever makes it there says so
+            return Path(os.devnull) / place.name  # not a folder: the attempt to create files there reports the error
         logger.warning(
             "the journal's copy on this machine cannot be %s (%s): it is %s this time, and a restart does not look "
             "there for what had not been copied up",
@@ -85,15 +85,15 @@ def open_spool(url: str) -> Path:
 
 
 def plain(name: str) -> bool:
-    """Whether this is the name of one thing in a folder, and of nothing else."""
+    """Whether this is a plain file name: no path, no control characters, not too long."""
     return name not in ("", ".", "..") and name.isprintable() and not set(name) & set("/\\") and len(name) <= 255
 
 
 class Mirror:
-    """Keeps a run's folder at a URL in step with its spool.
+    """Keeps a run's folder at a URL in sync with its spool.
 
     Args:
-        url: of the journals' directory.
+        url: of the directory with all runs.
         run: the run's folder in the spool.
 
     Raises:
@@ -103,7 +103,7 @@ class Mirror:
     def __init__(self, url: str, run: RunDirectory) -> None:
         self._filesystem, base = open_filesystem(url)
         self._run = run
-        # A folder as a storage is written and read as our own are: others may have put links and pipes there.
+        # If the URL is a local folder, use the same safe file functions: others may have put links or pipes there.
         protocols = self._filesystem.protocol
         local = "file" in ((protocols,) if isinstance(protocols, str) else protocols)
         self._folder = files.named(base) if local else None
@@ -116,11 +116,11 @@ class Mirror:
         self.shown = without_credentials(url)
 
     def exists(self) -> bool:
-        """Whether the URL has a run there."""
+        """Whether the run exists at the URL."""
         return bool(self._filesystem.isdir(f"{self._remote}/journal"))
 
     def siblings(self) -> list[str]:
-        """Names of the runs' folders at the URL.
+        """Names of all runs' folders at the URL.
 
         Raises:
             OSError: the URL cannot be reached.
@@ -132,7 +132,7 @@ class Mirror:
         return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries]
 
     def fetch(self) -> None:
-        """Bring down what the spool does not have, such as the attempts of another machine.
+        """Download what the spool does not have, such as attempts of another machine.
 
         Raises:
             OSError: the URL cannot be reached.
@@ -141,12 +141,12 @@ class Mirror:
         for part in ("", "journal/"):
             for name, entry in self._objects(part):
                 local = self._run.path / part / name
-                # Our own spool is never behind what was copied from it.
+                # If this spool has written the journal, its snapshot is never older than the uploaded one.
                 if not files.exists(local) or (name.endswith(".snapshot") and not self._own_segments()):
                     self._bring(entry, local)
 
     def fetch_paces(self, own: int) -> None:
-        """Bring down what the processes other than `own` tell of their paces.
+        """Download the pace files of all processes but `own`.
 
         Raises:
             OSError: the URL cannot be reached.
@@ -157,7 +157,7 @@ class Mirror:
                 self._bring(entry, local)
 
     def _objects(self, part: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What the journal has there, by its name; what is no file of a journal is left alone."""
+        """Yield (name, fsspec entry) of the journal's files at the URL. Other files are ignored and reported."""
         try:
             entries = self._filesystem.ls(f"{self._remote}/{part}", detail=True)
         except FileNotFoundError:
@@ -176,7 +176,7 @@ class Mirror:
     def _bring(self, entry: dict[str, Any], local: Path) -> None:
         most, size = bound(local.name) or 0, entry.get("size")
         if size == 0:
-            data = b""  # some have no range of nothing
+            data = b""  # some filesystems cannot read an empty range
         elif isinstance(size, int) and size > most:
             data = None
         elif self._folder is not None:
@@ -189,16 +189,17 @@ class Mirror:
         files.write_privately(local, data)
 
     def _tell(self, name: str, what: str, error: object = "") -> None:
-        """Of many such names the first."""
+        """Report a problem with a file; only the first of each kind of problem is logged."""
         report_once(f"journal object: {what}", "the journal at %s: %s: %s%s", self.shown, printable(name), what, error)
 
     def _own_segments(self) -> bool:
         return any(name.endswith(".lock") for name in files.names(self._run.journal))
 
     def start(self, journal: Journal, listener: int | None) -> None:
-        """Copy up every few seconds from now on, in a thread that may hang as long as the storage likes.
+        """Start the thread that uploads every few seconds. Only this thread waits if the storage hangs.
 
-        `listener`: the process that wants to know what the others tell of their paces; None: nobody does.
+        `listener`: index of this process if it compares the paces of the others, so that they are downloaded; else
+        None.
         """
         name = "otel-goodput-mirror"
         threading.Thread(target=self._loop, args=(journal, listener), name=name, daemon=True).start()
@@ -209,22 +210,22 @@ class Mirror:
             if listener is not None:
                 try:
                     self.fetch_paces(listener)
-                except Exception as error:  # every filesystem has errors of its own
+                except Exception as error:  # each fsspec filesystem raises its own errors
                     report_once(
                         "paces", "the paces of the processes cannot be read: %s", without_credentials(str(error))
                     )
             self._ended.wait(UPLOAD_S)
 
     def stop(self) -> None:
-        """No more copies but those that are asked for by :meth:`send`."""
+        """Stop the periodic uploads. :meth:`send` still works."""
         self._ended.set()
 
     def send(self, journal: Journal) -> None:
-        """Copy up what has changed; trouble is reported once and tried again the next time."""
+        """Upload what has changed. An error is reported once; the next call tries again."""
         with self._sending:
             try:
                 self._send(journal)
-            except Exception as error:  # every filesystem has errors of its own
+            except Exception as error:  # each fsspec filesystem raises its own errors
                 report_once(
                     f"journal upload {self.shown}",
                     "the journal cannot be copied to %s: %s: %s. It stays in %s and is tried again",
@@ -245,7 +246,7 @@ class Mirror:
             try:
                 data, state = self._changed(path)
             except FileNotFoundError:
-                changing = True  # the keeper has just put it into a snapshot
+                changing = True  # the keeper has just archived or removed it
                 continue
             except OSError as error:
                 changing = True
@@ -256,30 +257,30 @@ class Mirror:
                 self._sent[path.name] = state
             if state != _UNUSED:
                 present.add(path.name)
-        read = current.read  # moves on while this is copied
+        read = current.read  # read once: it grows during the upload
         if current.path is not None and self._live != (live, read):
             try:
                 data = files.beginning(current.path, HEADER_SIZE + read * SIZE)
             except FileNotFoundError:
-                changing = True  # full and sealed while the others were copied
+                changing = True  # it became full and was archived meanwhile
             else:
                 self._put(current.path, data)
                 self._live = (live, read)
                 self._sent[live] = _UNUSED
                 present.add(live)
-        # Nothing may go from the URL before what stands for it is there.
+        # Remove nothing from the URL before its replacement has been uploaded.
         for gone in () if changing else set(self._sent) - present - {live}:
             self._remove(f"{self._remote}/journal/{gone}")
             del self._sent[gone]
 
     def _changed(self, path: Path) -> tuple[bytes | None, tuple[int, int]]:
-        """What is to be copied of a file, None where that has been done; and its size and time, for the next time.
+        """Return a file's data to upload, None if it is unchanged, and its (size, mtime in ns) to compare next time.
 
         Raises:
-            OSError: it cannot be read, or is none of ours.
+            OSError: it cannot be read, or has other hard links.
         """
         with files.opened(path) as file:
-            # A spare segment is more than laid ready, and perhaps not even that yet.
+            # A spare segment has no header until it is used.
             if path.suffix == ".segment" and not any(file.read(HEADER_SIZE)):
                 return None, _UNUSED
             about = os.fstat(file.fileno())
@@ -291,7 +292,7 @@ class Mirror:
             return files.whole(file, path, bound(path.name) or 0), state
 
     def put(self, path: Path) -> None:
-        """Copy up one small file of the run.
+        """Upload one small file of the run.
 
         Raises:
             OSError: the URL cannot be reached.
@@ -315,5 +316,5 @@ class Mirror:
 
 
 def _known(run: RunDirectory) -> list[str]:
-    """Names of the journal's own files in a run's folder."""
+    """Names of the journal's files in a run's folder."""
     return sorted(name for name in files.names(run.journal) if bound(name) is not None and name != IDENTITY_FILE)

@@ -1,6 +1,6 @@
-"""What a person must know beside a run's figures, such as a run that was continued or a phase used wrongly.
+"""Notes that a person needs to read a run's figures, such as that it was continued or a phase was used wrongly.
 
-Notes are kept in a small file beside the journal, so that a restart and a report from the disk have them too.
+They are stored in a small file beside the journal, so that a restart and a report from disk have them too.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from otel_goodput.guard import report_once
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import NOTES, checked_json, read_json
 
-BOUND: Final = 32  # kinds of notes; further ones are on stderr only
-DAMAGED: Final = "damage"  # with this begins the kind of a note on what could not be read
+BOUND: Final = 32  # kinds of notes kept; further ones are only logged
+DAMAGED: Final = "damage"  # prefix of the kind of notes on what could not be read
 
 
 class Note(NamedTuple):
-    """One thing to know.
+    """One note.
 
     Attributes:
-        kind: what it is about, in a few words; of one kind the latest note stands.
-        text: sentences for a person, with the line to write where there is one.
-        doubts: categories whose figures rest on it: no advice is given from them.
+        kind: what it is about, in a few words. A later note replaces an earlier one of the same kind.
+        text: sentences for a person, with the line of code or configuration that helps, if there is one.
+        doubts: categories whose figures it makes doubtful, so no advice is derived from them.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """The notes of one process's run. Any thread may add one, at the cost of a dictionary's entry."""
+    """The notes of one process. Any thread may add one; that costs one dictionary entry."""
 
     def __init__(self) -> None:
         self._notes: dict[str, Note] = {}
@@ -43,7 +43,7 @@ class Notes:
         self._kept: tuple[Note, ...] = ()
 
     def add(self, kind: str, text: str, doubts: Collection[str] = ()) -> bool:
-        """Note it; returns whether it is the first of its kind in this process, and so to be said aloud too."""
+        """Add a note; returns whether it is the first of its kind in this process, so that it should also be logged."""
         first = kind not in self._said
         if kind in self._notes or len(self._notes) < BOUND:
             self._notes[kind] = Note(kind, text, tuple(doubts))
@@ -55,12 +55,12 @@ class Notes:
         return tuple(self._notes.values())
 
     def load(self, run: RunDirectory, process: int) -> None:
-        """Take over what earlier attempts left; what this one has noted itself stands."""
+        """Add the notes of earlier attempts. Notes of this attempt take precedence."""
         mine, self._kept = self._notes, read_notes(run, process)
         self._notes = {note.kind: note for note in self._kept} | mine
 
     def keep(self, run: RunDirectory, process: int) -> None:
-        """Write down what is new. Trouble is reported once, and it is tried again the next time."""
+        """Write the notes if they have changed. An error is reported once; the next call tries again."""
         notes = self.all()
         if notes == self._kept:
             return
@@ -72,7 +72,7 @@ class Notes:
 
 
 def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:
-    """What was kept of a run; empty where nothing was, or nothing that can be read."""
+    """Read the stored notes of a process; empty if there are none or they cannot be read."""
     try:
         found = read_json(run.notes_path(process), NOTES)
         if isinstance(found, dict):  # older versions wrote the list alone

@@ -1,4 +1,4 @@
-"""Opening a run's journal: which attempt this is, what came before, and what to say when something is in the way."""
+"""Opens a run's journal: finds which attempt this is and what came before, and reports what is in the way."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ NEWER: Final = "newer version"
 ASIDE: Final = "set aside"
 
 _STRANGERS: Final = 100
-_LAST: Final = 999_999_999  # attempt that a file's name can tell
-_BESIDE: Final = 5  # folders beside one another, each with files of a newer version
+_LAST: Final = 999_999_999  # highest attempt number that a file name can hold
+_BESIDE: Final = 5  # folders tried, if each one has files of a newer version
 
 
 @dataclass
@@ -43,15 +43,15 @@ class Opened:
     """A journal ready for the first record.
 
     Attributes:
-        run_id: as configured, or another one where a living process has that.
-        run: its folder; None where there is none to be had at all.
-        restored: the run so far, with the ledger to go on with.
+        run_id: the configured one, or another if a living process is writing that run.
+        run: its folder; None if there cannot be one.
+        restored: the run so far, with the ledger to continue.
         lock: held as long as this process writes.
-        mirror: of a journal at a URL.
-        continued: what to say of a run that had not finished and goes on; empty where there is nothing to say.
-        before: the run that had finished, where this is a new one for that reason.
-        remarks: what else is to stand beside its figures.
-        prepare: tries again to make the folder where that has failed; raises OSError.
+        mirror: set if the journal is at a URL.
+        continued: the note on an unfinished run that is continued; empty if there is nothing to say.
+        before: the finished run, if this is a new run because that one had finished.
+        remarks: further notes.
+        prepare: set if the folder could not be created: tries again; raises OSError if that fails.
     """
 
     run_id: str
@@ -67,7 +67,7 @@ class Opened:
     remarks: list[Note] = field(default_factory=list)
 
     def introduce(self, account: Account) -> None:
-        """Note beside the account's figures where this run is from."""
+        """Add to the account's notes what this run continues or follows."""
         for remark in self.remarks:
             account.notes.add(*remark)
         if self.continued:
@@ -76,14 +76,14 @@ class Opened:
             Sequel(account, self.run_id, self.before)
 
     def recall(self) -> Ledger:
-        """The account as the disk has it now; an empty one where there is no disk."""
+        """Read the ledger back from disk; an empty one if nothing is on disk."""
         if self.run is None:
             return Ledger()
         return restore(self.run, self.journal.process, self.restored.ledger.settled.spans).ledger
 
 
 def open_journal(config: Config, clock: Clock) -> Opened:
-    """Open the journal of this process's attempt; whatever is in the way is said, and training goes on."""
+    """Open the journal for a new attempt of this process. Problems are logged and never stop the training."""
     base = _base(config)
     process = config.process_index
     series = config.run_id
@@ -101,7 +101,7 @@ def open_journal(config: Config, clock: Clock) -> Opened:
             if not taken and lock.acquire():
                 run.sweep(process, attempt)
                 candidate.aside = _set_aside(restored)
-                run.create(identity)  # what said who the run is may just have been set aside
+                run.create(identity)  # run.json may just have been set aside as damaged
                 first = _first_segment(run, attempt, process)
                 break
         except OSError as error:
@@ -141,19 +141,19 @@ def open_journal(config: Config, clock: Clock) -> Opened:
 
 
 def _reason(error: OSError, folder: Path) -> str:
-    """Why, and where if that is not the folder itself."""
+    """The reason of an error, and the path if that is not `folder` itself."""
     where = f": {error.filename}" if error.filename not in (None, str(folder)) else ""
     return f"{error.strerror or error}{where}"
 
 
 def _base(config: Config) -> Path:
-    """The folder on this machine that holds the runs."""
+    """The local folder that holds the runs."""
     if config.remote:
         return open_spool(config.directory)
     try:
         base = files.named(config.directory)
     except OSError:
-        return Path(config.directory).absolute()  # whoever makes it says why that cannot be done
+        return Path(config.directory).absolute()  # creating it will report why that fails
     if files.open_to_all(base):
         logger.warning(
             "everybody on this machine can replace what is in %s, a journal too: `chmod +t` keeps others from that, or "
@@ -165,7 +165,7 @@ def _base(config: Config) -> Path:
 
 @dataclass
 class _Candidate:
-    """A run that a start may belong to, what it holds so far, and the one that it follows if that had finished."""
+    """A run that this start may belong to, its content so far, and the finished run that it follows, if any."""
 
     run_id: str
     run: RunDirectory
@@ -173,13 +173,13 @@ class _Candidate:
     restored: Restored
     series: str = ""
     before: Before | None = None
-    elders: list[RunDirectory] = field(default_factory=list)  # whose attempts ours are counted on from
-    newer: RunDirectory | None = None  # with files of a newer version, which we are beside
-    aside: list[Path] = field(default_factory=list)  # where damaged files are by now
+    elders: list[RunDirectory] = field(default_factory=list)  # folders whose attempts count for the next attempt number
+    newer: RunDirectory | None = None  # the folder with files of a newer version, if that is why this one exists
+    aside: list[Path] = field(default_factory=list)  # new paths of damaged files
 
 
 def _candidate(config: Config, base: Path, series: str) -> _Candidate:
-    """The run called `series`, or the latest that followed it; a new one where that has finished."""
+    """Find the run `series` or the latest run that followed it; a new run if that one has finished."""
 
     def look(run_id: str) -> _Candidate:
         run, newer = RunDirectory(base / folder_name(run_id)), None
@@ -214,7 +214,7 @@ def _candidate(config: Config, base: Path, series: str) -> _Candidate:
 
 
 def _beside(base: Path, name: str) -> list[RunDirectory]:
-    """The folder of that name, and those that other versions have made beside it."""
+    """The folder with this name, and the ones that other versions have created beside it."""
     form = re.compile(re.escape(name) + r"(~v\d+)*")
     try:
         return [RunDirectory(base / found) for found in files.names(base) if form.fullmatch(found)]
@@ -223,9 +223,9 @@ def _beside(base: Path, name: str) -> list[RunDirectory]:
 
 
 def _set_aside(restored: Restored) -> list[Path]:
-    """Give other names to the damaged files that we would replace; returns these."""
+    """Rename the damaged files that would be replaced; returns the new paths."""
     aside = []
-    for path in filter(files.exists, restored.spoilt):  # what is no file we would not replace either
+    for path in filter(files.exists, restored.spoilt):  # others would not be replaced
         try:
             aside.append(files.set_aside(path, "damaged"))
         except OSError as error:
@@ -234,7 +234,7 @@ def _set_aside(restored: Restored) -> list[Path]:
 
 
 def _remarks(candidate: _Candidate) -> list[Note]:
-    """What is to be known of what was found; said aloud, too, where reading it has not done so."""
+    """Return the notes on what was found on disk; log those that reading it has not logged."""
     remarks = []
     if candidate.newer is not None:
         text = (
@@ -253,7 +253,7 @@ def _remarks(candidate: _Candidate) -> list[Note]:
 
 
 def _folders(base: Path, mirror: Mirror | None) -> set[str]:
-    """Names of the runs' folders that there are, here and at the URL."""
+    """Names of all runs' folders, on this machine and at the URL."""
     try:
         found = {path.name for path in base.iterdir()}
     except OSError:
@@ -261,13 +261,13 @@ def _folders(base: Path, mirror: Mirror | None) -> set[str]:
     if mirror is not None:
         try:
             found.update(mirror.siblings())
-        except Exception as error:  # every filesystem has errors of its own
+        except Exception as error:  # each fsspec filesystem raises its own errors
             logger.warning("the runs at %s cannot be listed: %s", mirror.shown, without_credentials(str(error)))
     return found
 
 
 def _first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:
-    """The first segment, beside whatever strange thing may stand in its place."""
+    """Create the first segment, under the next free name if foreign files have its name."""
     for serial in range(_STRANGERS):
         try:
             return Segment(run.segment_path(attempt, process, serial))
@@ -277,7 +277,7 @@ def _first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:
 
 
 def _prepare(opened: Opened, identity: dict[str, Any]) -> None:
-    """Make the folder and take the lock after all."""
+    """Try again to create the folder and take the lock."""
     if opened.run is not None:
         opened.run.create(identity)
         opened.lock = opened.run.lock(opened.attempt, opened.journal.process)
@@ -285,7 +285,7 @@ def _prepare(opened: Opened, identity: dict[str, Any]) -> None:
 
 
 def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, Any]:
-    began = candidate.restored.ledger.settled.begin  # where that was written down before, and cannot be read
+    began = candidate.restored.ledger.settled.begin  # in case run.json existed, but cannot be read
     moment = (began or clock()) / 1e9
     identity = {"run_id": candidate.run_id, "job_name": config.job_name, "created_at": moment}
     if candidate.before is not None:
@@ -294,7 +294,7 @@ def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, 
 
 
 def _taken(run: RunDirectory, attempt: int, process: int) -> bool:
-    """Whether the attempt before is still being written."""
+    """Whether a living process still writes the previous attempt."""
     return attempt > 0 and run.alive(attempt - 1, process)
 
 
@@ -307,7 +307,7 @@ def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
     except (JournalError, OSError) as error:
         logger.warning("%s; the journal stays in %s", error, run.path)
         return None
-    except Exception as error:  # every filesystem has errors of its own
+    except Exception as error:  # each fsspec filesystem raises its own errors
         logger.warning(
             "the journal at %s cannot be read (%s: %s); what it holds is missing from the account",
             without_credentials(config.directory),
@@ -319,7 +319,7 @@ def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
 
 
 def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Clock) -> str:
-    """Say which run this goes on with, if with any; returns what is to stand beside its figures."""
+    """Log which run is continued, if any; returns the text of the note on it, or an empty string."""
     run_id, restored = opened.run_id, opened.restored
     if restored.attempt < 0:
         return ""

@@ -1,4 +1,4 @@
-"""The paces of a job's processes, told to each other through the run's folder: one small file each, written whole."""
+"""Exchanges the paces of a job's processes through the run's folder: each process writes one small file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from otel_goodput.journal.account import Account
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json, read_json, whole
 
-EVERY_NS: Final = 5_000_000_000  # from one telling to the next
-STALE_NS: Final = 600_000_000_000  # a process that has said nothing for so long is not compared
+EVERY_NS: Final = 5_000_000_000  # from one exchange to the next
+STALE_NS: Final = 600_000_000_000  # paces older than this are ignored
 
 
 def pace_of(totals: Totals, process: int) -> Pace | None:
-    """The pace that follows from a process's own account; None before its first step, or where no end is known."""
+    """Compute the pace of a process from its totals; None before its first step or if step ends are not known."""
     times = totals.step_time
     if times is None or not totals.run.known:
         return None
@@ -30,12 +30,12 @@ def pace_of(totals: Totals, process: int) -> Pace | None:
 
 
 class Paces:
-    """What this process tells and hears.
+    """Writes the pace of this process and reads those of the others.
 
     Args:
         run: the run's folder.
-        attempt, process, count: who this is, and of how many.
-        leads: whether it wants to know of the others.
+        attempt, process, count: this attempt, index of this process, and number of processes.
+        leads: whether this process reads the paces of the others.
     """
 
     def __init__(self, run: RunDirectory, attempt: int, process: int, count: int, leads: bool) -> None:
@@ -48,7 +48,7 @@ class Paces:
         self._heard: Sequence[Pace] = ()
 
     def exchange(self, account: Account, *, at_once: bool = False) -> None:
-        """Leave word for the others and hear theirs; every few seconds, or now. Trouble is reported once."""
+        """Write the own pace and read the others', every few seconds or `at_once`. An error is reported once."""
         now = account.clock()
         if not at_once and now - self._told < EVERY_NS:
             return
@@ -64,15 +64,15 @@ class Paces:
             self._heard = read_paces(self._run, self._attempt, now, self._count)
 
     def complete(self, totals: Totals) -> Totals:
-        """`totals` with what was heard."""
+        """Return `totals` with the paces of the processes."""
         return replace(totals, paces=self._heard, processes=self._count)
 
 
 def read_paces(run: RunDirectory, attempt: int, at: int, count: int | None = None) -> list[Pace]:
-    """The paces that the processes of `attempt` have told, as of `at` (ns); what is foreign or stale is left out.
+    """Read the paces of the processes of `attempt`. Those foreign, unreadable or stale at `at` (ns) are left out.
 
     Args:
-        count: how many processes there are, where that is known.
+        count: number of processes, if known.
     """
     paces = []
     for index, path in run.pace_paths(count).items():

@@ -1,8 +1,8 @@
-"""The journal's wire format: fixed records of 32 bytes in segments with a header, little-endian, checksummed.
+"""The journal's wire format: records of 32 bytes in segments with a header, little-endian, with checksums.
 
-A record is an :class:`~otel_goodput.accounting.events.Event` or one of the kinds below, which speak of the records and
-spans themselves. A reader skips what it cannot vouch for, so a segment may be cut or torn anywhere; what it has skipped
-it tells (:mod:`~otel_goodput.journal.damage` makes sense of that).
+A record is an :class:`~otel_goodput.accounting.events.Event` or one of the kinds below, which describe names and spans.
+A reader skips records that it cannot verify, so a segment may be cut or torn anywhere. It reports what it skipped, and
+:mod:`~otel_goodput.journal.damage` interprets that.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 
-# Kinds beside those of accounting.events.
-NAME: Final = 64  # `phase` is the part, `name` the id; the rest holds 24 bytes of UTF-8
+# Kinds in addition to those of accounting.events.
+NAME: Final = 64  # `phase` is the index of the part, `name` the id; the rest holds 24 bytes of UTF-8
 PARENT: Final = 65  # the span `key` has the parent `step` (as an unsigned 64-bit id)
 TRACE: Final = 66  # the span `key` is in a foreign trace: `step`, `time` are the high and low half of its id
-# `phase` 0: spans of `key` steps are in one trace, summaries are of up to `step` % HALF steps, `flags` spans of it
-# fit (MOST_TOLD: or more; DETAILED: it shows single steps), and `step` // HALF is its group of processes. 1: the trace
-# number `step` % HALF of the group `flags` begins with the root `key`, behind its number `step` // HALF.
+# `phase` 0, the layout of traces: one trace has `key` steps; a summary has up to `step` % HALF steps; `flags` spans fit
+# (MOST_TOLD: that many or more; DETAILED: it shows single steps); `step` // HALF is the group of processes.
+# `phase` 1, a new trace: number `step` % HALF of the group `flags`, with the root `key`, after number `step` // HALF.
 CONTINUED: Final = 68
 HALF: Final = 1 << 32
 MOST_TOLD: Final = 0x7FFF
 DETAILED: Final = 0x8000
-EXPORTED: Final = 67  # spans up to the end of `key` have left through the exporter `phase`; see SUMMED
-ROOT: Final = 69  # the attempt's trace has a root of its own, the span `key` at `time`: the job is not it
+EXPORTED: Final = 67  # the exporter `phase` has exported all spans up to `key`, by end; see SUMMED
+ROOT: Final = 69  # the root of the attempt's trace is the span `key` at `time`, not the job
 
 ERROR: Final = 70  # the phase `key`, which is about to end, failed with the ``error.type`` `name`
 
 ANY: Final = 256
-# The kinds that we know, and how many values the `phase` of each may have: what is sound and beyond that is a newer
-# version's.
+# The known kinds, and how many values the `phase` of each may have. An intact record beyond that is from a newer
+# version.
 KINDS: Final[dict[int, int]] = {
     ev.ATTEMPT: ANY,
     ev.START: len(PHASES),
@@ -56,23 +56,23 @@ KINDS: Final[dict[int, int]] = {
     ROOT: ANY,
     ERROR: ANY,
 }
-# By kind << 8 | phase: this is looked up for every record.
+# Indexed by kind << 8 | phase, because it is looked up for every record.
 _KNOWN: Final = bytes(number < KINDS.get(kind, 0) for kind in range(256) for number in range(256))
 
 # Why a record was skipped.
 DAMAGED: Final = "damaged"
 UNKNOWN: Final = "unknown"
 EMPTY: Final = "empty"
-Skip = tuple[int, str]  # its place in the segment, and why
+Skip = tuple[int, str]  # index of the record in the segment, and why
 
-# Flags beside those of accounting.events.
-EXPORT: Final = 1 << 8  # START, END: the span goes to the exporters
-SUMMED: Final = 1 << 12  # EXPORTED: summaries of `name` of the attempt `key` that end by `time` have left, and no more
+# Flags in addition to those of accounting.events.
+EXPORT: Final = 1 << 8  # START, END: the span is sampled and goes to the exporters
+SUMMED: Final = 1 << 12  # EXPORTED: only the summaries of `name` of attempt `key` that end by `time` are exported
 OWN_TRACES: Final = 1 << 10  # ATTEMPT: each step has a trace of its own
-ERRED: Final = 1 << 11  # END: the span's status is ERROR; a step left by a break has failed without one
-FLOOD: Final = 1 << 12  # END: not exported, for there are too many of `name`, by default the phase's own; summed up
+ERRED: Final = 1 << 11  # END: the span's status is ERROR (FAILED without it: a step was left by a break)
+FLOOD: Final = 1 << 12  # END: summarized, not exported: too many spans of `name` (by default the phase's)
 OUTLIER: Final = 1 << 13  # END: the step is exported because it was slow
-INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by its owner
+INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by the code that opened it
 
 BODY: Final = struct.Struct("<BBHHQqq")
 RECORD: Final = struct.Struct("<BBHHQqqH")
@@ -81,11 +81,11 @@ _NAME_BODY: Final = struct.Struct("<BBHH24s")
 NAME_PART: Final = 24
 assert SIZE == 32 and _NAME_BODY.size == BODY.size
 
-# Magic, version, process, attempt, number, pid; then their checksum, 0 in the files of older versions.
+# Magic, version, process, attempt, number, pid, and their checksum (0 in files of older versions).
 HEADER: Final = struct.Struct("<8sHHIIII")
 HEADER_SIZE: Final = 64
-# The last sign of life, ns, how many records stood there for sure by then; then their checksum. Older versions wrote
-# the first alone.
+# Time of the last heartbeat in ns, number of records certainly written by then, and their checksum. Older versions
+# wrote only the time.
 HEARTBEAT: Final = struct.Struct("<qI")
 HEARTBEAT_AT: Final = HEADER.size
 _HEARTBEAT_END: Final = HEARTBEAT_AT + HEARTBEAT.size
@@ -103,7 +103,7 @@ _UNSIGNED: Final = 1 << 64
 
 
 class Record(NamedTuple):
-    """A record as read: the fields of an event, with the name spelt out."""
+    """A decoded record: the fields of an event, with the name instead of its id."""
 
     kind: int
     phase: int
@@ -114,7 +114,7 @@ class Record(NamedTuple):
     time: int
 
     def event(self) -> Event | None:
-        """The event for the ledger; None for records that only speak of spans."""
+        """The event for the ledger; None for records that only describe spans."""
         if self.kind >= NAME:
             return None
         if self.kind == ev.SLICES:
@@ -123,13 +123,13 @@ class Record(NamedTuple):
 
 
 class SegmentHeader(NamedTuple):
-    """Who wrote a segment, and when it last said that it was alive.
+    """The header of a segment: who wrote it, and the last heartbeat.
 
     Attributes:
         version, process, attempt, number, pid: who wrote it.
-        heartbeat: the last sign of life, ns; 0: never.
-        reached: so many records it had for sure by then; 0 where that is not told.
-        torn: the sign of life is not what was written.
+        heartbeat: time of the last heartbeat, ns; 0 if there is none.
+        reached: number of records certainly written by then; 0 if not known.
+        torn: the heartbeat does not match its checksum.
     """
 
     version: int
@@ -143,11 +143,11 @@ class SegmentHeader(NamedTuple):
 
 
 class NewerVersion(ValueError):
-    """What was read is sound as far as we can see, but of a version after ours."""
+    """The data has a newer version than this code reads."""
 
 
 def _check(data: bytes) -> bytes:
-    """A checksum that is never 0, for that says that there is none."""
+    """A checksum that is never 0, because 0 means that there is none."""
     return (crc32(data) or 1).to_bytes(_CHECK, "little")
 
 
@@ -157,15 +157,17 @@ def encode_header(attempt: int, process: int, number: int, pid: int) -> bytes:
 
 
 def encode_heartbeat(now: int, reached: int) -> bytes:
-    """What stands at ``HEARTBEAT_AT``: a sign of life at `now` (ns), when the first `reached` records were written."""
+    """The bytes at ``HEARTBEAT_AT``: a heartbeat at `now` (ns), with the first `reached` records written."""
     body = HEARTBEAT.pack(now, reached)
     return body + _check(body)
 
 
 def decode_header(data: bytes) -> SegmentHeader:
-    """Raises:
-    NewerVersion: it is one of a version after ours.
-    ValueError: this is no segment, or its head is damaged.
+    """Decode the header of a segment.
+
+    Raises:
+        NewerVersion: a newer version wrote it.
+        ValueError: this is not a segment, or its header is damaged.
     """
     if len(data) < HEADER.size + 8 or data[:8] != MAGIC:
         raise ValueError("not a journal segment")
@@ -189,12 +191,12 @@ def decode_header(data: bytes) -> SegmentHeader:
 
 
 def seal(body: bytes) -> bytes:
-    """A record from its body: the body and its check."""
+    """Make a record from its body by appending the checksum."""
     return body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
 
 
 def encode_name(identity: int, name: bytes) -> list[bytes]:
-    """Records that tell the name of an id."""
+    """The records that define the name of an id."""
     parts = [name[at : at + NAME_PART] for at in range(0, max(1, len(name)), NAME_PART)]
     return [seal(_NAME_BODY.pack(NAME, part, len(parts), identity, text)) for part, text in enumerate(parts)]
 
@@ -209,7 +211,7 @@ def unsigned(field: int) -> int:
 
 
 class Names:
-    """Names by id, as a reader learns them."""
+    """Names by id, learnt while reading records."""
 
     def __init__(self, known: dict[int, str] | None = None) -> None:
         self.known: dict[int, str] = known or {}
@@ -224,7 +226,7 @@ class Names:
 
 
 def sound(record: bytes) -> bool:
-    """Whether a record is what was written, and of a kind that we know."""
+    """Whether a record matches its checksum and is of a known kind."""
     check = int.from_bytes(record[BODY.size :], "little")
     return bool(_KNOWN[record[0] << 8 | record[1]]) and crc32(record[: BODY.size]) & 0xFFFF == check
 
@@ -232,9 +234,9 @@ def sound(record: bytes) -> bool:
 def _vouched(
     data: bytes, names: Names, first: int, skipped: list[Skip]
 ) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
-    """Fields of the records in `data` (records only, from the place `first` on), without holes, torn ones, and names.
+    """Yield the fields of the verified records in `data`, which begins with the record at index `first`.
 
-    What else is left out is added to `skipped`, and so are holes.
+    NAME records go to `names`. Holes and records that cannot be verified are added to `skipped`.
     """
     whole = len(data) // SIZE * SIZE
     body_size = BODY.size
@@ -253,7 +255,7 @@ def _vouched(
 
 
 def used(data: bytes) -> int:
-    """How many records of a segment were written to; what never was reads as zeros: no need to look at it."""
+    """How many records of a segment are in use. The part never written to is zeros and need not be read."""
     end = len(data)
     while end >= _BLOCK and data[end - _BLOCK : end] == _ZEROS:  # much faster than rstrip alone
         end -= _BLOCK
@@ -265,9 +267,9 @@ def _used(data: bytes, skip: int) -> bytes:
 
 
 def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] | None = None) -> Iterator[Record]:
-    """Records of a whole segment but the first `skip`; the heartbeat in its header comes last, as a HEARTBEAT.
+    """Yield the records of a segment after the first `skip`, then the heartbeat of its header as a HEARTBEAT.
 
-    What cannot be vouched for is added to `skipped`.
+    Records that cannot be verified are added to `skipped`.
 
     Raises:
         ValueError: as :func:`decode_header`.
@@ -282,7 +284,7 @@ def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip]
 
 
 def decode_events(data: bytes, names: Names, skipped: list[Skip] | None = None) -> Iterator[Event]:
-    """Events of a whole segment, as of :func:`decode_segment`.
+    """Yield the events of a whole segment, as :func:`decode_segment` does for records.
 
     Raises:
         ValueError: as :func:`decode_header`.
@@ -292,7 +294,7 @@ def decode_events(data: bytes, names: Names, skipped: list[Skip] | None = None) 
     lost: list[Skip] = [] if skipped is None else skipped
     for kind, phase, flags, name, key, step, time, _ in _vouched(_used(data, 0), names, 0, lost):
         if kind == ev.START or kind == ev.END:
-            # As of Record.event, for nearly all of them.
+            # Same as Record.event, inlined for the most frequent kinds.
             yield _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, known.get(name, "") if name else ""))
         else:
             event = Record(kind, phase, flags, known.get(name, "") if name else "", key, step, time).event()

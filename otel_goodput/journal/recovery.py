@@ -1,4 +1,4 @@
-"""What a run's journal gives back after a restart: the account, and what is known of a dead attempt's spans."""
+"""Restores a run from its journal after a restart: the ledger, and which spans of a dead attempt were not exported."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 
-_PLACES: Final = 2**31  # attempts, segments, records
+_PLACES: Final = 2**31  # bound of the numbers of attempts, segments and records
 _HUGE: Final = 2**64
 
 
 @dataclass
 class Restored:
-    """A run as its journal has it.
+    """A run as read from its journal.
 
     Attributes:
-        ledger: the account up to the last record.
-        index: spans of the last attempt, and what those before it owe.
-        attempt: number of the last attempt, -1 where there is none.
-        last_sign: latest timestamp of the last attempt, ns; 0 where there is none.
+        ledger: the ledger up to the last record.
+        index: spans of the last attempt, and those that earlier attempts did not export.
+        attempt: number of the last attempt, -1 if there is none.
+        last_sign: latest timestamp of the last attempt, ns; 0 if there is none.
         damages: what had to be left out.
-        spoilt: files that cannot be read and that a writer would replace.
+        spoilt: damaged files that a writer would replace.
     """
 
     ledger: Ledger
@@ -52,23 +52,23 @@ class Restored:
     spoilt: list[Path] = field(default_factory=list)
 
 
-# So many segments are left out one by one because what they hold cannot be accounted for; then all that are left.
+# Segments left out one by one because their events cannot be accounted for; if there are more, all are left out.
 _HOSTILE: Final = 8
 
 
 def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> Restored:
-    """Read a run's journal; takes about as long after a million steps as after a thousand.
+    """Read a run's journal. It takes about as long after a million steps as after a thousand.
 
-    Whatever the files hold, it does not raise: what cannot be read is left out and told.
+    It does not raise, whatever the files contain: what cannot be read is left out, reported and logged.
 
     Args:
         run: its folder.
-        process: whose journal.
+        process: index of the process with the journal.
         spans: lengths of the rolling windows, ns.
     """
     left_out: dict[Path, Exception] = {}
     while True:
-        # Even one that is sound by its checksum may be somebody's work.
+        # Even a segment with a correct checksum may have been forged.
         culprit: list[SegmentFile] = []
         try:
             restored = _restore(run, process, spans, left_out, culprit, last=len(left_out) > _HOSTILE)
@@ -97,8 +97,12 @@ def _restore(
     *,
     last: bool,
 ) -> Restored:
-    """`left_out`: segments that cannot be accounted for; `culprit` is told which one is being read; `last`: without
-    any segment.
+    """Read the snapshot and the segments after it.
+
+    Args:
+        left_out: segments to skip, because their events cannot be accounted for.
+        culprit: the segments read are appended to it, so that the caller knows which one failed.
+        last: skip all segments.
     """
     restored, names, position = _from_snapshot(run, process, spans)
     damages = restored.damages
@@ -161,7 +165,7 @@ def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Resto
 
 
 def settled(segment: SegmentFile) -> bytes:
-    """Its data; once more where a sign of life was just being written.
+    """Read the data of a segment; read again if a heartbeat was just being written.
 
     Raises:
         OSError, EOFError, ValueError: as :meth:`SegmentFile.data`.
@@ -195,7 +199,7 @@ def look(
 
 
 def _try_out(restored: Restored) -> None:
-    """Ask all that will be asked of it. Raises whatever hostile data makes it raise."""
+    """Do with it all that will be done later, so that hostile data raises here."""
     cursor = restored.ledger.settled.clone()
     for event in restored.ledger.pending:
         cursor.apply(event)
@@ -221,7 +225,7 @@ def _from_snapshot(
         return restored, names, (attempt, number, read)
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except Exception as error:  # whatever it was made of
+    except Exception as error:  # a hostile file can raise anything
         logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
         restored = Restored(Ledger(spans))
         newer = isinstance(error, snapshot.NewerFormat)
@@ -233,7 +237,7 @@ def _from_snapshot(
 
 
 def _prove(restored: Restored) -> None:
-    """See that what a snapshot says is of the form that it should be, for its checksum anybody can write.
+    """Check that the content of a snapshot is well-formed; anybody can write a correct checksum.
 
     Raises:
         Exception: it is not.
@@ -258,7 +262,7 @@ def _template() -> dict[str, Any]:
 
 
 def _same_form(found: Any, model: Any) -> None:
-    """Raises ValueError where a number, a text, a list or an object stands in the place of another one of these."""
+    """Raise ValueError if the JSON types in `found` differ from those in `model`."""
     if isinstance(model, dict):
         if not isinstance(found, dict):
             raise ValueError(f"{type(found).__name__} in the place of an object")
@@ -278,10 +282,10 @@ def _same_form(found: Any, model: Any) -> None:
 
 
 def _vouched(path: Path) -> bytes:
-    """All of a snapshot, once its checksum has been found to be right: whatever else lies there takes no memory.
+    """Read a snapshot after checking its checksum block by block, so that a wrong file takes no memory.
 
     Raises:
-        OSError: it cannot be read, or is larger than any snapshot.
+        OSError: it cannot be read, or is too large for a snapshot.
         ValueError: its checksum is wrong.
     """
     with files.opened(path) as file:
@@ -303,7 +307,7 @@ def write_snapshot(
     names: Sequence[str],
     position: Position,
 ) -> None:
-    """Write a snapshot that stands for all records before `position` (attempt, segment, record).
+    """Write a snapshot that covers all records before `position` (attempt, segment, record).
 
     Raises:
         OSError: it cannot be written.

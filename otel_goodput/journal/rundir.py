@@ -1,4 +1,4 @@
-"""The folder of a run: which files its journal has, who may write it, which attempt comes next.
+"""The folder of a run: the files of its journal, its locks and its attempts.
 
 ::
 
@@ -35,11 +35,11 @@ logger = redacting_logger(__name__)
 
 _LONGEST: Final = 150
 IDENTITY_FILE: Final = "run.json"
-_ATTEMPTS: Final = 2**31  # what names more is no journal's, and would leave no number for the next
+_ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one is foreign and would leave none for the next attempt
 SNAPSHOT: Final = 2**30  # bytes; 130 million steps
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
-# All that a journal has, and how large it may be; what else lies there is not read, copied up or copied down.
+# All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
     (re.compile(r"run\.json"), IDENTITY),
     (re.compile(r"productivity\.json"), files.SMALL),
@@ -53,12 +53,12 @@ _KNOWN: Final = (
 
 
 def bound(name: str) -> int | None:
-    """How many bytes a journal's file of this name may have; None where a journal has no such file."""
+    """Maximum size in bytes of the journal file `name`; None if a journal has no such file."""
     return next((most for form, most in _KNOWN if form.fullmatch(name)), None)
 
 
 def folder_name(run_id: str) -> str:
-    """The run id as the name of a folder: readable, unique, safe."""
+    """Convert a run id to a readable, unique and safe folder name."""
     run_id = encodable(run_id)
     name = (
         quote(run_id, safe="-_=+,@ ").replace(".", "%2E", 1)
@@ -71,17 +71,17 @@ def folder_name(run_id: str) -> str:
 
 
 class RunDirectory:
-    """One run's folder. Creating the object touches nothing; :meth:`create` does."""
+    """One run's folder. The constructor touches no file; :meth:`create` creates the folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.journal = path / "journal"
 
     def create(self, identity: dict[str, Any]) -> None:
-        """Make the folder, readable by its owner only; write who the run is.
+        """Create the folder, readable only by its owner, and write run.json if it does not exist.
 
         Raises:
-            OSError: it cannot be made or written, or what is there belongs to somebody who is not trusted.
+            OSError: it cannot be created or written, or an untrusted user owns what is there.
         """
         self.make()
         about = self.path / IDENTITY_FILE
@@ -89,11 +89,11 @@ class RunDirectory:
             write_privately(about, checked_json(identity, indent=1))
 
     def make(self) -> None:
-        """Make the folder alone. Raises as :meth:`create`."""
+        """Create only the folder. Raises as :meth:`create`."""
         files.make_folders(self.journal, self.path.parent)
 
     def identity(self) -> dict[str, Any]:
-        """What run.json says; empty where it cannot be read."""
+        """The content of run.json; empty if it cannot be read."""
         try:
             found = read_json(self.path / IDENTITY_FILE, IDENTITY)
         except (OSError, ValueError):
@@ -101,18 +101,16 @@ class RunDirectory:
         return found if isinstance(found, dict) else {}
 
     def created_at(self) -> int | None:
-        """When the run's first attempt began, unix ns; None where that is not written down."""
+        """When the run's first attempt began, ns since the epoch; None if run.json does not say."""
         found = self.identity().get("created_at")
         return int(found * 1e9) if isinstance(found, (int, float)) and 0 < found < _BEYOND else None
 
     def called(self) -> str:
-        """The run's id; the folder's name where it is not written down."""
+        """The run's id; the folder's name if run.json does not have it."""
         return encodable(str(self.identity().get("run_id", self.path.name)))
 
     def spoilt(self, process: int) -> Iterator[tuple[Path, Exception]]:
-        """The small files beside a process's journal that are there and cannot be read, and why; those of others that
-        it reads too.
-        """
+        """Yield (path, error) for each small file that `process` reads, and that exists but cannot be read."""
         small = {
             self.path / IDENTITY_FILE: IDENTITY,
             self.productivity_path: files.SMALL,
@@ -134,29 +132,29 @@ class RunDirectory:
         return self.journal / f"p{process:04d}.snapshot"
 
     def pace_path(self, process: int) -> Path:
-        """Where a process tells the others how fast it steps."""
+        """The file in which a process tells the others how fast it steps."""
         return self.journal / f"p{process:04d}.pace"
 
     @property
     def productivity_path(self) -> Path:
-        """What the figures need that do not follow from events."""
+        """The file with values for figures that cannot be computed from events."""
         return self.journal / "productivity.json"
 
     def pace_paths(self, count: int | None = None) -> dict[int, Path]:
-        """The paces that processes have told, by their index; of `count` processes, where that is known."""
+        """The existing pace files by process index; only those of the first `count` processes, if given."""
         found = ((int(match[1]), path) for path in self._files() if (match := _PACE.fullmatch(path.name)))
         return dict(sorted((index, path) for index, path in found if count is None or index < count))
 
     def notes_path(self, process: int) -> Path:
-        """What a person must know beside the figures of a process."""
+        """The file with the notes on the figures of a process."""
         return self.journal / f"p{process:04d}.notes"
 
     def recovered_path(self, attempt: int, process: int) -> Path:
-        """A mark that what an attempt had not exported was exported by the command."""
+        """The file that marks that `otel-goodput recover` has exported the unexported spans of an attempt."""
         return self.journal / f"a{attempt:04d}-p{process:04d}.recovered"
 
     def attempts(self, process: int) -> list[int]:
-        """Numbers of the attempts in which this process left files, rising."""
+        """Sorted numbers of the attempts in which this process left segments."""
         found = set()
         for path in self._files():
             if (match := NAME.fullmatch(path.name)) and int(match[2]) == process and int(match[1]) < _ATTEMPTS:
@@ -164,7 +162,7 @@ class RunDirectory:
         return sorted(found)
 
     def began(self, process: int = 0) -> int | None:
-        """When this process's latest attempt began, ns; None where it left nothing that can be read."""
+        """When this process's latest readable attempt began, ns since the epoch; None if there is none."""
         for attempt in reversed(self.attempts(process)):
             for segment in self.segments(process, attempt)[:1]:
                 try:
@@ -186,8 +184,9 @@ class RunDirectory:
         attempt: int | None = None,
         left_out: Callable[[Path, Exception], None] | None = None,
     ) -> list[SegmentFile]:
-        """Segments in use, in the order of attempt and number; what is foreign, torn in its head or unused is left
-        out, and `left_out` told.
+        """The segments in use, ordered by attempt and number.
+
+        Unused segments are skipped. Those that cannot be read are passed to `left_out` with the error, or logged.
         """
         found: dict[tuple[int, int], SegmentFile] = {}
         for path in self._files():
@@ -197,7 +196,7 @@ class RunDirectory:
             try:
                 path, header = _head(path)
                 if header is None:
-                    continue  # laid ready, never used
+                    continue  # a spare, never used
                 if (header.attempt, header.process) != (int(match[1]), process):
                     raise ValueError(f"its head is that of attempt {header.attempt}, process {header.process}")
                 if header.attempt >= _ATTEMPTS:
@@ -209,13 +208,13 @@ class RunDirectory:
                     left_out(path, error)
                 continue
             place = (header.attempt, header.number)
-            # A sealed copy and its original may both be there if the process died between the two steps.
+            # A compressed copy and its original may both exist if the process died before it removed the original.
             if place not in found or path.suffix != ".gz":
                 found[place] = SegmentFile(path, header.attempt, header.process, header.number)
         return [found[place] for place in sorted(found)]
 
     def sweep(self, process: int, before: int) -> None:
-        """Remove segments that attempts before `before` laid ready and never used, and what they had half written."""
+        """Remove unused spare segments of attempts before `before`, and partly written files of this process."""
         half_written = re.compile(rf"(a\d+-)?p{process:04d}[-.].*{re.escape(files.PART)}")
         for path in self._files():
             match = NAME.fullmatch(path.name)
@@ -234,20 +233,20 @@ class RunDirectory:
         return Lock(self.journal / f"a{attempt:04d}-p{process:04d}.lock")
 
     def alive(self, attempt: int, process: int) -> bool:
-        """Whether the writer of this attempt is still there."""
+        """Whether a living process writes this attempt."""
         return self.lock(attempt, process).held()
 
 
 def _head(path: Path) -> tuple[Path, records.SegmentHeader | None]:
-    """Where a segment is by now, and its header; None for one that was laid ready and never used.
+    """Return the current path of a segment and its header; the header is None if the segment was never used.
 
     Raises:
-        OSError, EOFError, ValueError: it cannot be read, or is none.
+        OSError, EOFError, ValueError: it cannot be read, or is not a segment.
     """
     try:
         head = segment_file.beginning(path, records.HEADER_SIZE + records.SIZE)
     except FileNotFoundError:
-        path = segment_file.sealed(path)  # since it was seen
+        path = segment_file.sealed(path)  # compressed since it was listed
         head = segment_file.beginning(path, records.HEADER_SIZE + records.SIZE)
     if not any(head):
         return path, None
@@ -255,10 +254,10 @@ def _head(path: Path) -> tuple[Path, records.SegmentHeader | None]:
 
 
 def runs(directory: Path) -> Iterator[RunDirectory]:
-    """The runs in `directory`, or `directory` itself where it is a run's folder.
+    """Yield the runs in `directory`, or `directory` itself if it is a run's folder.
 
     Raises:
-        JournalError: there is none.
+        JournalError: there is no run.
         OSError: it cannot be read.
     """
     directory = files.named(directory)

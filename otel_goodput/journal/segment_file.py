@@ -1,4 +1,4 @@
-"""A segment as it lies on the disk: found by its name, read up to its size, unpacked no further than that."""
+"""Reads segment files. It never reads or decompresses more than the size of a segment."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from otel_goodput.journal import records
 
 NAME: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.segment(\.gz)?")
 SIZE: Final = records.HEADER_SIZE + records.CAPACITY * records.SIZE
-PACKED_SIZE: Final = SIZE + 64 * files.KIB  # what cannot be compressed grows a little
-_GZIP: Final = 31  # zlib's word for the format
+PACKED_SIZE: Final = SIZE + 64 * files.KIB  # incompressible data grows a little
+_GZIP: Final = 31  # wbits of zlib for the gzip format
 
 
 class SegmentFile:
-    """A segment on disk: its place in the order of the run, and its data."""
+    """A segment on disk: its position in the run, and access to its data."""
 
     __slots__ = ("attempt", "number", "path", "process")
 
@@ -28,25 +28,27 @@ class SegmentFile:
         self.number = number
 
     def data(self) -> bytes:
-        """Raises:
-        OSError: it cannot be read, or is larger than a segment.
-        EOFError: it is cut short.
-        ValueError: it cannot be unpacked, or unpacks to more than a segment.
+        """Read and decompress the segment.
+
+        Raises:
+            OSError: it cannot be read, or is larger than a segment.
+            EOFError: it is cut short.
+            ValueError: it cannot be decompressed, or decompresses to more than a segment.
         """
         try:
             return data(self.path)
         except FileNotFoundError:
-            self.path = sealed(self.path)  # since it was found
+            self.path = sealed(self.path)  # compressed since it was listed
             return data(self.path)
 
 
 def sealed(path: Path) -> Path:
-    """Where a segment is once it has been put away."""
+    """The path of a segment after it has been compressed."""
     return path if path.suffix == ".gz" else path.with_name(f"{path.name}.gz")
 
 
 def data(path: Path) -> bytes:
-    """All of a segment. Raises as :meth:`SegmentFile.data`."""
+    """Read all of a segment. Raises as :meth:`SegmentFile.data`."""
     if path.suffix != ".gz":
         return files.read(path, SIZE)
     found = _unpacked(files.read(path, PACKED_SIZE), SIZE + 1)
@@ -56,15 +58,15 @@ def data(path: Path) -> bytes:
 
 
 def beginning(path: Path, size: int) -> bytes:
-    """The first `size` bytes of a segment, or as many as there are. Raises as :meth:`SegmentFile.data`."""
+    """Read the first `size` bytes of a segment, or fewer if it is shorter. Raises as :meth:`SegmentFile.data`."""
     if path.suffix != ".gz":
         return files.beginning(path, size)
-    # Compressed, records take no more room than they have.
+    # Compressed records hardly take more space than the records themselves.
     return _unpacked(files.beginning(path, 2 * size + files.KIB), size, cut=True)
 
 
 def _unpacked(packed: bytes, most: int, *, cut: bool = False) -> bytes:
-    """At most so many bytes of what was packed; where that is not `cut`, its checksum holds."""
+    """Decompress at most `most` bytes. Unless `packed` is `cut`, it must be complete."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
         found = unpacking.decompress(packed, most)

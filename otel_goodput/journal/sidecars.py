@@ -1,7 +1,7 @@
-"""Small JSON files beside the journal: what processes tell each other and a later start, read with suspicion.
+"""Small JSON files beside the journal, for other processes and later starts. Their content is not trusted.
 
-They are objects with a checksum of all their other members; those of older versions have none. It does not mind how the
-JSON is set, so that a person may look at a file with an editor.
+Each is a JSON object with a checksum of all its other members; files of older versions have none. The checksum does not
+depend on the formatting, so an editor may reformat a file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zlib import crc32
 
 from otel_goodput import files
 
-IDENTITY: Final = 64 * files.KIB  # of run.json
+IDENTITY: Final = 64 * files.KIB  # bytes; run.json
 NOTES: Final = 256 * files.KIB
 
 CHECK: Final = "check"
@@ -21,16 +21,16 @@ _BEYOND: Final = 2**63
 
 
 def checked_json(said: dict[str, Any], indent: int | None = None) -> bytes:
-    """What to write so that :func:`read_json` gives it back."""
+    """Serialize `said` with its checksum, for :func:`read_json`."""
     return json.dumps({**said, CHECK: _check(said)}, indent=indent).encode()
 
 
 def read_json(path: Path, most: int = files.SMALL) -> Any:
-    """What a file of ours says, without its checksum.
+    """Read a file written with :func:`checked_json`; returns its content without the checksum.
 
     Raises:
-        OSError: it cannot be read, or holds more than `most` bytes.
-        ValueError: it is no JSON, or not what was written.
+        OSError: it cannot be read, or has more than `most` bytes.
+        ValueError: it is not JSON, or its checksum is wrong.
     """
     try:
         found = json.loads(files.read(path, most))
@@ -46,13 +46,13 @@ def _check(said: dict[str, Any]) -> str:
 
 
 def whole(found: Any, below: int = _BEYOND) -> int:
-    """A whole number from 0 on, less than `below`.
+    """Convert to an integer from 0 up to, not including, `below`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not such a number.
     """
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise ValueError(f"a {type(found).__name__} is no number")
-    if not 0 <= found < below:  # nor what is not a number; and one of a thousand digits is not made a float
+    if not 0 <= found < below:  # also False for NaN; compares huge integers without converting them to float
         raise ValueError("a number is out of range")
     return int(found)

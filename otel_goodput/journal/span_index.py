@@ -1,4 +1,4 @@
-"""Which spans of an attempt have not reached the exporters, as far as its journal tells."""
+"""Tracks, from the journal's records, which spans of an attempt have not been exported."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from otel_goodput.journal.unexported import ENDLESS, NO_PHASE, SpanEntry, Unexpo
 from otel_goodput.semconv import PHASES
 
 MOMENTS: Final = 1_000_000_000  # ns
-ATTEMPTS: Final = 16  # whose unexported spans are remembered
-OPEN: Final = 4  # of what was not to be exported when it began, and is for it is interrupted; of a small share 1
-REMEMBERED: Final = 4096  # ended spans, and summaries; the exporters' queues hold fewer
+ATTEMPTS: Final = 16  # number of attempts whose unexported spans are remembered
+OPEN: Final = 4  # unsampled spans exported because they were interrupted; 1 if the share of a trace is small
+REMEMBERED: Final = 4096  # ended spans, and summaries, that are remembered; the exporters' queues hold fewer
 
 
 
@@ -43,19 +43,19 @@ def _integer(found: object, bits: int) -> None:
         raise ValueError(f"{found!r} in the place of an integer")
 
 
-# A SpanEntry without the call of its constructor: this is done for every record.
+# Makes a SpanEntry without calling its constructor, because this runs for every record.
 _entry = tuple.__new__
 
 
 class SpanIndex:
-    """Follows one attempt's records; says what a restart has to export in its place.
+    """Follows the records of one attempt, so that a restart can export the spans that the attempt did not.
 
     Attributes:
-        attempt: its number.
-        last_sign: latest timestamp that the attempt left, ns.
-        summaries: stretches of thinned steps not known to have been exported.
-        floods: names, and stretches of other phases that are left out for there are too many of them, likewise.
-        unexported: what attempts before it did not export.
+        attempt: number of the attempt.
+        last_sign: latest timestamp of the attempt, ns.
+        summaries: summaries of unsampled steps that are not known to be exported.
+        floods: (name, summary) of other phases, left out because there are too many; not known to be exported.
+        unexported: what earlier attempts did not export.
     """
 
     def __init__(self, attempt: int = -1, unexported: Sequence[Unexported] = ()) -> None:
@@ -69,17 +69,17 @@ class SpanIndex:
         self.summaries: list[Summary] = []
         self._open: dict[int, SpanEntry] = {}
         self._ended: deque[SpanEntry] = deque()
-        self._first = 1  # place of the first of them among all spans that ended
+        self._first = 1  # number of the first of them, counted from 1 over all ended spans
         self._places: dict[int, int] = {}
-        self._reached: dict[int, int] = {}  # exporter -> place up to which it has exported
+        self._reached: dict[int, int] = {}  # exporter -> number of the last ended span that it has exported
         self.floods: list[tuple[str, Summary]] = []
-        self._summed: dict[tuple[int, str], int] = {}  # exporter, name -> ns up to which it has exported summaries
+        self._summed: dict[tuple[int, str], int] = {}  # exporter, name -> ns; summaries that end by then are exported
         self._thinner = Thinner()
-        self._thinners: dict[str, Thinner] = {}  # of other phases, by name
-        self._thinned = 0  # since the last look for summaries
+        self._thinners: dict[str, Thinner] = {}  # for other phases, by name
+        self._thinned = 0  # spans since summaries were last made
 
     def take(self, record: Record) -> None:
-        """The next record of the attempt."""
+        """Take the next record of the attempt."""
         kind, phase, flags, name, key, step, time = record
         if kind < NAME and time > self.last_sign:
             self.last_sign = time
@@ -135,12 +135,12 @@ class SpanIndex:
             self._drop()
 
     def _step(self, number: int) -> int:
-        """The key of the open step of that number; 0 where there is none."""
+        """The key of the open step with this number; 0 if there is none."""
         opened = reversed(self._open.values())
         return next((entry.key for entry in opened if entry.phase == rules.STEP and entry.step == number), 0)
 
     def _unsummed(self, summaries: list[Summary], name: str = "") -> list[Summary]:
-        """Those that not every exporter has exported."""
+        """The summaries that not every exporter has exported."""
         common = min((self._summed.get((exporter, name), 0) for exporter in self._reached), default=0)
         return [summary for summary in summaries if summary.end > common]
 
@@ -148,7 +148,7 @@ class SpanIndex:
         return [(name, summary) for name, summary in floods if self._unsummed([summary], name)]
 
     def _sum_up(self) -> None:
-        """Where nothing is ever exported, no EXPORTED comes: what is held must not grow with the run."""
+        """Make summaries and bound their number: without exporters, no EXPORTED record ever removes them."""
         self._thinned = 0
         self.summaries += self._thinner.summaries()
         del self.summaries[:-REMEMBERED]
@@ -157,7 +157,7 @@ class SpanIndex:
         del self.floods[:-REMEMBERED]
 
     def follow(self, data: memoryview, names: Sequence[str]) -> None:
-        """As :meth:`take` for all records in `data`: our own, from memory, so that none needs a check."""
+        """Take all records in `data`. They are this process's own, from memory, so checksums are not verified."""
         opened, last = self._open, self.last_sign
         for kind, phase, flags, name, key, step, time, _ in RECORD.iter_unpack(data):
             if kind == ev.START and (phase == rules.STEP or phase == rules.DATA_LOADING):
@@ -192,12 +192,12 @@ class SpanIndex:
             self._sum_up()
 
     def _forget(self) -> None:
-        """Drop what every exporter has exported."""
+        """Drop the spans that every exporter has exported."""
         self._sum_up()
         common = min(self._reached.values())
         while self._ended and self._first <= common:
             done = self._drop()
-            # A summary is handed over within moments of its last step.
+            # A summary is exported within a second of its last step.
             while self.summaries and self.summaries[0].end + MOMENTS < (done.end or 0):
                 self.summaries.pop(0)
 
@@ -208,11 +208,11 @@ class SpanIndex:
         return done
 
     def successor(self, attempt: int) -> SpanIndex:
-        """The index of the next attempt; what this one did not export is unexported there."""
+        """Return the index for the next attempt. What this one did not export is in its `unexported`."""
         unexported = self.unexported
         spans = [*self._ended, *self._interrupted()]
         if self.attempt >= 0 and spans:
-            # Of copies: whoever asks twice is told the same.
+            # On copies, so that a second call returns the same.
             summaries = self._unsummed(self.summaries + deepcopy(self._thinner).summaries(final=True))
             floods = list(self.floods)
             for name, thinner in deepcopy(self._thinners).items():
@@ -226,7 +226,7 @@ class SpanIndex:
         return SpanIndex(attempt, unexported[-ATTEMPTS:])
 
     def _interrupted(self) -> list[SpanEntry]:
-        """What was open, innermost first, as far as the trace has room for it."""
+        """The spans that were open, innermost first, as far as the trace has room for them."""
         left = 1 if self.share < OPEN else OPEN
         found = []
         for entry in reversed(self._open.values()):
@@ -243,7 +243,7 @@ class SpanIndex:
         return self._open.values()
 
     def prove(self) -> None:
-        """See that all of it is of the form that it should be. Raises ValueError or TypeError where it is not."""
+        """Check that the whole index is well-formed. Raises ValueError or TypeError if it is not."""
         entries = [*self._open.values(), *self._ended, *(entry for left in self.unexported for entry in left.spans)]
         for entry in entries:
             for number in (*entry[:2], *entry[3:8], entry.end_flags, entry.end or 0):
@@ -277,12 +277,12 @@ class SpanIndex:
 
     @property
     def own_unexported(self) -> int:
-        """How many of the attempt's ended spans, as far as they are remembered, are not known to have been exported."""
+        """Number of remembered ended spans of this attempt that are not known to be exported."""
         return len(self._ended)
 
     @property
     def all_unexported(self) -> int:
-        """As :attr:`unexported`, with what the attempts before it did not export."""
+        """As :attr:`own_unexported`, plus the spans that earlier attempts did not export."""
         return self.own_unexported + sum(
             len(left.spans) - min((left.reached.get(exporter, 0) for exporter in self._reached), default=0)
             for left in self.unexported

@@ -1,7 +1,7 @@
-"""The thread that lays segments ready, so that the journal never has to go on where a SIGKILL would not leave it.
+"""The thread that prepares spare segments, so that the journal need not continue in memory that a SIGKILL would lose.
 
-It does nothing else: a snapshot, a sync or an archive may keep a slow disk busy for seconds, and a loop of steps
-without content fills a segment in 0.2 s.
+It does nothing else: a snapshot, an fsync or an archive may keep a slow disk busy for seconds, and a loop of empty
+steps fills a segment in 0.2 s.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from otel_goodput.text.redact import redacting_logger
 logger = redacting_logger(__name__)
 
 FEWEST: Final = 3
-MOST_SPARES: Final = 12  # where a loop leaves us little time
+MOST_SPARES: Final = 12  # if a fast loop leaves this thread little time
 
 
 class Spares:
-    """Lays segments ready for one process's journal, and knows whether its disk can be written.
+    """Prepares segments for one process's journal, and knows whether its disk can be written.
 
     Args:
-        journal: whose segments.
-        run: the run's folder, None where the journal lives in memory only.
-        laid: called after each round; what became of the journal can be followed up then.
-        prepare: makes the run's folder, where that has failed so far; raises OSError as long as it does.
+        journal: the journal that needs segments.
+        run: the run's folder; None if the journal is in memory only.
+        laid: called after each round, so that the keeper can continue.
+        prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
 
     Attributes:
-        writable: whether the disk took what it was last given.
+        writable: whether the last write to the disk succeeded.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Spares:
         self._run = run
         self._laid = laid
         self._prepare = prepare
-        self._numbers = count(1)  # the first segment is made before us
+        self._numbers = count(1)  # the first segment already exists
         self._wanted = FEWEST
         self._stopped = False
         self._wake = threading.Event()
@@ -63,7 +63,7 @@ class Spares:
             self._thread.start()
 
     def wake(self) -> None:
-        """A spare was taken. Returns at once."""
+        """Report that a spare was taken. Returns at once."""
         self._wake.set()
 
     def _loop(self) -> None:
@@ -77,7 +77,7 @@ class Spares:
             self._laid()
 
     def lay(self) -> None:
-        """Make as many as are wanted; more once nearly all have been taken before we came."""
+        """Create spares up to the wanted number; double that number if nearly all had been taken."""
         if self._run is None:
             return
         with self._laying:
@@ -99,7 +99,7 @@ class Spares:
                     journal.leave()
 
     def _prepared(self) -> None:
-        """A file that stands in the folder's place is an error like any other."""
+        """Create the run's folder if that has failed before. Raises OSError if it fails again."""
         if self._prepare is not None:
             self._prepare()
             self._prepare = None
@@ -109,14 +109,14 @@ class Spares:
             try:
                 return Segment(self.next_path(run))
             except FileExistsError:
-                continue  # of an attempt that had this number
+                continue  # a foreign file has this name: try the next
 
     def next_path(self, run: RunDirectory) -> Path:
-        """Where the next segment goes."""
+        """The path for the next segment."""
         return run.segment_path(self._journal.attempt, self._journal.process, next(self._numbers))
 
     def trouble(self, error: OSError) -> None:
-        """The disk refuses: go on in memory, say so once; whoever lays again tries again."""
+        """Handle a failed write: continue in memory and log it once. The next call of :meth:`lay` tries again."""
         if not self.writable:
             return
         self.writable = False
@@ -131,7 +131,7 @@ class Spares:
         )
 
     def clear(self) -> None:
-        """Lay no more, and take away what nobody needed."""
+        """Stop, and remove the unused spares."""
         self._stopped = True
         self._wake.set()
         with self._laying:

@@ -1,8 +1,8 @@
-"""Which run a start belongs to: the one that goes on, or a new one because that had finished.
+"""Decides which run a start belongs to: it continues a run, or begins a new one because that run had finished.
 
-A run that nobody gave an id is called after its job: one that has finished is not continued, the next start is
-``name-2``, then ``name-3``. Only where one process is the whole job: of several, one with an empty folder would
-otherwise take another name than the rest.
+A run without a configured id is named after its job. If it has finished, it is not continued: the next start is
+``name-2``, then ``name-3``. This holds only for jobs of one process: with several, a process with an empty folder would
+choose another name than the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ANEW: Final = "run begun anew"
 
 
 def finished(restored: Restored) -> bool:
-    """Whether the last attempt ended its job cleanly, and nobody had announced its end: no notice and no signal."""
+    """Whether the last attempt ended its job without an error, and no notice or signal had announced the end."""
     cursor = restored.ledger.settled.clone()
     for event in restored.ledger.pending:
         cursor.apply(event)
@@ -40,29 +40,29 @@ def finished(restored: Restored) -> bool:
 
 
 def numbered(run_id: str, number: int) -> str:
-    """The name of the run of that number under `run_id`."""
+    """The id of run number `number` in the series `run_id`."""
     return run_id if number < 2 else f"{run_id}-{number}"
 
 
 def numbers(run_id: str, folders: Iterable[str]) -> list[int]:
-    """Under which numbers `folders` have runs called `run_id`, or called as if they were, the highest first."""
+    """The numbers of folders whose names look like runs of the series `run_id`, highest first."""
     form = re.compile(re.escape(folder_name(run_id)) + r"-([1-9]\d{0,8})")
     matches = (form.fullmatch(name) for name in folders)
     return sorted((number for match in matches if match and (number := int(match[1])) > 1), reverse=True)
 
 
 def free(run_id: str, base: Path, after: int = 1) -> Iterator[int]:
-    """Numbers above `after` that no folder in `base` has."""
+    """Numbers above `after` that no folder in `base` uses yet."""
     return (number for number in count(after + 1) if not (base / folder_name(numbered(run_id, number))).exists())
 
 
 def belongs(run: RunDirectory, run_id: str) -> bool:
-    """Whether we gave the run its number: somebody's own ids may look the same."""
+    """Whether the run is numbered in the series `run_id`; an id that a user chose may look the same."""
     return run.identity().get("series") == run_id
 
 
 def age(restored: Restored, clock: Clock) -> str:
-    """For how long nothing has been heard of a run, as a person reads it."""
+    """Time since the last sign of life of a run, as text."""
     seconds = max(0.0, (clock() - restored.last_sign) / 1e9)
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
@@ -71,7 +71,7 @@ def age(restored: Restored, clock: Clock) -> str:
 
 
 def continued(run_id: str, restored: Restored, clock: Clock, fresh: str) -> str:
-    """What to say where a run that had not finished goes on; `fresh` is an id that a new one may have."""
+    """The message that an unfinished run is continued; `fresh` is an unused id for a new run."""
     return (
         f"run {run_id!r} had not finished when it was started again, {age(restored, clock)} after its last sign of "
         f"life: it goes on as attempt {restored.attempt + 2}, and the time between counts as infrastructure recovery. "
@@ -80,11 +80,11 @@ def continued(run_id: str, restored: Restored, clock: Clock, fresh: str) -> str:
 
 
 class Before(NamedTuple):
-    """A run that had finished.
+    """The finished run before a new one.
 
     Attributes:
-        top: the highest step that it had kept, -1 without any.
-        unexported: its spans that have reached no exporter.
+        top: its highest kept step, -1 if there is none.
+        unexported: number of its spans that are not known to be exported.
     """
 
     run_id: str
@@ -92,7 +92,7 @@ class Before(NamedTuple):
     unexported: int
 
     def recall(self, base: str) -> None:
-        """Say which spans stay behind: those of a run that goes on leave with its next attempt."""
+        """Warn about unexported spans. Unlike those of a continued run, no later attempt exports them."""
         if self.unexported:
             logger.warning(
                 "%d spans of run %r, which had finished, have not been exported: `otel-goodput recover %s --run %s` "
@@ -105,12 +105,12 @@ class Before(NamedTuple):
 
 
 class Sequel:
-    """Looks whether a new run goes on with the training of the one before it after all, and says so once.
+    """Detects that a new run continues the training of the finished run before it after all, and warns once.
 
     Args:
-        account: of the new run.
-        run_id: the new run.
-        before: the one that had finished.
+        account: account of the new run.
+        run_id: id of the new run.
+        before: the finished run.
     """
 
     def __init__(self, account: Account, run_id: str, before: Before) -> None:
@@ -126,7 +126,7 @@ class Sequel:
             elif event.kind == ev.START and event.phase == _RESTORE:
                 self._say("it restores a checkpoint")
             elif event.kind == ev.START and event.phase == rules.STEP:
-                # Some count from 1.
+                # Some loops count steps from 1.
                 if event.step > 1 or (event.step == 1 and self._before.top < 1):
                     self._say(f"it begins at step {event.step}")
                 self._account.look = None

@@ -1,4 +1,4 @@
-"""Steps that do not become spans: each thinned stretch of them is summed up in one ``steps`` span."""
+"""Summarizes steps that are not sampled: each series of them becomes one ``steps`` span."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUMMARY: Final = 1000  # steps in one summary at most
 
 
 class Summary(NamedTuple):
-    """A stretch of thinned steps; durations in ns, times in ns since the epoch."""
+    """A summary of unsampled steps; durations in ns, `start` and `end` in ns since the epoch."""
 
     first: int
     last: int
@@ -26,11 +26,11 @@ class Summary(NamedTuple):
 
 
 class Thinner:
-    """Collects thinned steps on the training thread and sums them up on another one.
+    """Collects unsampled steps on the training thread and summarizes them on another thread.
 
     Args:
-        most: steps in one summary.
-        volume: steps in one trace; no summary is of steps of two.
+        most: maximum number of steps in one summary.
+        volume: number of steps in one trace; a summary never spans two traces.
     """
 
     __slots__ = ("_held", "_thinned", "_volume", "most")
@@ -47,11 +47,11 @@ class Thinner:
         self._thinned.append((number, start, end))
 
     def cut(self) -> None:
-        """A checkpoint begins: the stretch ends here."""
+        """End the current series of steps, because a checkpoint begins."""
         self._thinned.append(self._CUT)
 
     def summaries(self, *, final: bool = False) -> list[Summary]:
-        """Stretches that are complete; with `final`, the one in progress too."""
+        """Return summaries of the complete series; with `final`, also of the one in progress."""
         done: list[Summary] = []
         while self._thinned:
             step = self._thinned.popleft()
@@ -67,7 +67,7 @@ class Thinner:
         return done
 
     def held(self) -> list[tuple[int, int, int]]:
-        """The stretch in progress as (number, start, end), times in ns."""
+        """The steps not summarized yet, as (number, start, end), times in ns."""
         return [*self._held, *(step for step in self._thinned if step is not self._CUT)]
 
     def _sum_up(self) -> Summary:

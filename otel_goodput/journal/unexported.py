@@ -1,4 +1,4 @@
-"""Spans as the journal has them, and which of them a dead attempt did not export."""
+"""Spans read from the journal, and those of them that a dead attempt did not export."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput.journal.thinning import Summary
 
-# Of the entry that is the root of one of the attempt's traces: `step` is which, behind `parent`, of the group `flags`.
+# Phase of an entry that is the root of a trace: number `step`, after trace number `parent`, of the group `flags`.
 NO_PHASE: Final = -1
 ENDLESS: Final = 1 << 62
 
 
 class SpanEntry(NamedTuple):
-    """A span as the journal has it: `end` is None while it is open; `parent` and `trace` 0 where they are the job's."""
+    """A span in the journal. `end` is None while it is open; `parent` and `trace` are 0 if they are the job's."""
 
     key: int
     phase: int
@@ -28,21 +28,21 @@ class SpanEntry(NamedTuple):
 
 
 class Unexported:
-    """What a dead attempt did not export, in the order in which it is to be exported: the job last.
+    """What a dead attempt did not export, in the order in which to export it: the job last.
 
     Attributes:
-        attempt: its number.
-        last_sign: latest timestamp that it left, ns; what was open ended then.
-        own_traces: its steps have traces of their own.
+        attempt: number of the attempt.
+        last_sign: its latest timestamp, ns; spans that were open get it as their end.
+        own_traces: each step has a trace of its own.
         spans: the spans.
-        summaries: the stretches of thinned steps.
-        floods: names, and stretches of other phases that were left out.
-        steps: in one trace.
-        share: spans of this process that fit into one.
-        group: of processes that share one.
-        rooted: its trace has a root of its own; in journals of older versions the job of process 0 is it.
-        reached: how many of the spans have left through which exporter.
-        summed: up to when (ns) summaries have left through which exporter, by name; of steps that is empty.
+        summaries: the summaries of unsampled steps.
+        floods: (name, summary) of other phases that were left out.
+        steps: number of steps in one trace.
+        share: number of spans of this process that fit into one trace.
+        group: the group of processes that share a trace.
+        rooted: its trace has a separate root span; in journals of older versions, the job of process 0 is the root.
+        reached: by exporter, how many of the spans it has exported.
+        summed: by (exporter, name), the time (ns) up to which summaries are exported; the name is empty for steps.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Unexported:
         return all(self.reached.get(exporter, 0) >= len(self.spans) for exporter in exporters)
 
     def summed_by(self, summary: Summary, name: str = "") -> frozenset[int]:
-        """The exporters that have exported a summary; `name` is that of the phases, of steps empty."""
+        """The exporters that have exported a summary; `name` is that of the phases, or empty for steps."""
         return frozenset(exporter for (exporter, of), end in self.summed.items() if of == name and summary.end <= end)
 
     def to_state(self) -> list[Any]:
