@@ -35,7 +35,7 @@ logger = redacting_logger(__name__)
 
 _LONGEST: Final = 150
 IDENTITY_FILE: Final = "run.json"
-_ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one is foreign and would leave none for the next attempt
+_ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one would leave none for the next attempt
 SNAPSHOT: Final = 2**30  # bytes; 130 million steps
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
