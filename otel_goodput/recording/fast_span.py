@@ -432,7 +432,8 @@ class FastSpan(ShortSpan):
         """The span around it; where that is somebody's who has left it out with its step, the step."""
         span: trace_api.Span = self._within.get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
         context = span.get_span_context()
-        if context.is_valid and not context.trace_flags.sampled and not isinstance(span, ShortSpan):
+        # The flags first, by no property: this is asked of every span that is exported, and most end here.
+        if not context.trace_flags & SAMPLED and context.is_valid and not isinstance(span, ShortSpan):
             step = self._line.spans.step
             if step is not None and step is not self and context.span_id not in self._line.left_out:
                 return step.get_span_context()
