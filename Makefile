@@ -32,7 +32,7 @@ test: $(VENV)/.test parts  ## everything that must hold: tests, lint, types
 
 test-fast: $(VENV)/.fast  ## for the habit of every save: no jax, no Go, no network, under a minute
 	$(PY) -m pytest -n auto --dist worksteal --hypothesis-profile few \
-	  -m 'not jax and not crash and not servers and not attack' $(FAST) $(PYTEST_ARGS)
+	  -m 'not jax and not crash and not servers and not attack and not slow' $(FAST) $(PYTEST_ARGS)
 
 test-pythons: $(VENV)/.made  ## the suite on every Python that can be had here, and which were not
 	$(PY) .ci/pythons.py $(PYTEST_ARGS)

@@ -127,6 +127,7 @@ def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
     assert of_run(run).to_json() == report
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_slow_to_take_a_snapshot(
     record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_what_was_dumped_does_not_change_while_it_is_written(recording: Recordin
             assert json.dumps(head) == before
 
 
+@pytest.mark.slow
 def test_a_question_after_an_end_that_came_too_early(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ledger had no time to follow, and the journal is closed: the disk is asked."""
     account = recording.recorder._account
