@@ -80,7 +80,7 @@ class LiveAccount:
             totals: returns the account.
             overhead: returns the time that this package took on the training thread, ns.
             dropped: returns the number of lost items by signal.
-            ready: return the number of batches waiting in the loader, or None if unknown.
+            ready: returns the number of batches waiting in the loader, or None if unknown; may be omitted.
             durations: whether to record the duration histograms of steps and phases too.
         """
         meter = provider.get_meter(SCOPE_NAME, __version__)

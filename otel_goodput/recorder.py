@@ -190,7 +190,7 @@ class Recorder(Phases):
         if opened.mirror is not None:
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
-        deadline.reserve(len(pipelines.closers()) + 4)  # and the last figures, the journal, its upload and its lock
+        deadline.reserve(len(pipelines.closers()) + 4)  # 4 more: last figures, journal, its upload, its lock
         _call_at_exit(self._exit)
         call_in_children(self._silence)
 

@@ -41,8 +41,8 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
     Args:
         meter_provider: the provider of the metrics; by default OpenTelemetry's global one.
         job_name, run_id, windows: as for ``configure()``.
-        directory: the journal's directory, which lets a restart continue the run. Without one (or
-            ``OTEL_GOODPUT_DIR``), the account starts anew with every process.
+        directory: the journal's directory, which lets a restart continue the run. If neither it nor
+            ``OTEL_GOODPUT_DIR`` is set, the account starts anew with every process.
 
     Raises:
         ConfigurationError: an argument is wrong.

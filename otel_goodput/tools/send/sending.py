@@ -103,7 +103,7 @@ class Sending:
         environ: the environment.
         screen: prints results, errors and progress.
         patience_s: total seconds for failing requests and the waits between them.
-        again: start each file from its beginning; unless `dry`, the caller has to :meth:`forget` the progress first.
+        again: start each file from its beginning. Unless `dry`, the caller must :meth:`forget` each file first.
         dry: send nothing and write nothing.
 
     Raises:
