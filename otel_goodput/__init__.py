@@ -10,7 +10,7 @@
             state, loss = train_step(state, batch)
     print(goodput.report())
 
-Importing this loads nothing else; the first name that is used brings the rest, and the OpenTelemetry SDK with it.
+Importing this package loads nothing else: its modules and the OpenTelemetry SDK are loaded when a name is first used.
 """
 
 from importlib import import_module
@@ -82,8 +82,8 @@ __all__ = [
     "training_prep",
 ]
 
-# Where the names live that are not the default recorder's. No module here may be called like a public name: importing
-# it would put it in the name's place.
+# Modules of the public names that are not in `api`. No module here may have the name of a public function: importing
+# the module would replace the function.
 _HOMES = {
     "ConfigurationError": "errors",
     "GoodputError": "errors",
@@ -95,7 +95,7 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # else a checker takes any name as one of ours
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

@@ -1,4 +1,4 @@
-"""``python -m otel_goodput`` is the command ``otel-goodput``."""
+"""Runs the command ``otel-goodput`` as ``python -m otel_goodput``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The configured default: what the module's functions act on. Until ``configure()`` they are no-ops."""
+"""The module-level functions, which act on the recorder that ``configure()`` made. Before that they are no-ops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _find() -> PhaseTracer | None:
 
 
 class _Default(Recorder):
-    """The recorder that the module's functions act on, until the next one takes its place."""
+    """The recorder that the module-level functions act on, until ``configure()`` replaces it."""
 
     def _successor(self) -> PhaseTracer | None:
         return _find()
@@ -46,9 +46,9 @@ def _disabled() -> bool:
 
 
 def imported_again() -> bool:
-    """Whether a spawned child is importing its parent's main module, or what it unpickles its work from.
+    """Whether a spawned child of multiprocessing is still importing its parent's modules.
 
-    What that module does without ``if __name__ == "__main__"`` is the parent's, not the child's.
+    Module-level code without ``if __name__ == "__main__"`` then runs again, but it is meant for the parent only.
     """
     process = sys.modules.get("multiprocessing.process")
     return process is not None and bool(getattr(process.current_process(), "_inheriting", False))
@@ -58,18 +58,18 @@ def imported_again() -> bool:
 def configure(job_name: str | None = None, *, set_global: bool = False, **options: Unpack[Options]) -> Recorder | None:
     """Start recording; call it once, before training.
 
-    With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned. So it is while a spawned child (of
-    multiprocessing, a loader's worker) imports the main module of its parent again; what the child calls in its own
-    target is recorded.
+    With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned. The same holds while a spawned child (of
+    multiprocessing, such as a loader's worker) imports its parent's main module again. A call in the child's own
+    target function is recorded.
 
     Args:
-        job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
+        job_name: name of the job; by default ``OTEL_SERVICE_NAME``, else the script's name.
         {options}
-        set_global: whether our providers become OpenTelemetry's global ones.
+        set_global: whether to make the recorder's providers OpenTelemetry's global ones.
 
     Raises:
-        ConfigurationError: an argument is wrong. (A wrong environment variable only warns.)
-        TypeError: there is no such argument.
+        ConfigurationError: an argument is wrong. (A wrong environment variable is only logged as a warning.)
+        TypeError: an argument is unknown.
     """
     global _recorder, _rehearsing
     if imported_again():
@@ -89,12 +89,12 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
 
 
 def totals() -> Totals | None:
-    """The account now, as integers of ns; None before ``configure()``."""
+    """Return the account as of now, in integers of ns; None before ``configure()``."""
     return None if _recorder is None else _recorder.totals()
 
 
 def report() -> Report | None:
-    """The account now, for a person (``str()``) or as JSON (``to_json()``); None before ``configure()``."""
+    """Return the account as of now, as text (``str()``) or JSON (``to_json()``); None before ``configure()``."""
     if _recorder is None:
         if not (_rehearsing or _disabled()):
             text = 'report() before configure(): nothing is recorded. Write `goodput.configure("my-job")` first.'
@@ -104,20 +104,24 @@ def report() -> Report | None:
 
 
 def flush(timeout: float | None = None) -> bool:
-    """Export what there is, in at most `timeout` seconds (by default the grace period); not for the training loop."""
+    """Export everything recorded so far; not for the training loop, because it waits for the network.
+
+    `timeout` is in seconds, by default the grace period. Returns False if not everything was exported in that time.
+    """
     return True if _recorder is None else _recorder.flush(timeout)
 
 
 def shutdown(timeout: float | None = None) -> None:
-    """End and mark what is open, export, write the journal, in at most `timeout` seconds. At exit this happens by
-    itself.
+    """Stop recording: end open phases and mark them as interrupted, export, and write the journal.
+
+    `timeout` is in seconds, by default the grace period. Called automatically at exit.
     """
     if _recorder is not None:
         _recorder.shutdown(timeout)
 
 
 def on_preemption(callback: C) -> C:
-    """As :meth:`~otel_goodput.recorder.Recorder.on_preemption`; before ``configure()`` it only warns."""
+    """Like :meth:`~otel_goodput.recorder.Recorder.on_preemption`; before ``configure()`` it only logs a warning."""
     if _recorder is None:
         if _rehearsing:
             return callback
@@ -127,14 +131,14 @@ def on_preemption(callback: C) -> C:
 
 
 def checkpoint_logger() -> Any:
-    """As :meth:`~otel_goodput.recorder.Recorder.checkpoint_logger`; may be asked for before ``configure()``."""
+    """Like :meth:`~otel_goodput.recorder.Recorder.checkpoint_logger`; may be called before ``configure()``."""
     from otel_goodput.integrations import orbax
 
     return orbax.checkpoint_logger(_find, lambda: _recorder is not None and _recorder.config.leads)
 
 
 def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
-    """As :meth:`~otel_goodput.recorder.Recorder.count_flops`; None before ``configure()``."""
+    """Like :meth:`~otel_goodput.recorder.Recorder.count_flops`; returns None before ``configure()``."""
     return None if _recorder is None else _recorder.count_flops(function, *args, **kwargs)
 
 

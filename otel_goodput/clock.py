@@ -1,4 +1,4 @@
-"""One clock for spans, journal and ledger: wall time in ns that never steps back within a process."""
+"""The clock of spans, journal and ledger: wall time in ns that never goes back within a process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Clock = Callable[[], int]
 
 
 def anchored() -> Clock:
-    """A clock that starts at the wall clock's time and advances with the monotonic one.
+    """Return a clock (ns since the epoch) that starts at the wall clock's time and advances with the monotonic clock.
 
-    A host's wall clock may be set back or forward while a job runs; durations must not notice.
+    Setting the host's wall clock while a job runs must not change durations.
     """
     monotonic = time.monotonic_ns
     anchor = _anchor()
@@ -25,9 +25,9 @@ def anchored() -> Clock:
 
 
 def _anchor() -> int:
-    """The wall clock's time less the monotonic one's, ns: of several readings that between which least time passed.
+    """Return wall time minus monotonic time in ns, from the quickest of several readings.
 
-    On a busy host whoever reads two clocks may be put aside between them, for many ms.
+    On a busy host a thread may be descheduled for many ms between reading the two clocks.
     """
     readings = []
     for _ in range(READINGS):

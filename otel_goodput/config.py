@@ -1,4 +1,4 @@
-"""Configuration: what ``configure()`` was told, else the environment, else the default; and where each is from."""
+"""Configuration: arguments of ``configure()``, else environment variables, else defaults; and the source of each."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from otel_goodput.text.redact import encodable
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-MOST_PROCESSES: Final = 1 << 16  # of a job; a restart is not counted further either
+MOST_PROCESSES: Final = 1 << 16  # in a job
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
-# Where the identity of a run is found when nobody gives it: the scheduler's id of the job, stable over its restarts.
+# Variables that give the run id if the user does not: the scheduler's id of the job, which stays the same on restarts.
 RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
 INTEGRATIONS: Final = ("jax", "orbax", "signals", "maintenance", "kubernetes")
-FEWEST_SPANS: Final = 100  # that a trace may be bounded to
+FEWEST_SPANS: Final = 100  # lowest limit for a trace
 DEVICE_CLOCKS: Final = ("auto", "observe", "host")
-# How often a launcher has started the job before this time.
+# Variables in which launchers count the restarts of a job.
 RESTART_SOURCES: Final = (
     "JOBSET_RESTART_ATTEMPT",
     "RESTART_ATTEMPT",
@@ -39,7 +39,7 @@ RESTART_SOURCES: Final = (
 
 @dataclass(frozen=True)
 class Setting:
-    """A value in force, as text, and where it is from: ``configure()``, ``environment`` or ``default``."""
+    """A value in force, as text, and its source: ``configure()``, ``environment`` or ``default``."""
 
     variable: EnvVar
     value: str
@@ -48,10 +48,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything ``configure()`` decided. Durations in ns unless the name says otherwise.
+    """The configuration of one recorder. Durations are in ns unless the name says otherwise.
 
-    `renewable`: a start after a run of this id has finished is a new run. For nobody gave the id, no launcher says that
-    this is a restart, and this process is the whole job.
+    `renewable`: once the run with this id has finished, the next start is a new run. True if nobody gave the id, no
+    launcher reports a restart, and this process is the whole job.
     """
 
     job_name: str
@@ -96,8 +96,10 @@ class Config:
 
 
 def boolean(text: str) -> bool:
-    """Raises:
-    ValueError: neither true nor false.
+    """Parse the text of a boolean variable; empty is false.
+
+    Raises:
+        ValueError: `text` is neither true nor false.
     """
     lowered = text.strip().lower()
     if lowered in TRUE:
@@ -167,7 +169,7 @@ def _integrations(text: str) -> tuple[str, ...]:
 
 
 class _Reader:
-    """Reads settings in their order of precedence; a wrong argument raises, a wrong variable warns and is ignored."""
+    """Reads settings in order of precedence. A wrong argument raises; a wrong variable is logged and ignored."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
@@ -214,11 +216,11 @@ def _possible(told: placement.Told | None, most: int) -> placement.Told | None:
 def read(
     job_name: str | None = None, *, environ: Mapping[str, str] | None = None, **options: Unpack[Options]
 ) -> Config:
-    """The configuration in force; what concerns providers is left to who has them.
+    """Return the configuration in force. Options for providers, processors and readers are left to the recorder.
 
     Raises:
         ConfigurationError: an option is wrong.
-        TypeError: one is none.
+        TypeError: an option is unknown.
     """
     check("configure", options)
     process_index, process_count = options.get("process_index"), options.get("process_count")
@@ -236,7 +238,7 @@ def read(
     told = placement.place(environ)
     told = told._replace(rank=_possible(told.rank, MOST_PROCESSES - 1), size=_possible(told.size, MOST_PROCESSES))
     index = process_index if process_index is not None else told.rank.number if told.rank else 0
-    # Nobody says 0, unless in error: then it is as if nothing was said.
+    # A process count of 0 can only be an error; treat it as not set.
     of = told.size.number if told.size else 0
     count = process_count if process_count is not None else of or max(1, index + 1)
     if process_index is None and told.doubt:
@@ -255,7 +257,7 @@ def read(
             raise ConfigurationError(f"configure(): {name}={flops!r} cannot be")
     placed = process_index is not None or told.rank is not None
     counted = process_count is not None or of > 0
-    # Who has a place among processes, nobody knows of how many, may be the first of several.
+    # If the index is known but the number of processes is not, there may be other processes.
     alone = count == 1 and (counted or not placed) and not placement.several_hosts(environ)
     restarted = environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip() or any(
         placement.number(environ, name) for name in RESTART_SOURCES
@@ -286,7 +288,7 @@ def read(
 
 
 def _script_name() -> str:
-    """What to call a job that nobody named: after its script, else after the host."""
+    """Return the name for a job without one: that of its script, else one made of the host name."""
     import sys
 
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""

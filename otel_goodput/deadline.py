@@ -1,11 +1,11 @@
-"""Stopping under one deadline: everything that must be closed is closed at the same time, and nothing can hold up exit.
+"""Stops everything under one deadline: all closers run in parallel, and none of them can hold up exit.
 
-A backend that accepts and never answers keeps an exporter busy for as long as it likes, and the SDK's own shutdowns run
-one after the other (30 s each). Here every closer gets a daemon thread of its own and all share one deadline; a thread
-that is stuck when it passes is left behind, and daemon threads do not keep the interpreter alive.
+A backend that accepts connections and never answers can block an exporter indefinitely, and the SDK's own shutdowns run
+one after the other (30 s each). Here every closer gets its own daemon thread and all share one deadline. A thread that
+is still stuck at the deadline is abandoned; daemon threads do not keep the interpreter alive.
 
-From Python 3.12 on no thread can be started once the interpreter is finalizing, atexit handlers included. So whoever
-wants to close at exit reserves threads beforehand with :func:`reserve`; they cost nothing but their parked stacks.
+From Python 3.12 on, no thread can be started once the interpreter is finalizing, not even in atexit handlers. Code that
+closes at exit must therefore reserve threads beforehand with :func:`reserve`; they cost only their parked stacks.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Final
 from otel_goodput import files
 from otel_goodput.guard import report_once
 
-_RUNNING: Final = Path("/proc/loadavg")  # its fourth word is how many threads run or could: proc(5)
+_RUNNING: Final = Path("/proc/loadavg")  # the fourth word is the number of runnable threads: proc(5)
 
 Closer = Callable[[int], object]
 """Given the milliseconds that remain, closes one thing."""
 
 
 def crowding() -> float:
-    """How many threads want each core just now, 1 at least; 1 too where the system does not say (only Linux does)."""
+    """Return the number of runnable threads per core, at least 1; 1 if the system does not tell (only Linux does)."""
     try:
         running = int(files.read_named(_RUNNING).split()[3].partition(b"/")[0])
     except (OSError, ValueError, IndexError):
@@ -38,7 +38,7 @@ def crowding() -> float:
 
 
 class ShutdownSignal:
-    """Tells those who try again in the background that the process stops, and how much time they have left then."""
+    """Tells background retries that the process is stopping and how much time is left."""
 
     def __init__(self) -> None:
         self._begun = threading.Event()
@@ -46,20 +46,20 @@ class ShutdownSignal:
 
     @property
     def begun(self) -> bool:
-        """Whether the process stops."""
+        """Whether the process is stopping."""
         return self._begun.is_set()
 
     def begin(self, seconds: float) -> None:
-        """The process stops in so many seconds."""
+        """Announce that the process stops in `seconds`."""
         self._until = time.monotonic() + max(seconds, 0.0)
         self._begun.set()
 
     def left(self, seconds: float) -> float:
-        """How many of these seconds there will be."""
+        """Return `seconds`, or the time until the stop if that is shorter."""
         return min(seconds, self._until - time.monotonic())
 
     def wait(self, seconds: float) -> None:
-        """Sleep; what lasts longer than the end allows, or is still asleep when it begins, is woken."""
+        """Sleep for `seconds`, but return when the stop begins; during it, sleep no longer than until its end."""
         if not self.begun:
             self._begun.wait(seconds)
         else:
@@ -67,12 +67,12 @@ class ShutdownSignal:
 
 
 class _Pool:
-    """Parked daemon threads. Handed work only when one is free, so that one stuck closer never delays another."""
+    """A pool of parked daemon threads. Only a free thread is given work, so a stuck closer never delays another."""
 
     def __init__(self) -> None:
-        # SimpleQueue is reentrant: a signal handler that closes may interrupt a thread that is inside `put`.
+        # SimpleQueue is reentrant: a signal handler may close things while its thread is inside `put`.
         self._tasks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        # One token a free thread. Taking a token is what entitles to put a task.
+        # One token for each free thread. A task may be put only after taking a token.
         self._free: SimpleQueue[None] = SimpleQueue()
 
     def reserve(self, count: int) -> int:
@@ -83,7 +83,7 @@ class _Pool:
         return self._free.qsize()
 
     def submit(self, task: Callable[[], None]) -> bool:
-        """Hand `task` to a parked thread; False when none is free."""
+        """Hand `task` to a parked thread; returns False if none is free."""
         try:
             self._free.get_nowait()
         except Empty:
@@ -100,7 +100,7 @@ class _Pool:
 def _start(target: Callable[[], None], name: str) -> bool:
     try:
         threading.Thread(target=target, name=name, daemon=True).start()
-    except RuntimeError:  # the interpreter is finalizing, or the machine is out of threads
+    except RuntimeError:  # the interpreter is finalizing, or the system has no more threads
         return False
     return True
 
@@ -113,15 +113,15 @@ def _forget_threads() -> None:
     _pool = _Pool()
 
 
-# After a fork the parked threads exist in the parent only.
+# After a fork, only the parent has the parked threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
 def reserve(count: int) -> int:
-    """Make sure that `count` daemon threads stand ready for :func:`close_all`; returns how many do.
+    """Make sure that `count` daemon threads are parked for :func:`close_all`; returns how many are.
 
-    Fewer than `count` only where the machine gives no more threads. Threads that finished their closers are used again.
+    That is fewer than `count` only if the system gives no more threads. A thread whose closer has finished is reused.
     """
     return _pool.reserve(count)
 
@@ -130,12 +130,11 @@ def close_all(closers: Sequence[tuple[str, Closer]], seconds: float) -> list[str
     """Run all closers in parallel and wait for them until one deadline, `seconds` from now.
 
     Each closer is called with the whole milliseconds that remain. Returns the names of the closers that had not
-    finished at the deadline, in the order given; they may still be running, in daemon threads. A closer's error is
-    logged, once for each name, and counts as finished. Raises nothing of its own and nothing of the closers'.
+    finished at the deadline, in the order given; they may still be running, in daemon threads. A closer that raises
+    counts as finished; the error is logged, once for each name. Never raises.
 
-    Where no thread is to be had (see :func:`reserve`) closers run in line, after the parallel ones were started: each
-    is told what remains and is not run at all once the deadline has passed, but one that disregards its time cannot be
-    left behind.
+    Closers for which there is no thread (see :func:`reserve`) run in the calling thread, after the parallel ones were
+    started. They are not run once the deadline has passed, but one that exceeds its time cannot be abandoned.
     """
     deadline = time.monotonic() + max(seconds, 0.0)
     runs = [_Run(name, closer, deadline) for name, closer in closers]
@@ -149,7 +148,7 @@ def close_all(closers: Sequence[tuple[str, Closer]], seconds: float) -> list[str
 
 
 class _Run:
-    """One closer under way."""
+    """One run of a closer."""
 
     __slots__ = ("closer", "deadline", "finished", "name")
 
@@ -162,7 +161,7 @@ class _Run:
     def __call__(self) -> None:
         try:
             self.closer(max(int((self.deadline - time.monotonic()) * 1000), 0))
-        except BaseException as error:  # a SystemExit in a closer must not pass for a stop that went well, nor raise
+        except BaseException as error:  # SystemExit too: it must be reported, and not end the caller
             report_once(f"closing {self.name}", "closing %s failed: %s: %s", self.name, type(error).__name__, error)
         finally:
             self.finished.set()

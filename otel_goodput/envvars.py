@@ -1,4 +1,4 @@
-"""The environment variables of this package: one documented constant each, with its type and default.
+"""The environment variables of this package: one constant for each, with type, default and description.
 
 OpenTelemetry's own variables (``OTEL_*``) are honoured where they apply and never renamed.
 """
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class EnvVar(NamedTuple):
-    """One variable: its name, type as a person would say it, default as text, and what it does."""
+    """One variable: its name, a description of its type, its default as text, and what it does."""
 
     name: str
     type: str
@@ -110,7 +110,7 @@ ENVVARS: Final[tuple[EnvVar, ...]] = (
     OTEL_GOODPUT_STRICT,
 )
 
-# Standard variables that change what this package does, read by OpenTelemetry's SDK or by us.
+# Standard variables that change the behaviour of this package, read by OpenTelemetry's SDK or by this package.
 STANDARD: Final[tuple[EnvVar, ...]] = (
     EnvVar("OTEL_SDK_DISABLED", "bool", "false", "true: every call of this package is a no-op"),
     EnvVar("OTEL_SERVICE_NAME", "string", "", "the job's name where configure() is given none"),

@@ -1,10 +1,10 @@
-"""What this package raises, and only before training starts: afterwards its errors are contained (see ``guard``)."""
+"""The exceptions of this package, raised only before training starts; later errors are contained (see ``guard``)."""
 
 from __future__ import annotations
 
 
 class GoodputError(Exception):
-    """Base of this package's own errors."""
+    """Base class of this package's errors."""
 
 
 class ConfigurationError(GoodputError, ValueError):
@@ -12,14 +12,14 @@ class ConfigurationError(GoodputError, ValueError):
 
 
 class JournalError(GoodputError):
-    """A journal cannot be read: it is missing, foreign, or of another version."""
+    """A journal cannot be read: it is missing, not one of this package, or of another version."""
 
 
 class PhaseError(GoodputError, ValueError):
-    """A phase is used wrongly: a step without a number, a negative number, a time that is no integer of ns.
+    """A phase is used wrongly: a step without a number, a negative number, a time that is not an integer of ns.
 
     Attributes:
-        phase: its name.
+        phase: the name of the phase.
     """
 
     def __init__(self, phase: str, message: str) -> None:

@@ -1,17 +1,18 @@
-"""The one place that opens files: whatever lies where ours should be, no link is followed, nothing is waited for.
+"""Opens every file of this package safely, even if other users have put something else in its place.
 
-Other users of the machine, of a shared folder or of a bucket may put there what they like. So
+Other users of the machine, of a shared folder or of a bucket may create any file or link there. Therefore
 
-* a directory that a person names (:func:`named`) may be a link, foreign, or a group's; its links are resolved once;
-* below it, from the root of the file system on, every part of a path is opened by itself and none may be a link;
-* folders that we make are closed to others, and those that were there must be of somebody who is trusted
+* a directory that the user names (:func:`named`) may be a link, or belong to somebody else or a group; its links are
+  resolved once;
+* after that, every part of a path is opened separately, from the root of the file system on, and none may be a link;
+* folders that this package makes are closed to others, and existing ones must have a trusted owner
   (:func:`make_folders`);
-* only regular files are opened, without waiting (a FIFO has no writer for ever), and read up to a bound;
-* what replaces a file is written under a random name first.
+* only regular files are opened, without blocking (a FIFO may never get a writer), and read up to a limit;
+* a file is replaced by writing a new one under a random name and renaming it.
 
 Errors are ``OSError`` with the whole path.
 
-Longer than other files: whoever reviews what we open has one to read.
+Longer than other files: all code that opens files is in one place for review.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Final, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-SMALL: Final = 4096  # bytes of what processes tell each other
+SMALL: Final = 4096  # bytes: limit for small files, such as those that processes exchange
 KIB: Final = 2**10
 MIB: Final = 2**20
 LONGEST_LINE: Final = 32 * MIB
-PART: Final = ".part"  # ends the name of what is being written
+PART: Final = ".part"  # suffix of a file that is still being written
 
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
@@ -43,17 +44,17 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | _COMMON
 
 
 class TooLarge(OSError):
-    """A file holds more than is read of its kind."""
+    """A file is larger than the limit for its kind."""
 
 
-# --- what people and the system name ----------------------------------------------------------------------------------
+# --- files of the user and the system ---------------------------------------------------------------------------------
 
 
 def named(place: str | Path) -> Path:
-    """The directory or file that a person names, absolute and without links; it need not be there.
+    """Resolve a path that the user gives: absolute, ``~`` expanded, links followed. It need not exist.
 
     Raises:
-        OSError: it is in the home of nobody, or its links go in circles.
+        OSError: the home directory is unknown, or the links form a loop.
     """
     try:
         return Path(place).expanduser().resolve()
@@ -62,7 +63,7 @@ def named(place: str | Path) -> Path:
 
 
 def open_to_all(folder: Path) -> bool:
-    """Whether everybody on this machine may replace what is in it: writable for all, without the sticky bit."""
+    """Whether every user of this machine may replace files in `folder`: it is world-writable without the sticky bit."""
     try:
         mode = folder.stat().st_mode
     except OSError:
@@ -71,66 +72,67 @@ def open_to_all(folder: Path) -> bool:
 
 
 def open_given(path: Path) -> BinaryIO:
-    """Open for reading what a person gives on the command line, a pipe too. Raises OSError."""
+    """Open for reading a file or pipe given on the command line. Raises OSError."""
     return path.open("rb")
 
 
 def open_named(path: Path) -> BinaryIO:
-    """Open for reading a regular file of a person's or the system's, through links; nothing else is waited for.
+    """Open for reading a regular file of the user or the system; links are followed. Does not block on a FIFO.
 
     Raises:
-        OSError: it is not there, cannot be read, or is no regular file.
+        OSError: the file does not exist, cannot be read, or is not a regular file.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     return _regular(file, path, "rb")
 
 
 def read_named(path: Path, most: int = MIB) -> bytes:
-    """Read a file as :func:`open_named` opens it, `most` bytes at most. Raises OSError."""
+    """Read a whole file opened with :func:`open_named`. Raises TooLarge if it holds more than `most` bytes, OSError."""
     with open_named(path) as file:
         return whole(file, path, most)
 
 
 def nowhere() -> TextIO:
-    """What is written to it is gone."""
+    """Open the null device for writing."""
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def temporary() -> Path:
-    """The system's directory for temporary files, where everybody may make some."""
+    """Return the system's directory for temporary files, where every user may create some."""
     return named(tempfile.gettempdir())
 
 
 def scratch() -> AbstractContextManager[str]:
-    """A folder of our own for the time being, under a random name."""
+    """Return a context manager that creates a private folder with a random name, and removes it at the end."""
     return tempfile.TemporaryDirectory(prefix="otel-goodput-")
 
 
 def lasting_scratch() -> Path:
-    """A folder of our own under a random name, which stays. Raises OSError."""
+    """Create a private folder with a random name; it is not removed. Raises OSError."""
     return named(tempfile.mkdtemp(prefix="otel-goodput-"))
 
 
 def nameless(folder: Path) -> IO[bytes]:
-    """A file in `folder` that has no name and is gone when it is closed. Raises OSError."""
+    """Open a file in `folder` that has no name and disappears when it is closed. Raises OSError."""
     return tempfile.TemporaryFile(dir=folder)
 
 
-# --- folders of ours --------------------------------------------------------------------------------------------------
+# --- folders of this package ------------------------------------------------------------------------------------------
 
 
 def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = True) -> None:
-    """Make the folder `path` and those above it, one by one, for their owner only.
+    """Create the folder `path` and its parents, accessible to their owner only; check those that exist.
 
     Args:
         path: the folder; no part of it may be a link.
-        of: the directory that a person named, above it or the same. Whoever may write there is trusted: what lies
-            between is to be theirs or ours, and no more open than it.
-        private: what lies between is to be ours, and for us only.
-        make: whether to make them; otherwise those that are there are looked at.
+        of: the directory that the user named: `path` itself or one above it. Its owner, and its group if that may
+            write, are trusted. Folders below it must belong to them, root or this user and be no more open.
+        private: folders below `of` must belong to this user and be writable by no other; read access of others is
+            removed.
+        make: whether to create missing folders; otherwise existing ones are only checked.
 
     Raises:
-        OSError: a folder cannot be made, is a link, or is not to be trusted.
+        OSError: a folder cannot be created, is missing, is a link, or is not trusted.
     """
     trusted: list[os.stat_result] = []
     of = of.absolute()
@@ -145,10 +147,10 @@ def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = Tr
 
 
 def _distrust(found: os.stat_result, trusted: os.stat_result) -> str:
-    """Why a folder below the named one is not used; empty where it is.
+    """Return why a folder below the named one (`trusted`) is not used; empty if it is.
 
-    The owner of the named one is trusted (some mounts give everything to one user), as is its group where that may
-    write (``fsGroup``). A mount that keeps no modes gives all folders the same one.
+    The owner of the named one is trusted (some mounts give everything to one user), and so is its group if that may
+    write (``fsGroup``). A world-writable folder is accepted if both have the same mode: some mounts keep no modes.
     """
     writers = trusted.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     of_group = writers == stat.S_IWGRP and found.st_gid == trusted.st_gid
@@ -160,7 +162,7 @@ def _distrust(found: os.stat_result, trusted: os.stat_result) -> str:
 
 
 def _closed(folder: int) -> str:
-    """Why a folder is not private; one of ours that others may only read is closed to them."""
+    """Return why a folder is not private, else an empty string; read access of others is removed."""
     found = os.fstat(folder)
     if found.st_uid != os.geteuid():
         return f"it belongs to another user (uid {found.st_uid})"
@@ -172,21 +174,21 @@ def _closed(folder: int) -> str:
 
 
 def names(folder: Path) -> list[str]:
-    """Names of what is in a folder of ours. Raises OSError."""
+    """Return the names in a folder. Raises OSError."""
     with _inside(folder) as place, _telling(folder):
         return os.listdir(place)  # noqa: PTH208
 
 
-# --- files of ours ----------------------------------------------------------------------------------------------------
+# --- files of this package --------------------------------------------------------------------------------------------
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a file of ours for reading. Raises OSError."""
+    """Open a file for reading; no part of its path may be a link. Raises OSError."""
     return _regular(_open(path, os.O_RDONLY), path, "rb")
 
 
 def read(path: Path, most: int = SMALL) -> bytes:
-    """Read a file of ours whole.
+    """Read a whole file; no part of its path may be a link.
 
     Raises:
         TooLarge: it holds more than `most` bytes.
@@ -197,7 +199,7 @@ def read(path: Path, most: int = SMALL) -> bytes:
 
 
 def whole(file: BinaryIO, path: Path, most: int) -> bytes:
-    """All of an opened file from its beginning on.
+    """Read the whole of an open file from its beginning; `path` is for errors.
 
     Raises:
         TooLarge: it holds more than `most` bytes.
@@ -211,16 +213,16 @@ def whole(file: BinaryIO, path: Path, most: int) -> bytes:
 
 
 def beginning(path: Path, size: int) -> bytes:
-    """The first `size` bytes of a file of ours, or as many as there are. Raises OSError."""
+    """Read the first `size` bytes of a file, or all if there are fewer. Raises OSError."""
     with opened(path) as file:
         return file.read(size)
 
 
 def descriptor(path: Path, flags: int) -> int:
-    """A descriptor of a file of ours, which is made where it is not there and `flags` have ``O_CREAT``.
+    """Return a descriptor of a file, opened with `flags`; with ``O_CREAT`` it is created if missing.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        OSError: it cannot be opened, or is not a regular file.
     """
     file = _open(path, flags)
     try:
@@ -232,17 +234,17 @@ def descriptor(path: Path, flags: int) -> int:
 
 
 def new(path: Path) -> int:
-    """A descriptor, for reading and writing, of a file of ours that was not there before.
+    """Create a new file; returns a descriptor for reading and writing.
 
     Raises:
-        FileExistsError: it was.
-        OSError: it cannot be made.
+        FileExistsError: the file exists.
+        OSError: it cannot be created.
     """
     return _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
 def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
-    """Write a file of these pieces as a whole or not at all, mode 0600; a link in its place is replaced.
+    """Write a file atomically from `pieces`, with mode 0600; a link in its place is replaced.
 
     Raises:
         OSError: it cannot be written.
@@ -261,13 +263,13 @@ def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file of ours, if it is there. Raises OSError."""
+    """Remove a file, if it exists. Raises OSError."""
     with suppress(FileNotFoundError), _inside(path.parent) as folder, _telling(path):
         os.unlink(path.name, dir_fd=folder)
 
 
 def set_aside(path: Path, word: str) -> Path:
-    """Give a file of ours another name, that nobody looks for: its own, `word` and a number; returns where it is now.
+    """Rename a file to ``<name>.<word>-<number>``, which no code reads; returns the new path.
 
     Raises:
         OSError: it cannot be renamed.
@@ -280,7 +282,7 @@ def set_aside(path: Path, word: str) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Whether a regular file of ours is there."""
+    """Whether `path` is a regular file; no part of the path may be a link."""
     try:
         with _inside(path.parent) as folder:
             return stat.S_ISREG(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
@@ -288,14 +290,14 @@ def exists(path: Path) -> bool:
         return False
 
 
-# --- bounds -----------------------------------------------------------------------------------------------------------
+# --- limits -----------------------------------------------------------------------------------------------------------
 
 
 def blocks_of_lines(file: IO[bytes], source: object, block: int = MIB) -> Iterator[list[bytes]]:
-    """The lines of a file, called `source`, some at once, without their ends; `block` bytes are read at once.
+    """Yield the lines of a file in lists, without line ends; `block` is the number of bytes read at a time.
 
     Raises:
-        ValueError: one is longer than ``LONGEST_LINE``.
+        ValueError: a line is longer than ``LONGEST_LINE``; `source` names the file in the message.
         OSError: the file cannot be read.
     """
     number, pieces, size = 0, [b""], 0
@@ -319,7 +321,7 @@ def _size(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-# --- the way to a file ------------------------------------------------------------------------------------------------
+# --- opening a path part by part --------------------------------------------------------------------------------------
 
 
 def _open(path: Path, flags: int) -> int:
@@ -343,7 +345,7 @@ def _check(file: int, path: Path) -> None:
 
 @contextmanager
 def _inside(folder: Path) -> Iterator[int]:
-    """A descriptor of the folder. Raises OSError."""
+    """Open a folder for the time of a ``with`` block; yields its descriptor. Raises OSError."""
     descriptor = _walk(folder)
     try:
         yield descriptor
@@ -352,7 +354,7 @@ def _inside(folder: Path) -> Iterator[int]:
 
 
 def _walk(path: Path, *, make: bool = False, look: Callable[[Path, int], None] = lambda *_: None) -> int:
-    """Go to a folder from the root on, and show each on the way to `look`; returns a descriptor of the last."""
+    """Open a folder part by part from the root, calling `look` with each part; returns the descriptor of the last."""
     path = path.absolute()
     place = Path(path.anchor)
     folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -388,13 +390,13 @@ def _enter(part: str, folder: int) -> int:
     except PermissionError:
         if not hasattr(os, "O_PATH"):
             raise
-        # One may pass through a folder without reading it.
+        # A folder that cannot be read may still be passed through.
         return os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
 
 
 @contextmanager
 def _telling(path: Path) -> Iterator[None]:
-    """Errors tell the whole path, and that a link is one."""
+    """Re-raise OSErrors with the whole path; say so if the path is a link."""
     try:
         yield
     except OSError as error:

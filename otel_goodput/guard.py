@@ -1,6 +1,6 @@
-"""Telemetry never breaks training: our own errors are contained, logged once per site and counted.
+"""Telemetry never breaks training: errors of this package are contained, logged once per site and counted.
 
-With ``OTEL_GOODPUT_STRICT=1`` (set under our tests) they are raised instead.
+With ``OTEL_GOODPUT_STRICT=1`` (set in the tests) they are raised instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def strict() -> bool:
 
 
 def contain(site: str, error: BaseException) -> None:
-    """Report an error of ours at `site`: the first time with a traceback, then only counted; raised if strict."""
+    """Report an error of this package at `site`: logged with a traceback once, then only counted; raised if strict."""
     contained[site] += 1
     if strict():
         raise error
@@ -40,21 +40,21 @@ def contain(site: str, error: BaseException) -> None:
 
 
 def refuse(error: PhaseError) -> None:
-    """Wrong use of a phase: reported once for each phase, never fatal; raised if strict."""
+    """Report wrong use of a phase, once for each phase; raised only if strict."""
     if strict():
         raise error
     report_once(f"phase {error.phase}", "%s; this phase is not recorded", error)
 
 
 def report_once(site: str, message: str, *arguments: object, error: BaseException | None = None) -> None:
-    """Log a warning the first time it is met at `site`, with the traceback of `error`."""
+    """Log a warning the first time `site` reports one, with the traceback of `error`; later ones are only counted."""
     contained[site] += 1
     if contained[site] == 1:
         logger.warning(message, *arguments, exc_info=error)
 
 
 def guarded(default: T) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorator: contain every error of the function and return `default` instead."""
+    """Return a decorator that contains every ``Exception`` of the function and then returns `default`."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

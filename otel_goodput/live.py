@@ -1,6 +1,6 @@
-"""The account of this process, live: the journal that feeds it, the keeper of that, and the instruments that show it.
+"""The live account of this process: its journal, the keeper that maintains the journal, and its instruments.
 
-For a recorder and for ``GoodputSpanProcessor`` alike.
+Used by ``Recorder`` and ``GoodputSpanProcessor``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from otel_goodput.version import __version__
 
 
 class LiveAccount:
-    """Opens the journal, or one in memory only, and goes on with what it holds.
+    """Opens the journal and continues the account that it holds.
 
     Args:
-        config: in force.
-        flags: of the ATTEMPT record.
-        in_memory: the account begins anew with every process.
+        config: the configuration in force.
+        flags: flags of the ATTEMPT record.
+        in_memory: whether to keep the journal in memory only; the account then starts anew with every process.
 
     Attributes:
-        account: what events are told to.
-        opened: the journal on the disk; None where it is in memory.
-        run_id, attempt: which life of which run this is.
-        index: the spans of this attempt, and those that attempts before it did not export.
+        account: the account, which takes the events.
+        opened: the journal on disk; None if it is in memory only.
+        run_id, attempt: the run, and the number of this attempt at it, from 0.
+        index: the span index of this attempt, with the spans that earlier attempts did not export.
     """
 
     def __init__(self, config: Config, flags: int = 0, *, in_memory: bool = False) -> None:
@@ -59,7 +59,7 @@ class LiveAccount:
         self.account.begin_attempt(flags)
 
     def keep(self, work: Callable[[], None]) -> Keeper:
-        """What keeps the journal, not started yet; does `work` at every tick."""
+        """Create the keeper of the journal, without starting it; it calls `work` at every tick."""
         run, prepare = (None, None) if self.opened is None else (self.opened.run, self.opened.prepare)
         self.keeper = Keeper(self.account, run, self.index, work, prepare)
         return self.keeper
@@ -73,16 +73,25 @@ class LiveAccount:
         *ready: Callable[[], int | None],
         durations: bool = True,
     ) -> None:
-        """Show the account as instruments of `provider`; `durations`: those of single steps and phases too."""
+        """Register the account's instruments with a meter of `provider`.
+
+        Args:
+            provider: the meter provider.
+            totals: returns the account.
+            overhead: returns the time that this package took on the training thread, ns.
+            dropped: returns the number of lost items by signal.
+            ready: returns the number of batches waiting in the loader, or None if unknown; may be omitted.
+            durations: whether to record the duration histograms of steps and phases too.
+        """
         meter = provider.get_meter(SCOPE_NAME, __version__)
         record: Any = instruments.register(meter, totals, overhead, dropped, *ready)
         if durations:
             self.account.on_steps, self.account.on_phases = record.steps, record.phases
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
-        """Write what there is, and :meth:`release` it; a disk that hangs is given up after so long.
+        """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.
 
-        Returns whether it was done.
+        Waits `seconds` at most, in case the disk hangs; returns whether it finished in that time.
         """
 
         def close(_: int) -> None:
@@ -94,18 +103,18 @@ class LiveAccount:
         return not self.account.hanging
 
     def release(self) -> None:
-        """The journal has no writer any more."""
+        """Release the journal's lock, so that another process may write the run."""
         if self.opened is not None and self.opened.lock is not None:
             self.opened.lock.release()
 
     def orphan(self) -> None:
-        """In a forked child: its parent's journal is not written to, and its lock does not outlive the parent here."""
+        """In a forked child, stop writing to the parent's journal and drop the lock inherited from the parent."""
         self.account.orphan(Ledger if self.opened is None else self.opened.recall)
         self.release()
 
 
 def call_in_children(silence: Callable[[], None]) -> None:
-    """Call the method in every forked child, as long as its object lives."""
+    """Call the bound method `silence` in every forked child, for as long as its object exists."""
     if hasattr(os, "register_at_fork"):
-        method = weakref.WeakMethod(silence)  # what is registered stays for ever, the object need not
+        method = weakref.WeakMethod(silence)  # fork handlers cannot be unregistered and must not keep the object alive
         os.register_at_fork(after_in_child=lambda: (call := method()) and call())

@@ -1,4 +1,4 @@
-"""All that watches the job from beside it: the device clock, the libraries it uses, the platform it runs on."""
+"""Observers of a job beside its phases: the device clock, integrations with libraries, and notices of the platform."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Observers:
     """The observers of one recorder.
 
     Args:
-        config: which of them there are.
-        tracer: what they record with.
-        productivity: what learns the peak of the devices and when the job was submitted.
-        totals: the account now.
-        flush, finish: export what there is, and end the recorder; called with the seconds that they may take.
+        config: selects the observers.
+        tracer: records what they observe.
+        productivity: takes the peak FLOP/s of the devices and the time of submission.
+        totals: returns the account as of now.
+        flush, finish: export everything so far, and end the recorder; called with the seconds that they may take.
     """
 
     def __init__(
@@ -55,25 +55,25 @@ class Observers:
         tracer.hooks.watch_device(self._device_clock)
         tracer.hooks.at_tick(self._device_clock.poll, self._integrations.poll, self._watch.renew, self._find_peak)
         if config.leads and config.submitted_at is None and "kubernetes" in config.integrations:
-            from otel_goodput.resources import submission  # brings ssl and an HTTP client
+            from otel_goodput.resources import submission  # imported late: it needs ssl and an HTTP client
 
             submission.seek(lambda found: self._submitted(found.moment))
 
     @property
     def lost(self) -> int:
-        """Steps whose end on the device will never be known."""
+        """The number of steps whose end on the device will never be known."""
         return self._device_clock.lost
 
     def settle(self) -> None:
-        """Somebody asks for the figures: after the job, wait a moment for what it left on the device."""
+        """Before figures are read after the end of the job, wait briefly for its remaining work on the device."""
         self._device_clock.settle()
 
     def on_preemption(self, callback: C) -> C:
-        """Call `callback` at every notice of the end, in a thread of ours."""
+        """Register `callback` to be called at every notice that the job will be ended, in a thread of its own."""
         return self._watch.on_preemption(callback)
 
     def close(self, seconds: float) -> None:
-        """Take everything back; waits for callbacks and for steps on the device, `seconds` at most."""
+        """Remove all hooks and handlers; waits for callbacks and for steps on the device, `seconds` at most."""
         until = time.monotonic() + seconds
         self._watch.close(seconds / 2)
         self._integrations.remove()
@@ -81,7 +81,7 @@ class Observers:
         self._device_clock.close(until - time.monotonic())
 
     def _find_peak(self) -> None:
-        """Where the FLOPs of a step are known, learn the peak from the devices, once jax has some."""
+        """If the FLOPs of a step are known but not the peak, take the peak from jax's devices once there are some."""
         inputs = self._productivity.inputs
         if not inputs.flops_per_step or inputs.peak_flops:
             return
@@ -93,6 +93,6 @@ class Observers:
 
     def _submitted(self, moment: int) -> None:
         started = self._totals().started_at
-        # The pod of a later attempt says nothing about when the job was submitted.
+        # A pod created after the run's start belongs to a later attempt and does not tell when the job was submitted.
         if started is None or moment <= started:
             self._productivity.learn(Inputs(submitted_at=moment))

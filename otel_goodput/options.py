@@ -1,9 +1,9 @@
-"""What ``configure()`` takes: each option once, with its type, default, variable and meaning.
+"""The options of ``configure()``: each one defined once, with its type, default, variable and meaning.
 
-Arguments, their help, ``otel-goodput env``, the README's table and the check of variables come from here.
+Arguments, their help, ``otel-goodput env``, the README's table and the check of variables are derived from it.
 """
 
-# No `from __future__ import annotations`: these are read while the package runs.
+# No `from __future__ import annotations`: the annotations are evaluated at run time.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,13 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class Option(NamedTuple):
-    """One option: what it means, where its variable does not say so; the variable; the default where there is none."""
+    """One option.
+
+    Attributes:
+        brief: its meaning; empty to use the description of its variable.
+        variable: its environment variable, if it has one.
+        default: the default of the argument.
+    """
 
     brief: str = ""
     variable: EnvVar | None = None
@@ -31,7 +37,7 @@ class Option(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """One line of reStructuredText."""
+        """The description of the option, one line of reStructuredText."""
         if self.variable is None:
             return self.brief
         default = f"={self.variable.default}" if self.variable.default else ""
@@ -87,21 +93,21 @@ OPTIONS: Final[Mapping[str, Option]] = {
     name: get_args(annotation)[1] for name, annotation in Options.__annotations__.items()
 }
 
-# By the name of the variable, what option takes what it holds.
+# The option of each environment variable, by the variable's name.
 OF_VARIABLE: Final[Mapping[str, str]] = {
     option.variable.name: name for name, option in OPTIONS.items() if option.variable is not None
 }
 
 
 def check(called: str, given: Mapping[str, object]) -> None:
-    """Raises TypeError where one of `given` is no option, as Python does where a function has no such argument."""
+    """Raise TypeError, as Python does for unexpected arguments of the function `called`, if a name is not an option."""
     for name in given:
         if name not in OPTIONS:
             raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
 
 
 def taking_options(function: F) -> F:
-    """``help(function)`` shows every option in the place of ``**options``, and its meaning in that of ``{options}``."""
+    """Decorator: list every option in the function's signature instead of ``**options``, and in its docstring."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
     ours = [
@@ -123,7 +129,7 @@ def _type_of(name: str) -> Any:
 
 
 def described(text: str) -> str:
-    """`text` with the meanings of the options, a line each, in the place of ``{options}``."""
+    """Return `text` with its line ``{options}`` replaced by the meanings of the options, one per line."""
     lines = [f"{name}: {option.meaning}." for name, option in OPTIONS.items()]
     return "\n".join(
         "\n".join(line.replace("{options}", each) for each in lines) if line.strip() == "{options}" else line

@@ -1,7 +1,4 @@
-"""What stands between a recorder and its exporters: batching processors, periodic readers, and providers of our own.
-
-The only file that builds them.
-"""
+"""Builds what connects a recorder with its exporters: batching processors, periodic readers and providers."""
 
 from __future__ import annotations
 
@@ -39,10 +36,11 @@ logger = redacting_logger("otel_goodput")
 
 
 def exporter_names(config: Config) -> tuple[str, ...]:
-    """The exporters that are asked for.
+    """Return the names of the configured exporters.
 
     Raises:
-        ConfigurationError: ``configure()`` names one that nobody knows. (A variable that does only warns.)
+        ConfigurationError: an argument of ``configure()`` names an unknown one. (If the environment variable does, that
+            is logged and ``auto`` is used.)
     """
     directory = Path(config.directory)
     setting = config.settings[OTEL_GOODPUT_EXPORTERS.name]
@@ -56,7 +54,7 @@ def exporter_names(config: Config) -> tuple[str, ...]:
 
 
 def open_exporters(names: Iterable[str], config: Config, context: ExporterContext) -> list[Exporters]:
-    """Those of the exporters that can be opened and that this process exports through; of the others it is said why."""
+    """Open the exporters that this process exports through; log why one cannot be opened."""
     exporters: list[Exporters] = []
     if not config.exports_spans() and not config.leads:
         return exporters
@@ -75,12 +73,12 @@ def open_exporters(names: Iterable[str], config: Config, context: ExporterContex
 
 
 class Pipelines:
-    """The exporters of one recorder and what feeds them.
+    """The exporters of one recorder, with their processors and readers.
 
     Args:
-        exporters: opened.
-        account: is told which spans have left.
-        processors, readers: of the user's own, flushed and closed along with ours.
+        exporters: the opened exporters.
+        account: records which spans have been exported.
+        processors, readers: the user's, flushed and closed together with those of this package.
 
     Attributes:
         batchers: one for each exporter that takes spans.
@@ -106,7 +104,7 @@ class Pipelines:
 
     @property
     def processors(self) -> list[SpanProcessor]:
-        """All that take finished spans."""
+        """All span processors, this package's and the user's."""
         return [*self.batchers, *self._given_processors]
 
     def trace_provider(self, resource: Resource, generator: IdGenerator, admission: Admission) -> TracerProvider:
@@ -114,7 +112,7 @@ class Pipelines:
         return TracerProvider(sampler=sampler, resource=resource, id_generator=generator, shutdown_on_exit=False)
 
     def meter_provider(self, resource: Resource) -> MeterProvider:
-        """A provider with a reader for each exporter that takes metrics."""
+        """Create a provider with a reader for each exporter that takes metrics."""
         self.readers += [
             _reading(opened.metric_exporter, opened.interval_ms)
             for opened in self._exporters
@@ -123,7 +121,7 @@ class Pipelines:
         views = []
         if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
             views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
-        # Figures observed once an interval are no one span's: an exemplar would name whichever is open just then.
+        # Metrics are observed once per interval and belong to no span; an exemplar would name an arbitrary open one.
         exemplars = None if os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER") else AlwaysOffExemplarFilter()
         return MeterProvider(
             [*self.readers, *self._given_readers],
@@ -135,18 +133,18 @@ class Pipelines:
 
     @property
     def measured(self) -> bool:
-        """Whether anybody reads metrics from our provider."""
+        """Whether the provider made here has a metric reader."""
         return bool(self.readers or self._given_readers)
 
     def hand_over(self, unexported: Iterable[UnexportedSpan]) -> None:
-        """Export spans that no provider of this process has made, through the exporters that have not had them."""
+        """Export spans of earlier attempts through the exporters that have not exported them yet."""
         for span, exported_by in unexported:
             for number, batcher in zip(self._numbers, self.batchers, strict=True):
                 if number not in exported_by:
                     batcher.on_end(span)
 
     def dropped(self) -> dict[str, int]:
-        """Items by signal that the exporters failed to export so far."""
+        """Return the number of items, by signal, that could not be exported so far."""
         lost: dict[str, int] = {}
         for opened in self._exporters:
             for signal, count in dropped_items(opened).items():
@@ -160,8 +158,10 @@ class Pipelines:
         return self._each(lambda processor: processor.force_flush, lambda reader: reader.force_flush)
 
     def closers(self, figures: Closer = lambda _: None) -> list[tuple[str, Closer]]:
-        """What is to be closed at once. Spans need not wait for the account; readers do for `figures`, for a third of
-        the time at most.
+        """Return the closers of all processors and readers, to be run in parallel.
+
+        `figures` brings the account up to date and is one of them. Only the readers wait for it, for at most a third of
+        the time.
         """
         ready = threading.Event()
 
@@ -179,7 +179,7 @@ class Pipelines:
 
             return close
 
-        # First, for where no thread is to be had they are closed one after the other.
+        # First, because closers run one after the other if there are no threads.
         return [("figures", prepare), *self._each(lambda processor: lambda _: processor.shutdown(), closing)]
 
     def _each(
@@ -194,14 +194,16 @@ class Pipelines:
 
 
 class Batcher(BatchSpanProcessor):
-    """The SDK's processor, which also counts what its full queue drops: what was given to it and never left.
+    """The SDK's processor, which also counts the spans that its full queue drops.
+
+    These are the spans that were added, less those handed to the exporter and those still queued.
 
     Attributes:
-        crowded_out: spans that were dropped because others came before they had left.
+        crowded_out: the number of spans dropped because the queue was full.
     """
 
     def __init__(self, exporter: SpanExporter, *options: Any) -> None:
-        self._given: dict[int, int] = {}  # by thread, for no thread waits for another to count
+        self._given: dict[int, int] = {}  # by thread, so that counting needs no lock
         self._left = 0
         self.crowded_out = 0
         super().__init__(_Counted(exporter, self._leave), *options)
@@ -213,9 +215,9 @@ class Batcher(BatchSpanProcessor):
             self._given[thread] = self._given.get(thread, 0) + 1
 
     def _leave(self, count: int) -> None:
-        """So many are exported now: all others that were given wait, or are lost."""
+        """Note that `count` spans go to the exporter now; of the others, those not queued are lost."""
         self._left += count
-        given = sum(list(self._given.values()))  # first: what is given meanwhile is among those that wait
+        given = sum(list(self._given.values()))  # read before the queue, so that no span added meanwhile counts as lost
         self.crowded_out = max(self.crowded_out, given - self._left - len(self._batch_processor._queue))
         if self.crowded_out:
             report_once(
@@ -227,7 +229,7 @@ class Batcher(BatchSpanProcessor):
 
 
 class _Counted(SpanExporter):
-    """Says how many spans it is given before it hands them on."""
+    """An exporter that reports the number of spans before it passes them on."""
 
     def __init__(self, exporter: SpanExporter, leave: Callable[[int], None]) -> None:
         self._exporter = exporter

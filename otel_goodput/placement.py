@@ -1,15 +1,15 @@
-"""Which process of a job this is, and of how many, as launchers, Kubernetes and TPUs tell it in the environment."""
+"""The index of this process in its job, and the number of processes, from variables of launchers, Kubernetes, TPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-LARGEST: Final = 1 << 40  # of any number that a variable may hold
+LARGEST: Final = 1 << 40  # largest number accepted in a variable
 
 
 class Told(NamedTuple):
-    """A number, and which variables it is from."""
+    """A number, and the name of the variable that it is from, or the formula."""
 
     number: int
     by: str
@@ -19,13 +19,13 @@ class Told(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One teller's word about this process.
+    """What one source (a launcher or the platform) says about this process.
 
     Attributes:
-        rank: of this process, from 0; None where it is not told.
-        size: how many processes there are; None where it is not told.
-        doubt: why the rank may be another process's, too; empty where nothing is wrong.
-        advice: what to do against that.
+        rank: index of this process, from 0; None if unknown.
+        size: number of processes; None if unknown.
+        doubt: why another process may have the same rank; empty if nothing is wrong.
+        advice: how to correct that.
     """
 
     rank: Told | None
@@ -35,27 +35,28 @@ class Place(NamedTuple):
 
 
 class Launcher(NamedTuple):
-    """The names under which a launcher tells a process its rank and the number of all."""
+    """The variables in which a launcher gives a process its rank and the number of processes."""
 
     rank: Sequence[str]
     size: Sequence[str]
 
 
-# From the innermost to the outermost: who starts several processes on a host knows better than who started the host.
+# From the innermost to the outermost: a launcher of several processes on a host knows more than the one of the hosts.
 LAUNCHERS: Final = (
     Launcher(("JAX_PROCESS_ID",), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
     Launcher(("RANK",), ("WORLD_SIZE",)),
     Launcher(("SLURM_PROCID",), ("SLURM_NTASKS",)),
 )
 
-# A pod has an index within its Job (a slice of TPUs, or what shares a rack), and the Job has one among its like. JobSet
-# sets annotations; these are the names that manifests give them. JOB_GLOBAL_INDEX counts the Jobs of all kinds of a
-# JobSet, which is the same where there is one kind. TPU_* and MEGASCALE_* are GKE's own.
+# A pod has an index within its Job (a TPU slice, or a group of hosts such as a rack), and the Job has an index within
+# its replicated job. JobSet sets these as annotations; the names here are the variables that manifests usually pass
+# them in. JOB_GLOBAL_INDEX counts the Jobs of all replicated jobs of a JobSet; if there is only one, it is the same as
+# JOB_INDEX. GKE itself sets TPU_* and MEGASCALE_*.
 POD: Final = ("JOB_COMPLETION_INDEX", "TPU_WORKER_ID", "CLOUD_TPU_TASK_ID")
 PODS: Final = ("JOB_COMPLETIONS", "PROCESSES_IN_JOB")
 JOB: Final = ("JOB_INDEX", "JOB_GLOBAL_INDEX", "MEGASCALE_SLICE_ID")
 JOBS: Final = ("REPLICATED_JOB_REPLICAS", "MEGASCALE_NUM_SLICES")
-# Names of a slice's hosts, with commas between.
+# Names of a slice's hosts, separated by commas.
 HOSTS: Final = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
 _COMPLETIONS: Final = f"set {PODS[0]} in the manifest to the Job's completions"
 _INDEX: Final = f"set {JOB[0]} in the manifest to the annotation jobset.sigs.k8s.io/job-index"
@@ -68,7 +69,7 @@ NUMBERS: Final = (
 
 
 def number(environ: Mapping[str, str], name: str) -> int | None:
-    """What the variable holds, from 0; None for anything else."""
+    """Return the number that a variable holds, from 0; None if it holds anything else."""
     text = environ.get(name, "").strip()
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         return None
@@ -76,20 +77,23 @@ def number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def places(environ: Mapping[str, str]) -> list[Place]:
-    """What is told of this process, the innermost teller first."""
+    """Return what each source says about this process, the innermost first."""
     found = [Place(_first(environ, each.rank), _first(environ, each.size)) for each in LAUNCHERS]
     return [place for place in (*found, across_jobs(environ)) if place.rank or place.size]
 
 
 def place(environ: Mapping[str, str]) -> Place:
-    """The place that counts: the first that tells a rank. If it does not tell the size, another one may."""
+    """Return the place to use: the first with a rank. If that has no size, the first size of any source is taken."""
     found = places(environ)
     own = next((each for each in found if each.rank is not None), Place(None, None))
     return own if own.size else own._replace(size=next((each.size for each in found if each.size), None))
 
 
 def across_jobs(environ: Mapping[str, str]) -> Place:
-    """The place of a pod among those of all Jobs of its JobSet, or of all slices; empty outside of an indexed Job."""
+    """Return the place of this pod among the pods of all Jobs of its JobSet, or of all slices.
+
+    Empty outside an indexed Job.
+    """
     pod = _first(environ, POD)
     if pod is None:
         return Place(None, None)
@@ -111,7 +115,7 @@ def across_jobs(environ: Mapping[str, str]) -> Place:
 
 
 def several_hosts(environ: Mapping[str, str]) -> bool:
-    """Whether the platform speaks of other hosts than this one."""
+    """Whether the platform's variables name more than one host or more than one Job."""
     return any("," in environ.get(name, "") for name in HOSTS) or any((number(environ, name) or 0) > 1 for name in JOBS)
 
 

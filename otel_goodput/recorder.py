@@ -1,6 +1,6 @@
-"""Wiring: a recorder is put together here, and taken apart.
+"""The recorder: builds all parts of the recording of one job, and shuts them down.
 
-Longer than other files: what is put together in one order is taken apart in the other.
+Longer than other files: the order of the shutdown depends on the order of construction.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ logger = redacting_logger("otel_goodput")
 
 C = TypeVar("C", bound=Callable[[], object])
 
-SETTLED_S: Final = 10.0  # for the ledger to catch up where nothing is recorded any more
-JOURNAL_S: Final = 1.0  # kept of the grace period for closing the journal
-LOCK_S: Final = 0.1  # for its release, where there is no time left
-TEARDOWN_S: Final = 1.0  # left of the grace period to the interpreter, at exit; a tenth at most on an idle machine
-MOST_CROWDED: Final = 3.0  # so many times as much at most: exporters need theirs
-AFTER_CHILDREN: Final = -1  # of multiprocessing's priorities: when it has waited for the process's own children
-UNEXPORTED_AT_ONCE: Final = 256  # spans of dead attempts handed to the exporters at every tick of the keeper
+SETTLED_S: Final = 10.0  # for the ledger to catch up once the job has ended
+JOURNAL_S: Final = 1.0  # part of the grace period reserved for closing the journal
+LOCK_S: Final = 0.1  # for releasing the lock, even if no time is left
+TEARDOWN_S: Final = 1.0  # part of the grace period left to the interpreter at exit; at most a tenth on an idle machine
+MOST_CROWDED: Final = 3.0  # limit of the factor on TEARDOWN_S on a busy machine: exporters need time too
+AFTER_CHILDREN: Final = -1  # exit priority in multiprocessing: after it has joined the process's own children
+UNEXPORTED_AT_ONCE: Final = 256  # spans of earlier attempts handed to the exporters at every tick of the keeper
 
 
 def _call_at_exit(finish: Callable[[], object]) -> None:
-    """Also in a process of multiprocessing, which may leave without what ``atexit`` knows of."""
+    """Call `finish` at exit, also in a child process of multiprocessing, which may exit without running ``atexit``."""
     atexit.register(finish)
     process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
     if process is not None and util is not None and process.parent_process() is not None:
@@ -75,18 +75,18 @@ def _call_at_exit(finish: Callable[[], object]) -> None:
 
 
 class Recorder(Phases):
-    """One job being recorded: its phases, its figures, its end.
+    """Records one job: its phases, its account and its end.
 
-    ``configure()`` makes one and sets it as the default that the module's functions act on; for several jobs in one
-    process, make one for each.
+    ``configure()`` creates one as the default that the module-level functions act on. For several jobs in one process,
+    create one for each.
 
     Args:
-        job_name: what the job is called; by default ``OTEL_SERVICE_NAME``, else the script's name.
+        job_name: name of the job; by default ``OTEL_SERVICE_NAME``, else the script's name.
         {options}
 
     Raises:
         ConfigurationError: an option is wrong.
-        TypeError: one is none.
+        TypeError: an option is unknown.
     """
 
     @taking_options
@@ -100,7 +100,7 @@ class Recorder(Phases):
         self._closed = False
         self._exiting = False
         config = self.config
-        names = exporter_names(config)  # before anything is opened: a wrong name leaves nothing behind
+        names = exporter_names(config)  # before anything is opened, so that a wrong name leaves nothing behind
         self._live = live = LiveAccount(config, OWN_TRACES if config.own_traces else 0)
         assert live.opened is not None
         self._opened = opened = live.opened
@@ -147,7 +147,7 @@ class Recorder(Phases):
             tracer_provider = pipelines.trace_provider(resource, generator, admission)
             emitter = SpanEmitter(pipelines.processors, resource)
         else:
-            # The user's own processors take our fast spans too; the SDK has no public way to hand one over.
+            # The user's own processors take our fast spans too; the SDK has no public way to pass a span to them.
             everyone = getattr(tracer_provider, "_active_span_processor", None)
             emitter = SpanEmitter([everyone] if everyone else pipelines.processors, tracer_provider.resource)
         traces = AttemptTraces(account, emitter, budget, volumes, config.process_index, own=config.own_traces)
@@ -182,7 +182,7 @@ class Recorder(Phases):
         self._keeper = live.keep(self._work)
         self._keeper.between = tracer.sum_up
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
-        if config.leads:  # last: a reader may ask for everything at once
+        if config.leads:  # last, because a reader may collect all metrics immediately
             wanted = meter_provider is not None or pipelines.measured
             overhead, ready = (lambda: tracer.overhead), hooks.ready
             live.measure(self.meter_provider, self._totals, overhead, self._dropped, ready, durations=wanted)
@@ -190,13 +190,13 @@ class Recorder(Phases):
         if opened.mirror is not None:
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
-        deadline.reserve(len(pipelines.closers()) + 4)  # the last words, the journal, its upload, its lock
+        deadline.reserve(len(pipelines.closers()) + 4)  # 4 more: last figures, journal, its upload, its lock
         _call_at_exit(self._exit)
         call_in_children(self._silence)
 
     @property
     def tracer(self) -> PhaseTracer | None:
-        """What records the phases; None after the end."""
+        """The tracer that records phases; None after the shutdown."""
         return self._tracer
 
     @property
@@ -210,11 +210,11 @@ class Recorder(Phases):
         return self._tracer
 
     def _successor(self) -> PhaseTracer | None:
-        """What records the next call of a function that one of our phases was used as a decorator of."""
+        """Return the tracer for the next call of a function that a phase decorates."""
         return self._tracer
 
     def _work(self) -> None:
-        """The keeper's further work at every tick."""
+        """Do the recorder's work at every tick of the keeper."""
         tracer = self._tracer
         if tracer is not None:
             tracer.tick()
@@ -224,7 +224,7 @@ class Recorder(Phases):
         self._productivity.keep()
 
     def _export_unexported(self, most: int) -> None:
-        """Export what dead attempts did not, no more at once than the queues have room for."""
+        """Export up to `most` spans that earlier attempts did not export; the exporters' queues hold only so many."""
         some, self._unexported = self._unexported[:most], self._unexported[most:]
         self._pipelines.hand_over(some)
 
@@ -236,10 +236,10 @@ class Recorder(Phases):
         }
 
     def totals(self) -> Totals:
-        """The account now, as integers of ns.
+        """Return the account as of now, in integers of ns.
 
-        Where a loop of very short steps has run ahead of the ledger, this waits for it a little, longer once the job
-        has ended; ``behind`` says how far the answer is behind if that was not enough.
+        If a loop of very short steps is ahead of the ledger, this waits up to 1 s for the ledger, and up to 10 s once
+        the job has ended. If that was not enough, ``behind`` says by how much the answer is behind.
         """
         job = None if self._tracer is None else self._tracer.traces.job_span
         return self._totals(PATIENCE_S if job is not None and job.is_recording() else SETTLED_S)
@@ -254,7 +254,7 @@ class Recorder(Phases):
         return totals if self._paces is None else self._paces.complete(totals)
 
     def report(self) -> Report:
-        """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
+        """Return the account as of now, as text (``str()``) or JSON (``to_json()``)."""
         totals = self.totals()
         notes = self._account.notes.all()
         if totals.behind:
@@ -262,14 +262,15 @@ class Recorder(Phases):
         return Report(totals, about(self.run_id, self.config.job_name), notes)
 
     def on_preemption(self, callback: C) -> C:
-        """Call `callback` (no arguments) when the platform announces the end: a preemption, maintenance, SIGTERM.
+        """Call `callback` (no arguments) when the platform announces the job's end: a preemption, maintenance, SIGTERM.
 
-        In a thread of ours, while training goes on; within the grace period. A decorator, too.
+        It runs in a thread of its own while training goes on, and should return within the grace period. Also usable as
+        a decorator: returns `callback`.
         """
         return self._observers.on_preemption(callback)
 
     def checkpoint_logger(self) -> Any:
-        """A logger for Orbax's ``CheckpointManager(logger=…)``, where the automatic hook is not wanted."""
+        """Return a logger for Orbax's ``CheckpointManager(logger=…)``, for use without the automatic hook."""
         from otel_goodput.integrations import orbax
 
         return orbax.checkpoint_logger(self._live_tracer, lambda: self.config.leads)
@@ -277,8 +278,8 @@ class Recorder(Phases):
     def count_flops(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
         """Count the model's floating-point operations in one call of `function`, for the program goodput (MFU).
 
-        Traces it with jax and runs nothing. None where there is nothing to count. The peak is that of the devices where
-        ``peak_flops=`` gives none.
+        Traces the function with jax, without running it. Returns None if there is nothing to count. The peak is that of
+        the devices, unless ``peak_flops=`` was given.
         """
         try:
             from otel_goodput.integrations.flops import count_flops
@@ -293,9 +294,10 @@ class Recorder(Phases):
             return None
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Export what there is; `timeout` in seconds, by default the grace period. False if it did not suffice.
+        """Export everything recorded so far; returns False if not everything was exported in time.
 
-        Waits for the network: not for the training loop. After the end, and in a forked child, False at once.
+        Waits for the network, so do not call it in the training loop. `timeout` is in seconds, by default the grace
+        period. After the shutdown and in a forked child, returns False immediately.
         """
         if self._closed:
             return False
@@ -309,9 +311,10 @@ class Recorder(Phases):
             self._paces.exchange(self._account, at_once=True)
 
     def _on_disk(self, site: str, seconds: float, *jobs: Callable[[], object]) -> bool:
-        """Do what may wait for a disk, such as a network mount that hangs, in a thread that is given up then.
+        """Run `jobs`, which may block on a disk, in a thread, and wait for it `seconds` at most.
 
-        Returns whether it was done in time.
+        A thread that hangs, such as on a network mount, is abandoned. Returns whether the jobs finished in time. Errors
+        are contained under the name `site`.
         """
         errors: list[Exception] = []
 
@@ -328,14 +331,15 @@ class Recorder(Phases):
         return not unfinished
 
     def _exit(self) -> None:
-        """The process ends."""
+        """Shut down because the process exits."""
         self._exiting = True
         self.shutdown()
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Stop: end and mark what is open, export, write the journal. One deadline over everything, in seconds.
+        """Stop recording: end open phases and mark them as interrupted, export, and write the journal.
 
-        Called at exit by itself. Afterwards phases are no-ops.
+        `timeout` is one deadline for all of it, in seconds, by default the grace period. Called automatically at exit.
+        Afterwards phases are no-ops.
         """
         with self._closing:
             if self._closed:
@@ -344,7 +348,7 @@ class Recorder(Phases):
         atexit.unregister(self._exit)
         seconds = self.config.grace_period_s if timeout is None else timeout
         if self._exiting:
-            # The interpreter's end is work, and takes longer where others want the same cores.
+            # Ending the interpreter takes time too, and more if other processes use the same cores.
             seconds -= min(TEARDOWN_S, seconds / 10) * min(deadline.crowding(), MOST_CROWDED)
         until = time.monotonic() + seconds
         for_journal = min(JOURNAL_S, seconds / 5)
@@ -361,7 +365,8 @@ class Recorder(Phases):
             self._export_unexported(len(self._unexported))
         except Exception as error:
             contain("shutdown", error)
-        # The journal last: what has left is noted there, and what has not the next attempt exports. It is never long.
+        # The journal last, because exported spans are noted there; the next attempt exports the others. It takes little
+        # time.
         closers = self._pipelines.closers(self._settle_figures)
         unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
         if not self._live.close(until - time.monotonic()):
@@ -379,13 +384,13 @@ class Recorder(Phases):
             self._on_disk("lock", max(until - time.monotonic(), LOCK_S), self._live.release)
 
     def _settle_figures(self, milliseconds: int) -> None:
-        """The last values are about to be read: bring the account up to the end, in so much time."""
+        """Bring the account up to date within `milliseconds`, before the last metrics are read."""
         seconds = milliseconds / 1000
         self._account.refresh(seconds)
         self._on_disk("shutdown", min(seconds, JOURNAL_S), self._tell_pace, self._productivity.keep)
 
     def _say_what_is_left(self) -> None:
-        """Which spans have not been exported, where the journal has them."""
+        """Log the number of spans in the journal that have not been exported."""
         left = self._keeper.left if self._pipelines.batchers else 0
         if left:
             logger.warning(
@@ -398,7 +403,7 @@ class Recorder(Phases):
             )
 
     def _silence(self) -> None:
-        """A forked child must not write into its parent's journal, nor export its parent's figures."""
+        """In a forked child, stop recording: it must not write its parent's journal or export its parent's figures."""
         tracer, self._tracer = self._tracer, None
         self._closed = True
         self._closing = threading.Lock()

@@ -1,8 +1,7 @@
-"""Every name this package puts on the wire: phases, categories, attributes, metrics, resource keys.
+"""All names that this package exports: phases, categories, attributes, metrics, resource keys.
 
-Names follow OpenTelemetry's semantic conventions and units follow UCUM. A literal of one of these names elsewhere in
-the package is a defect; the tables in the README are generated from this module. Longer than other files, for it is a
-table.
+Names follow OpenTelemetry's semantic conventions and units follow UCUM. No other module may spell one of these names
+as a literal; the tables in the README are generated from this module. Longer than other files: it is a table.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ SCOPE_NAME: Final = "otel_goodput"
 
 
 class Phase:
-    """Names of the phases. They are the span names too, except that a custom phase's span bears its own name."""
+    """Names of the phases. They are also the span names, except that a custom phase's span has the user's name."""
 
     JOB: Final = "job"
     ACCELERATOR_INIT: Final = "accelerator_init"
@@ -29,13 +28,13 @@ class Phase:
     COMPILE: Final = "compile"
     ELASTIC_WAIT: Final = "elastic_wait"
     ELASTIC_REINIT: Final = "elastic_reinit"
-    # A window that the user cuts out of the account (rule R7): no badput, not even elapsed time.
+    # A time that the user excludes from the account (rule R7): neither badput nor elapsed time.
     EXCLUSION: Final = "exclusion"
-    # A part of a step, such as the forward pass: it owns no time, the time stays the step's.
+    # A part of a step, such as the forward pass: its time is accounted to the step.
     PART: Final = "part"
 
 
-# The order is the wire format of the journal: append, never reorder.
+# The journal stores indices into this table: append, never reorder.
 PHASES: Final[tuple[str, ...]] = (
     Phase.JOB,
     Phase.ACCELERATOR_INIT,
@@ -52,14 +51,14 @@ PHASES: Final[tuple[str, ...]] = (
     Phase.PART,
 )
 
-# The root of an attempt's trace: without length, written when the first job begins; no phase.
+# The root of an attempt's trace: zero duration, written when the first job begins; not a phase.
 ATTEMPT_SPAN: Final = "attempt"
-# One `steps` span stands for a stretch of thinned steps; it is a summary, not a phase.
+# A `steps` span summarises consecutive steps that are not all exported; it is not a phase.
 STEPS_SUMMARY_SPAN: Final = "steps"
-# A further trace of an attempt begins with the first of these; the second says so in the trace before.
+# `continuation` is the root of a further trace of an attempt; `continued` points to it from the previous trace.
 CONTINUATION_SPAN: Final = "continuation"
 CONTINUED_SPAN: Final = "continued"
-# One `phases` span stands for many other phases of one name.
+# A `phases` span summarises many phases of one name, other than steps, that are not all exported.
 PHASES_SUMMARY_SPAN: Final = "phases"
 
 ELASTIC_SLICE_DOWN: Final = "slice_down"
@@ -120,7 +119,7 @@ class Reason:
     ROLLBACK: Final = "rollback"
 
 
-# The order is the wire format of the journal.
+# The journal stores indices into this table: append, never reorder.
 REASONS: Final[tuple[str, ...]] = (
     Reason.CRASH,
     Reason.PREEMPTION,
@@ -132,24 +131,24 @@ REASONS: Final[tuple[str, ...]] = (
 
 
 class ClockState:
-    """By which clock the end of a step is known."""
+    """The clock that gives the end of a step."""
 
-    DEVICE: Final = "device"  # observed, or by a marker dispatched right behind it
-    HOST: Final = "host"  # nothing asynchronous is known
-    UNKNOWN: Final = "unknown"  # an asynchronous runtime, and nothing tells when it is done
+    DEVICE: Final = "device"  # from an observed output, or a marker dispatched right after the step
+    HOST: Final = "host"  # no asynchronous runtime is in use
+    UNKNOWN: Final = "unknown"  # an asynchronous runtime is in use, and the end on the device is not known
 
 
 CLOCK_STATES: Final[tuple[str, ...]] = (ClockState.DEVICE, ClockState.HOST, ClockState.UNKNOWN)
 
-# What a step is whose end on the device is not told. The order is the wire format of the journal.
+# Clocks of steps whose end on the device is not known. The journal stores indices into this table.
 FALLBACK_CLOCKS: Final[tuple[str, ...]] = (ClockState.HOST, ClockState.UNKNOWN)
 
 
 class JobState:
-    """Whether a run goes on."""
+    """Whether a run is still going on."""
 
     RUNNING: Final = "running"
-    ENDED: Final = "ended"  # by itself, without an error, and nothing had announced the end
+    ENDED: Final = "ended"  # the job ended by itself, without an error or a notice of its end
 
 
 JOB_STATES: Final[tuple[str, ...]] = (JobState.RUNNING, JobState.ENDED)
@@ -159,7 +158,7 @@ JOB_STATES: Final[tuple[str, ...]] = (JobState.RUNNING, JobState.ENDED)
 
 
 class Attribute(NamedTuple):
-    """One attribute key: its type as OpenTelemetry words it, where it stands, and what it says."""
+    """One attribute key: its OpenTelemetry type, the spans or events that have it, and its meaning."""
 
     key: str
     type: str
@@ -420,13 +419,13 @@ METRICS: Final[tuple[Metric, ...]] = (
 
 SERVICE_NAME: Final = "service.name"
 SERVICE_INSTANCE_ID: Final = "service.instance.id"
-# Of metrics whose exporter keeps the distance that Cloud Monitoring asks for; only for collectors.
+# Marks metrics whose points already have the minimum distance in time that Cloud Monitoring requires; for collectors.
 TELEMETRY_SPACED: Final = "goodput.telemetry.spaced"
 TELEMETRY_DISTRO_NAME: Final = "telemetry.distro.name"
 TELEMETRY_DISTRO_VERSION: Final = "telemetry.distro.version"
 RUN_ID: Final = "goodput.run.id"
 ATTEMPT: Final = "goodput.attempt"
-TRACE_ID: Final = "goodput.trace.id"  # of the attempt, where our provider makes it
+TRACE_ID: Final = "goodput.trace.id"  # of the attempt, if this package's provider made it
 PROCESS_INDEX: Final = "goodput.process.index"
 PROCESS_COUNT: Final = "goodput.process.count"
 LAUNCHER_NAME: Final = "goodput.launcher.name"
@@ -444,7 +443,7 @@ CLOUD_ACCOUNT_ID: Final = "cloud.account.id"
 CLOUD_REGION: Final = "cloud.region"
 CLOUD_AVAILABILITY_ZONE: Final = "cloud.availability_zone"
 GCP_PROJECT_ID: Final = "gcp.project_id"
-LOCATION: Final = "location"  # what the Telemetry API takes where there is neither zone nor region
+LOCATION: Final = "location"  # accepted by the Telemetry API instead of zone and region
 
 
 class GoogleCloud:
@@ -462,7 +461,7 @@ K8S_POD_NAME: Final = "k8s.pod.name"
 K8S_POD_UID: Final = "k8s.pod.uid"
 K8S_CONTAINER_NAME: Final = "k8s.container.name"
 K8S_JOB_NAME: Final = "k8s.job.name"
-# The conventions have no names for these.
+# The semantic conventions have no names for these.
 K8S_JOB_COMPLETION_INDEX: Final = "k8s.job.completion_index"
 K8S_JOBSET_NAME: Final = "k8s.jobset.name"
 K8S_JOBSET_REPLICATED_JOB_NAME: Final = "k8s.jobset.replicated_job.name"
@@ -470,8 +469,8 @@ K8S_JOBSET_JOB_INDEX: Final = "k8s.jobset.job.index"
 K8S_JOBSET_JOB_GLOBAL_INDEX: Final = "k8s.jobset.job.global_index"
 K8S_JOBSET_RESTART_ATTEMPT: Final = "k8s.jobset.restart_attempt"
 
-# The TPU slice of this process: as Google calls its type (`v5p-512`), its worker being the host's index within it, its
-# index and count those of the slices of one job.
+# The TPU slice of this process. The type is Google's name (`v5p-512`), the worker is the index of the host within the
+# slice; index and count refer to the slices of one job.
 SLICE_NAME: Final = "goodput.slice.name"
 SLICE_TYPE: Final = "goodput.slice.type"
 SLICE_TOPOLOGY: Final = "goodput.slice.topology"

@@ -1,4 +1,4 @@
-"""Goodput on a tracer provider of the user's own: a span processor, and nothing else."""
+"""Goodput from a user's own tracer provider, with only a span processor."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ logger = logging.getLogger("otel_goodput")
 
 
 class GoodputSpanProcessor(PhaseSpanProcessor):
-    """Derives goodput and badput from spans that carry ``goodput.phase``, whoever makes them.
+    """Derives goodput and badput from spans with the attribute ``goodput.phase``, whichever library creates them.
 
     ::
 
         provider.add_span_processor(GoodputSpanProcessor(meter_provider=meter_provider))
 
-    The provider must not sample phases away: what is not recorded cannot be accounted. There is no device clock: where
-    work is handed to a device (``async_runtimes``), the clock of the steps is unknown, and what rests on them is left
-    out, unless ``OTEL_GOODPUT_DEVICE_CLOCK=host`` says that the steps wait for their results.
+    The provider's sampler must not drop phases, because only recorded spans are accounted. There is no device clock: if
+    an asynchronous runtime such as jax is in use (``async_runtimes``), the clock of the steps is unknown and figures
+    that depend on it are missing, unless ``OTEL_GOODPUT_DEVICE_CLOCK=host`` says that steps wait for their results.
 
     Args:
-        meter_provider: where the metrics go; by default OpenTelemetry's global one.
+        meter_provider: the provider of the metrics; by default OpenTelemetry's global one.
         job_name, run_id, windows: as for ``configure()``.
-        directory: where the journal lives, so that a restart goes on with the run; without one the account begins anew
-            with every process.
+        directory: the journal's directory, which lets a restart continue the run. If neither it nor
+            ``OTEL_GOODPUT_DIR`` is set, the account starts anew with every process.
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -67,7 +67,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         super().__init__(live.account, JobThread())
         self._runtimes = AsyncRuntimes() if config.device_clock != ClockState.HOST else None
         self._looking = threading.Lock()
-        self._looked_at = live.account.clock()  # for asynchronous runtimes
+        self._looked_at = live.account.clock()  # when asynchronous runtimes were last looked for, ns
         self._look_around()
         if config.leads:
             provider = meter_provider or metrics_api.get_meter_provider()
@@ -78,12 +78,15 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         call_in_children(self._silence)
 
     def _silence(self) -> None:
-        """A forked child must not write into its parent's journal."""
+        """In a forked child, stop recording: it must not write to its parent's journal."""
         self._live = False
         self._live_account.orphan()
 
     def _look_around(self) -> None:
-        """From when a runtime is in use that works on after a step's end, nobody knows when the step is done."""
+        """Look for asynchronous runtimes; from the time that one is in use, the clock of the steps is unknown.
+
+        Their work goes on after the end of a step on the host.
+        """
         if self._runtimes is None or not self._looking.acquire(blocking=False):
             return
         try:
@@ -107,16 +110,19 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._overhead += perf_counter_ns() - begin
 
     def totals(self) -> Totals:
-        """The account now, as integers of ns."""
+        """Return the account as of now, in integers of ns."""
         self._look_around()
         return self._account.totals()
 
     def report(self) -> Report:
-        """The account now, for a person (``str()``) or as JSON (``to_json()``)."""
+        """Return the account as of now, as text (``str()``) or JSON (``to_json()``)."""
         return Report(self.totals(), about(self.run_id, self._name), self._account.notes.all())
 
     def shutdown(self) -> None:
-        """End what is open and mark it, write the journal; a disk that hangs is given up after the grace period."""
+        """End open phases, mark them as interrupted, and write the journal.
+
+        Waits for a disk that hangs no longer than the grace period.
+        """
         super().shutdown()
         if not self._live_account.close(self._patience_s, release=True):
             logger.warning("the journal was not closed within %.1f s; what was recorded is in it", self._patience_s)

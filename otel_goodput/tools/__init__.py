@@ -1,1 +1,1 @@
-"""The command `otel-goodput` and what it does."""
+"""The command ``otel-goodput`` and its subcommands."""

@@ -1,4 +1,4 @@
-"""The command ``otel-goodput``."""
+"""The command ``otel-goodput``: arguments, and the subcommands ``report`` and ``replay``."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status: 0 done, 1 something is wrong with what was looked at, 2 wrong use, 3 a
-    journal is damaged and what could not be read is left out.
+    """Run the command and return its exit status.
+
+    The status is 0 on success, 1 on an error or if ``doctor`` finds a problem, 2 on wrong usage, 3 if a journal is
+    damaged and a part of it could not be read, and 130 after Ctrl-C.
     """
-    if sys.stdout is None:  # closed by whoever started us
+    if sys.stdout is None:  # the parent process closed it
         with files.nowhere() as nowhere, redirect_stdout(nowhere):
             return main(arguments)
     logging.basicConfig(level=logging.WARNING, format="otel-goodput: %(message)s", stream=sys.stderr)
-    for handler in logging.getLogger().handlers:  # what OpenTelemetry and others log there goes the same way
+    for handler in logging.getLogger().handlers:  # redact also what OpenTelemetry and other libraries log
         handler.addFilter(REDACTED)
-    gc.disable()  # one short run over many small tuples that form no cycles
+    gc.disable()  # a short run creates many small tuples, but no cycles
     try:
         try:
             options = _parser().parse_args(arguments)
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough. What is left in the stream must go somewhere at exit.
+        # The reader of our output has closed the pipe. Flushing the rest of it at exit must not raise again.
         with files.nowhere() as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 0
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        super().error(shown(message))  # arguments are in it as they are
+        super().error(shown(message))  # the message quotes arguments literally
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -175,7 +177,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
 
 
 def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
-    """`parse` as argparse is to name it, where it cannot parse."""
+    """Return `parse` under the `name` that argparse shows in its error messages."""
 
     def named(text: str) -> T:
         return parse(text)
@@ -220,24 +222,24 @@ def _report(options: argparse.Namespace) -> int:
         for entry in entries:
             one = _attempted(entry.run, options)
             reports.append(one)
-            if not isinstance(one, dict):  # else the next newest is shown
+            if not isinstance(one, dict):  # otherwise show the next newest run
                 _print(one, as_json=False)
                 break
         return _status(reports)
 
 
 def _status(reports: Sequence[Any]) -> int:
-    """3 where one of them could not be read, or not all of it."""
+    """Return 3 if one of the reports is missing or incomplete, else 0."""
     from otel_goodput.journal.damage import STATUS
 
     return STATUS if any(isinstance(one, dict) or one.damaged for one in reports) else 0
 
 
 def _attempted(run: Any, options: argparse.Namespace) -> Any:
-    """The report of one run of several; what is the matter with it, as JSON, where there is none."""
+    """Return the report of one run of several; if that fails, the error as a JSON object."""
     try:
         return _run_report(run, options)
-    except Exception as error:  # whatever is the matter with one, the others are reported
+    except Exception as error:  # an error in one run must not prevent the reports of the others
         why = shown(str(error) or type(error).__name__)
         logging.getLogger(__name__).warning("run %s cannot be reported: %s", shown(repr(run.called())), why)
         return {"run_id": run.called(), "error": why}
@@ -283,7 +285,7 @@ def _recover(options: argparse.Namespace) -> int:
 
 
 def _recover_one(found: Any, options: argparse.Namespace) -> int:
-    """The status of one run's recovery: whatever is the matter with it, the others are recovered."""
+    """Recover one run and return its exit status. An error is printed, so that the other runs are still recovered."""
     from otel_goodput.errors import ConfigurationError
     from otel_goodput.tools.recover import recover
 

@@ -1,4 +1,4 @@
-"""``otel-goodput recover``: what a killed attempt did not export is exported without a restart."""
+"""``otel-goodput recover``: exports, without a restart, the spans that a killed attempt did not export."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from otel_goodput.text.redact import encodable, shown
 
 
 def recover(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
-    """Export the spans that dead attempts of a run did not export; says what it did.
+    """Export the spans that dead attempts of a run did not export, and print the outcome.
 
-    Returns an exit status, 3 where a part of the journal cannot be read.
+    `process` is the index of the process whose journal is read; `again` also exports spans that were recovered before.
+    Returns an exit status: 0 on success, 1 if nothing could be exported, 3 if a part of the journal cannot be read.
 
     Raises:
         ConfigurationError: `exporters` names an unknown exporter.
@@ -58,7 +59,7 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         print(f"run {run_id!r}: recovered before (--again to do it once more)")
         return 0
     config = configuration.read(encodable(str(identity.get("job_name") or run_id)), run_id=run_id, exporters=exporters)
-    # Who recovers a run may be somewhere else than it was.
+    # This command may run elsewhere than the job did, so the process count in its environment may be too low.
     count = max(config.process_count, process + 1)
     resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
     unexported = unexported_spans(run, index, run_id, process, Resource(dict(resource.attributes)), restored.attempt)

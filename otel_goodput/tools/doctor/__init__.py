@@ -1,4 +1,4 @@
-"""``otel-goodput env`` and ``otel-goodput doctor``: what is configured, and whether it can work."""
+"""``otel-goodput env`` prints the configuration, ``otel-goodput doctor`` checks whether it can work."""
 
 from otel_goodput.tools.doctor.examination import examine
 from otel_goodput.tools.doctor.variables import environment

@@ -1,4 +1,4 @@
-"""Something that may hang, given so many seconds."""
+"""Runs calls that may hang, with a time limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Attempt(Generic[T]):
-    """An action under way in a daemon thread of its own; one that is stuck is left behind."""
+    """Runs an action in its own daemon thread. A thread that hangs is abandoned."""
 
     def __init__(self, action: Callable[[], T]) -> None:
         self._action = action
@@ -26,11 +26,11 @@ class Attempt(Generic[T]):
             self._error = error
 
     def result(self, seconds: float) -> T:
-        """What the action returned, waited for so many seconds at most.
+        """Return the action's result, waiting for it at most `seconds`.
 
         Raises:
-            TimeoutError: it is still under way.
-            Exception: what the action raised.
+            TimeoutError: the action has not finished.
+            Exception: the action raised it.
         """
         self._thread.join(seconds)
         if self._error is not None:
@@ -41,5 +41,5 @@ class Attempt(Generic[T]):
 
 
 def within(seconds: float, action: Callable[[], T]) -> T:
-    """As :meth:`Attempt.result`."""
+    """Run `action` with a time limit in seconds; returns and raises like :meth:`Attempt.result`."""
     return Attempt(action).result(seconds)

@@ -1,4 +1,4 @@
-"""The file of Application Default Credentials: where it is, what it is, whose, and what of it is never shown."""
+"""Finds and reads the file of Application Default Credentials: its kind, its owner, and the secrets to hide."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ EMAIL: Final = re.compile(r"[\w.+-]{1,64}@[\w-]+(\.[\w-]+)+", re.ASCII)
 PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}")
 _PASTED: Final = re.compile(r"\s*(\{|-----BEGIN|ya29\.|AIza|1//)")
 _IMPERSONATED: Final = re.compile(r"/serviceAccounts/([^/:]+):")
-# What may be told of a file; everything else in it is a secret.
+# Fields of the file that may be shown; all others are secret.
 _TOLD: Final = frozenset(
     {"type", "client_email", "account", "project_id", "quota_project_id", "universe_domain", "audience"}
     | {"service_account_impersonation_url", "subject_token_type", "token_uri", "token_url", "auth_uri"}
     | {"auth_provider_x509_cert_url", "client_x509_cert_url"}
 )
-_LEAST: Final = 8  # letters; shorter ones are no secret, and to hide them would spoil every message
+_LEAST: Final = 8  # characters; shorter texts are no secrets, and hiding them would garble messages
 _LONGEST: Final = 1 << 20  # bytes
 _LONGEST_PATH: Final = 1 << 10
 
 _CORRECT: Final = f"{VARIABLE} is to be the path of a file of credentials"
 _LOG_IN: Final = "`gcloud auth application-default login` writes another one"
 
-# What the words of a refused refresh say, and what may help then. The first that matches counts.
+# Patterns for the error of a failed token refresh, each with what may help. The first match counts.
 _CURES: Final = (
     (
         r"timeframe|iat and exp|Token used too",
@@ -67,15 +67,16 @@ _CURES: Final = (
 
 @dataclass(frozen=True)
 class File:
-    """A file of credentials, as Google's libraries would take it.
+    """The file of credentials that Google's libraries would use.
 
     Attributes:
-        where: its path, and what names it.
-        type: what it says that it is.
-        owner: whom the credentials belong to, an e-mail address; empty where the file does not say.
-        project: its id, likewise.
-        wrong: why it cannot be used, and `do` what to do; empty where nothing is known against it.
-        hidden: texts that no message may hold.
+        where: its path, and the variable that names it.
+        type: its field ``type``, a key of ``KINDS``.
+        owner: e-mail address of the credentials' owner; empty if the file does not say.
+        project: id of the project; empty if the file does not say.
+        wrong: why the file cannot be used; empty if nothing is wrong.
+        do: what to do if it cannot be used.
+        hidden: texts that no message may contain.
     """
 
     where: str
@@ -91,7 +92,7 @@ class File:
 
 
 def find(environ: Mapping[str, str]) -> File | None:
-    """The file that there is, if there is one: else credentials come from the metadata server."""
+    """Return the file of credentials; None if there is none, so that they come from the metadata server."""
     given = environ.get(VARIABLE, "")
     if given.strip():
         if _PASTED.match(given) or len(given) > _LONGEST_PATH:
@@ -103,7 +104,7 @@ def find(environ: Mapping[str, str]) -> File | None:
 
 
 def advice(text: str) -> str:
-    """What may help against the failure of a refresh, told in these words."""
+    """Return what may help if a token refresh failed with the error `text`; empty if unknown."""
     return next((do for words, do in _CURES if re.search(words, text, re.IGNORECASE)), "")
 
 
@@ -140,7 +141,10 @@ def _owner(content: Mapping[str, Any]) -> str:
 
 
 def _shaped(given: object, shape: re.Pattern[str]) -> str:
-    """What a field says, where it looks like what belongs there: a key in the wrong field is not shown either."""
+    """Return the value of a field if it has the expected shape, else an empty string.
+
+    A secret in the wrong field must not be shown.
+    """
     return given if isinstance(given, str) and shape.fullmatch(given) else ""
 
 
@@ -156,7 +160,7 @@ def _secrets(content: object, name: str = "") -> Iterator[str]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """A text and the lines of it, as such and as JSON writes them."""
+    """Yield a text and its lines, both as they are and as JSON escapes them."""
     for line in (text, json.dumps(text)[1:-1], *text.splitlines(), *text.split("\\n")):
         if len(line.strip()) >= _LEAST:
             yield line.strip()

@@ -1,4 +1,4 @@
-"""``otel-goodput doctor``: looks at everything that a job started here would use, and leaves nothing behind."""
+"""``otel-goodput doctor``: examines everything that a job started here would use, without leaving traces."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))
 
 
 def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
-    """Print what would be exported where, and what is wrong; returns the exit status, 1 where there is a problem.
+    """Print what would be exported and where to, and what is wrong; returns the exit status, 1 if there is a problem.
 
     Args:
         timeout_s: seconds that each connection may take.
-        as_json: print JSON.
-        gcp: ask Google Cloud too.
+        as_json: whether to print JSON.
+        gcp: whether to send requests to Google Cloud too.
 
     Raises:
         ConfigurationError: `timeout_s` is not above 0.
@@ -43,10 +43,10 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
     exports: list[Export] = []
     hidden = secrets(os.environ)
     with captured_logs() as said, warnings.catch_warnings():
-        if gcp:  # what Google's libraries warn of is for the job, and an error of theirs where warnings are errors
+        if gcp:  # Google's libraries warn about matters of the job; with -W error these would raise here
             warnings.simplefilter("ignore")
         force = settings.in_force(os.environ)
-        said.take()  # told among the settings
+        said.take()  # already reported by the check of the settings
         found = list(_findings(force, timeout_s, said, exports, gcp, hidden))
     hidden.sort(key=len, reverse=True)
     findings = [Finding(*(redact(text, hidden) for text in one)) for one in found]
@@ -61,7 +61,7 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
 def _findings(
     force: InForce, timeout_s: float, said: LogCapture, exports: list[Export], gcp: bool, hidden: list[str]
 ) -> Iterator[Finding]:
-    """What is found; `exports` and `hidden` are added to."""
+    """Yield all findings; appends to `exports` and `hidden`."""
     config = force.config
     yield Finding(OK, "versions", ", ".join(f"{name} {number}" for name, number in settings.versions().items()))
     yield from settings.check(os.environ, rows(os.environ), config)
@@ -104,7 +104,7 @@ def _google(google: Google, ask: bool, hidden: list[str]) -> Iterator[Finding]:
 
 @contextmanager
 def _waiting_for(thing: str) -> Iterator[None]:
-    """Say on a terminal what is being waited for, as long as it lasts."""
+    """Show on a terminal, during the ``with`` block, what is being waited for."""
     stream = sys.stderr
     if stream is None or not stream.isatty():
         yield

@@ -1,4 +1,4 @@
-"""What would be exported where, and whether it would arrive."""
+"""Checks the exporters: where each would send what, and whether it would arrive."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ Exporter = SpanExporter | MetricExporter
 
 
 class ExporterChecks:
-    """The exporters that a job would open.
+    """Checks the exporters that a job would open; `exports` collects the signals that would be exported.
 
     Args:
-        config: in force.
-        directory: the run's folder, which is not made.
+        config: the configuration in force.
+        directory: the run's folder; it is not created.
         timeout_s: seconds that each connection and each export may take.
-        said: hears what exporters log.
+        said: captures what exporters log.
     """
 
     def __init__(self, config: Config, directory: Path, timeout_s: float, said: LogCapture) -> None:
@@ -49,21 +49,21 @@ class ExporterChecks:
         self.exports: list[Export] = []
 
     def names(self) -> tuple[str, ...]:
-        """Names of the exporters, as the job resolves them."""
+        """Return the names of the exporters, as the job would resolve them."""
         try:
             return registry.resolve(self._config.exporters, os.environ, directory=self._directory)
-        except ConfigurationError:  # told among the settings; the job falls back to this too
+        except ConfigurationError:  # reported by the check of the settings; a job falls back to this too
             return registry.resolve((registry.AUTO,), os.environ, directory=self._directory)
 
     def check(self, name: str) -> Iterator[Finding]:
-        """Open the exporter and try what can be tried without leaving anything behind."""
+        """Open the exporter and test what can be tested without leaving data behind."""
         about = f"exporter {name}"
         context = ExporterContext(
             job_name=self._config.job_name,
             run_id=self._config.run_id,
             process_index=self._config.process_index,
             directory=self._directory,
-            # The share of it that one export may take is then just the time there is.
+            # One export may take SHARE_OF_GRACE of the grace period; make that `timeout_s`.
             grace_period_s=self._timeout_s / SHARE_OF_GRACE,
         )
         opened = None
@@ -88,14 +88,14 @@ class ExporterChecks:
                 yield Finding(OK, about, where)
 
     def _described(self, name: str, context: ExporterContext) -> list[Destination]:
-        """Where it sends; an exporter of somebody else's may fail to say so."""
+        """Return the destinations of an exporter; none if a third-party exporter fails to describe them."""
         try:
             return list(registry.spec(name).describe(context))
         except Exception:
             return []
 
     def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
-        """What is not exported although it seems to be wanted."""
+        """Yield what is not exported, such as by exporters that `auto` would select but whose packages are missing."""
         if not names:
             yield Finding(OK, "exporters", "nothing is exported; `otel-goodput report` reads the journal")
         for name in registry.names() if registry.AUTO in self._config.exporters else ():
@@ -114,7 +114,7 @@ class ExporterChecks:
             self.exports.append(Export(name, one.signal, one.place))
 
     def _otlp(self, about: str, opened: Exporters | None) -> Iterator[Finding]:
-        """Connect, and export nothing at all over the real protocol."""
+        """Connect to the OTLP endpoints, and send empty exports over the real protocol."""
         failures: dict[Endpoint, str] = {}
         endpoints = [endpoint(os.environ, signal) for signal in SIGNALS]
         yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
@@ -133,12 +133,12 @@ class ExporterChecks:
 
         pairs = list(zip(endpoints, exporters, strict=True))
         tries = [(one.signal, _later(partial(attempt, one, exporter))) for one, exporter in pairs]
-        # A name server may take its time beside the connection and the export.
+        # The DNS lookup may take additional time, besides the connection and the export.
         close_all(tries, 2 * self._timeout_s + 1)
         outcomes: dict[tuple[str, str, str], list[Endpoint]] = {}
         for one in endpoints:
             failure = failures.get(one, f"no answer within {self._timeout_s:g} s")
-            # What an exporter says names the signal; once without it is enough for both.
+            # An exporter's messages name the signal; without it, both signals can share one finding.
             plain = failure.replace(f"{one.signal} ", "")
             outcomes.setdefault((plain, one.advice(failure) if failure else "", one.wire), []).append(one)
         for (failure, advice, _), same in outcomes.items():
@@ -156,7 +156,7 @@ class ExporterChecks:
 
 
 def _told(destinations: list[Destination]) -> str:
-    """In a sentence; signals that go to the same place together."""
+    """Describe the destinations in one sentence, with signals grouped by place."""
     by_place: dict[str, list[str]] = {}
     for one in destinations:
         by_place.setdefault(one.place, []).append(one.signal)
@@ -164,7 +164,7 @@ def _told(destinations: list[Destination]) -> str:
 
 
 def export_nothing(exporter: Exporter) -> bool:
-    """Whether a request without spans or metrics is taken."""
+    """Send a request without spans or metrics; returns whether it was accepted."""
     if isinstance(exporter, SpanExporter):
         return exporter.export(()) is SpanExportResult.SUCCESS
     return exporter.export(MetricsData(resource_metrics=())) is MetricExportResult.SUCCESS

@@ -1,4 +1,4 @@
-"""What an examination finds."""
+"""The results of an examination."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROBLEM: Final = "problem"
 
 
 class Finding(NamedTuple):
-    """One thing found: how bad it is, what it concerns, what it is, and what to do about it."""
+    """One finding: its level (``OK``, ``WARNING``, ``PROBLEM``), its subject, what was found, and what to do."""
 
     level: str
     about: str
@@ -19,7 +19,7 @@ class Finding(NamedTuple):
 
 
 class Export(NamedTuple):
-    """One signal that would be exported, through which exporter and where to."""
+    """One signal that would be exported: the exporter, the signal, and the destination."""
 
     exporter: str
     signal: str

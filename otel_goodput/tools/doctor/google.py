@@ -1,4 +1,4 @@
-"""``otel-goodput doctor --gcp``: everything between a job and Google Cloud, and what to do where it does not work."""
+"""``otel-goodput doctor --gcp``: checks everything between a job and Google Cloud, and says how to mend it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from otel_goodput.tools.doctor.identity import NO_MACHINE, Identity
 from otel_goodput.tools.doctor.reachability import ahead
 from otel_goodput.tools.doctor.services import QUESTIONS, Asker
 
-_USUAL: Final = ("gcp", "workload")  # what `auto` takes on Google Cloud
+_USUAL: Final = ("gcp", "workload")  # what `auto` selects on Google Cloud
 _DISTRIBUTIONS: Final = (
     "google-auth",
     "google-cloud-monitoring",
@@ -48,7 +48,7 @@ _METADATA_HELP: Final = (
     "without it the resource lacks the machine, and notices of its end are not seen: look at GCE_METADATA_HOST, "
     "http_proxy and no_proxy, and in Kubernetes at the network policies"
 )
-# Beyond so many seconds, ahead or behind, this is how bad it is, and why.
+# For a clock that is ahead or behind: limits in seconds, each with the level and the reason.
 _DATED: Final = "spans and points are dated wrongly"
 _AHEAD: Final = ((300.0, PROBLEM, "points from more than 5 min ahead are refused"), (60.0, WARNING, _DATED))
 _SET_IT: Final = "set the clock of this machine right, and let NTP keep it so"
@@ -56,13 +56,13 @@ _BEHIND: Final = ((3600.0, PROBLEM, f"what a key signs has expired at once, and 
 
 
 class Google:
-    """What can be found out of the way to Google Cloud.
+    """Checks the packages, credentials, project, services and clock that exporting to Google Cloud needs.
 
-    `hidden` are the texts that nothing found may hold; known once all of it is.
+    `hidden` lists the texts that no finding may contain; it is complete after the last check.
 
     Args:
-        environ: of the job.
-        names: of the exporters in force.
+        environ: environment of the job.
+        names: names of the exporters in force.
         timeout_s: seconds for each connection and each answer.
     """
 
@@ -75,8 +75,8 @@ class Google:
         self._machine: Machine | None = None
         self._project_id = ""
         self._asked = list(QUESTIONS)
-        self._unasked = ""  # why nothing is asked of services
-        self._clocks: list[tuple[str, float]] = []  # whose, and by how many seconds ours is ahead; the best one last
+        self._unasked = ""  # why no requests are sent to services
+        self._clocks: list[tuple[str, float]] = []  # whose clock, and s that ours is ahead; the most reliable last
 
     @property
     def hidden(self) -> list[str]:
@@ -84,7 +84,7 @@ class Google:
 
     @property
     def checks(self) -> tuple[tuple[str, Callable[[], Iterator[Finding]]], ...]:
-        """What there is to check, in this order: its name, and what looks at it."""
+        """The checks in their order, each with the name of what it checks."""
         return (
             ("Google's packages", self._packages),
             ("Google's metadata server", self._metadata),
@@ -95,7 +95,7 @@ class Google:
         )
 
     def local(self) -> Iterator[Finding]:
-        """What is known without asking anybody."""
+        """Yield what is known without sending any request."""
         yield self._identity.known()
         sources = self._sources()
         if sources:
@@ -113,7 +113,7 @@ class Google:
             yield Finding(WARNING, _PLACE, what, do)
         found = [name for name in SERVICES if not registry.missing(name, self._environ)]
         for name in SERVICES:
-            if name in found or name in self._names:  # what an exporter in force lacks is told already
+            if name in found or name in self._names:  # missing packages of exporters in force were reported before
                 continue
             needed = name in _USUAL and not self._names
             what = f"what exporter {name} needs is not installed" + ("" if needed else "; none in force needs it")
@@ -137,7 +137,7 @@ class Google:
             return
         began = time.monotonic()
         try:
-            # To look its name up is not bounded by what is allowed for its answer.
+            # The timeout of the request does not cover the DNS lookup.
             one = self._machine = within(2 * self._timeout_s, lambda: look_up(host, self._timeout_s))
         except (Unknown, TimeoutError) as why:
             yield Finding(WARNING, _METADATA, str(why), _METADATA_HELP)
@@ -150,7 +150,7 @@ class Google:
         self._compare(host)
 
     def _compare(self, host: str) -> None:
-        """What time it is there."""
+        """Compare this machine's clock with that of the metadata server `host`."""
         place = address(host)
         if place is None:
             return
@@ -174,7 +174,7 @@ class Google:
             self._unasked = "there are no credentials for it"
 
     def _sources(self) -> dict[str, str]:
-        """Who names which project, the one that counts first."""
+        """Return the projects by their source; the first one is used."""
         found = {name: text for name in PROJECT_SOURCES if (text := self._environ.get(name, "").strip())}
         file, machine = self._identity.file, self._machine
         if file is not None and file.project:
@@ -188,7 +188,7 @@ class Google:
         source, project = next(iter(sources.items()), ("", ""))
         if source not in PROJECT_SOURCES and not self._unasked:
             try:
-                # Google's library may know one from elsewhere; an emulator is not told what is not said in a variable.
+                # Google's library may find one elsewhere; for an emulator, only variables count.
                 project = within(2 * self._timeout_s + 1, lambda: self._connection.project)
             except Exception:
                 project = ""
@@ -222,7 +222,7 @@ class Google:
                 self._clocks.append(("Google's" if target == service.host else f"{target}'s", checked.ahead_s))
 
     def _clock(self) -> Iterator[Finding]:
-        """By Google's own clock where it was told: a metadata server may go by that of this machine."""
+        """Compare clocks: with Google's if known, because a metadata server may use the clock of this machine."""
         if not self._clocks:
             yield Finding(OK, _CLOCK, "not checked: nobody told the time")
             return
@@ -236,7 +236,10 @@ class Google:
 
 
 def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
-    """The project that counts, and whether others speak of another one; a number is no other one."""
+    """Report the project in use, and whether other sources name another one.
+
+    A project number and a project id are not compared: they may be the same project.
+    """
     others = [
         f"{value} by {name}"
         for name, value in sources.items()
@@ -256,13 +259,13 @@ def _no_project() -> Finding:
 
 
 def _imported() -> str:
-    """Import what the services are asked with, beforehand: it takes a second or more. Returns what is wrong."""
+    """Import the client packages in advance, which takes a second or more; returns the error, or an empty string."""
     packages = dict.fromkeys(one.package for questions in QUESTIONS.values() for one in questions)
     for package in ("grpc", "google.auth.transport.grpc", "google.auth.transport.requests", *packages):
         try:
             if registry.importable(package):
                 load(package)
-        except Exception as error:  # versions that do not go together fail in any way they like
+        except Exception as error:  # incompatible versions may raise anything
             return f"{package} cannot be imported: {type(error).__name__}: {short(str(error))}"
     return ""
 

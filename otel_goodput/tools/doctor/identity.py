@@ -1,4 +1,4 @@
-"""As whom a job asks Google: the credentials, from where, whose, and whether a token is issued for them."""
+"""Checks the credentials that a job would use for Google: their source, their owner, and whether they yield a token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ABOUT: Final = "credentials"
 QUOTA: Final = "quota project"
 NO_MACHINE: Final = "this is no machine of Google Cloud, as far as it knows itself"
 _QUOTA_ROLE: Final = "roles/serviceusage.serviceUsageConsumer"
-# What Google's libraries say before they quote an answer, and before advice that is not for here.
+# Google's libraries write these words before they quote an answer, or give advice that does not apply here.
 _BEFORE: Final = ("Response:", "Response details:", "metadata service: ", " To set up")
 _HTML: Final = re.compile(r"<(!doctype )?html", re.IGNORECASE)
 
@@ -30,14 +30,14 @@ class Identity:
     """The credentials that a job would have.
 
     Args:
-        environ: of the job.
-        connection: to Google.
+        environ: environment of the job.
+        connection: the connection to Google.
         timeout_s: seconds for each answer.
     """
 
     def __init__(self, environ: Mapping[str, str], connection: Connection, timeout_s: float) -> None:
         self._connection = connection
-        self._patience_s = 2 * timeout_s + 1  # a second one: for what is imported, or for another try
+        self._patience_s = 2 * timeout_s + 1  # twice, to allow for imports or a retry
         self._metadata = metadata_host(environ) is not None
         self.file = None if connection.plaintext else find(environ)
         self.owner = "" if self.file is None else self.file.owner
@@ -45,7 +45,7 @@ class Identity:
         self.good = connection.plaintext
 
     def known(self) -> Finding:
-        """What is known without asking anybody."""
+        """Return what is known about the credentials without sending any request."""
         if self._connection.plaintext:
             what = f"none are needed, and none were looked for: {OTEL_GOODPUT_GCP_ENDPOINT.name} is plaintext"
             return Finding(OK, ABOUT, what)
@@ -56,7 +56,10 @@ class Identity:
         return Finding(WARNING, ABOUT, f"there is no file of them, and {NO_MACHINE}", cure(ABOUT, TRACE, "", ""))
 
     def check(self, project: str) -> Iterator[Finding]:
-        """Look for them, and have a token issued; `good` tells whether that went well."""
+        """Load the credentials and request a token; `good` then tells whether that succeeded.
+
+        `project` is named in the advice on a missing quota project.
+        """
         known = self.known()
         if self._connection.plaintext or known.level == PROBLEM:
             yield known
@@ -72,7 +75,7 @@ class Identity:
             yield from self._quota(credentials, project)
 
     def _refresh(self, credentials: Any) -> Finding:
-        """Have a token issued, as an exporter would."""
+        """Request a token, as an exporter would."""
         requests = load("google.auth.transport.requests")
         began = time.monotonic()
         try:
@@ -92,7 +95,7 @@ class Identity:
         return Finding(OK, ABOUT, what)
 
     def _quota(self, credentials: Any, project: str) -> Iterator[Finding]:
-        """Whose quota requests count against, where that is not the project that they write to."""
+        """Report the project whose quota is used, if the credentials name one, or a user's credentials name none."""
         found = str(getattr(credentials, "quota_project_id", None) or "")
         if found:
             shown = found if PROJECT.fullmatch(found) else "a project whose id is none"
@@ -114,7 +117,7 @@ class Identity:
 
 
 def _words(error: Exception) -> str:
-    """What an error says, without the answer of a server that it may quote: that may hold a token."""
+    """Return the message of an error without the server's answer that it may quote, which may contain a token."""
     text = str(error.args[0] if error.args else "")
     for words in _BEFORE:
         text = text.partition(words)[0]

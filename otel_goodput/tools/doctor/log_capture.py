@@ -1,4 +1,4 @@
-"""Listens to what is logged instead of letting it onto the screen, where it might show a secret."""
+"""Captures log messages instead of printing them, because they might show a secret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class LogCapture(logging.Handler):
-    """Keeps warnings and errors, by the thread that logged them."""
+    """Stores warnings and errors, with the thread that logged them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -21,7 +21,7 @@ class LogCapture(logging.Handler):
             self._said.append((threading.get_ident(), record.getMessage()))
 
     def take(self) -> list[str]:
-        """What this thread has logged since it asked last, each text once."""
+        """Return what this thread has logged since its last call, each text once."""
         mine = threading.get_ident()
         with self._changing:
             taken = [text for thread, text in self._said if thread == mine]
@@ -31,7 +31,7 @@ class LogCapture(logging.Handler):
 
 @contextmanager
 def captured_logs() -> Iterator[LogCapture]:
-    """Nothing is logged to anyone else meanwhile."""
+    """During the ``with`` block, replace the root logger's handlers by a :class:`LogCapture`, and yield it."""
     root = logging.getLogger()
     handlers, listener = root.handlers[:], LogCapture()
     root.handlers[:] = [listener]

@@ -1,4 +1,4 @@
-"""What a run's journal says about the next start of its job, and about how its steps were measured."""
+"""Checks a run's journal: whether the next start continues the run, and how its steps were timed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from otel_goodput.tools.doctor.findings import OK, WARNING, Finding
 
 
 def check(run: RunDirectory, process: int) -> Iterator[Finding]:
-    """What there is to know of `run` before its job starts again."""
+    """Yield what should be known about `run` before its job starts again; `process` is the index of the process."""
     name = run.called()
     restored = restore(run, process)
     if (note := restored.damages.note()) is not None:
@@ -68,7 +68,7 @@ def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
 
 
 def _measured(name: str, restored: Restored) -> Iterator[Finding]:
-    """By which clock the latest steps are known, and whether that can be right."""
+    """Yield which clock timed the latest steps, and whether that is plausible."""
     totals = restored.ledger.totals(restored.last_sign)
     if not totals.started:
         return

@@ -1,4 +1,4 @@
-"""Credentials that anybody on the way can read: over a wire without TLS, to another machine."""
+"""Finds credentials that would be sent without TLS to another machine, where others can read them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from otel_goodput.exporters.otlp_variables import GRPC, variables
 from otel_goodput.text.redact import HIDDEN, without_credentials
 from otel_goodput.tools.doctor.findings import WARNING, Finding
 
-# Of filesystems that are reached by a URL.
+# Unencrypted protocols of fsspec filesystems.
 _PLAIN: Final = frozenset({"http", "ftp", "webdav", "webhdfs"})
 
 
 def check_endpoint(about: str, one: Endpoint, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the headers of OTLP, or what its URL holds, go in plain text."""
+    """Warn if OTLP headers or credentials in the endpoint's URL are sent in plain text."""
     if not _plain(one, environ):
         return
     host = _host(one.url)
@@ -35,7 +35,7 @@ def check_endpoint(about: str, one: Endpoint, environ: Mapping[str, str]) -> Ite
 
 
 def check_journal(url: str) -> Iterator[Finding]:
-    """The same of a journal at a URL; filesystems may be chained (``simplecache::http://…``)."""
+    """Warn if credentials in the journal's URL go in plain text; URLs may be chained (``simplecache::http://…``)."""
     for part in url.split("::"):
         if part.partition("://")[0] in _PLAIN and _opens(part) and not _here(host := _host(part)):
             yield Finding(
@@ -44,13 +44,13 @@ def check_journal(url: str) -> Iterator[Finding]:
 
 
 def _opens(url: str) -> bool:
-    """Whether there are credentials in it."""
+    """Whether the URL contains credentials."""
     told = without_credentials(url if "://" in url else f"//{url}")
     return "***@" in told or HIDDEN in told
 
 
 def _plain(one: Endpoint, environ: Mapping[str, str]) -> bool:
-    """As OpenTelemetry's exporters decide."""
+    """Whether the endpoint is used without TLS, decided as OpenTelemetry's exporters do."""
     scheme = one.url.partition("://")[0].lower() if "://" in one.url else ""
     if one.wire != GRPC:
         return scheme == "http"
@@ -59,7 +59,7 @@ def _plain(one: Endpoint, environ: Mapping[str, str]) -> bool:
 
 
 def _host(url: str) -> str:
-    """Empty where it names none, as ``unix:`` does."""
+    """Return the host of a URL; empty if it has none, such as ``unix:``."""
     if url.startswith("unix:"):
         return ""
     with suppress(ValueError):

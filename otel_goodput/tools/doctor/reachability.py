@@ -1,4 +1,4 @@
-"""Whether one of Google's services can be reached from here, stage by stage, and what time it is there."""
+"""Checks stage by stage whether a Google service can be reached from here, and compares its clock with ours."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from otel_goodput.exporters.registry import importable
 
 ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 _BUNDLED: Final = ("grpc", "_cython/_credentials/roots.pem")
-_PROXIES: Final = ("grpc", "https", "http")  # the variables NAME_proxy that gRPC looks at, in this order
+_PROXIES: Final = ("grpc", "https", "http")  # gRPC reads the variables NAME_proxy in this order
 
-_TUNNEL: Final = "Tunnel connection failed: "  # http.client's words for a proxy's refusal
+_TUNNEL: Final = "Tunnel connection failed: "  # http.client's message when a proxy refuses
 
 _ADDRESS: Final = f"{OTEL_GOODPUT_GCP_ENDPOINT.name} is to be host:port or http://host:port"
 _NAMES: Final = "see the resolver of this machine, and that the name is spelt right"
@@ -35,7 +35,7 @@ _PLAINTEXT: Final = f"write http:// in {OTEL_GOODPUT_GCP_ENDPOINT.name} if that 
 
 
 class Unreachable(GoodputError):
-    """It cannot be reached; `do` says what may help."""
+    """A server cannot be reached; `do` says what may help."""
 
     def __init__(self, why: str, do: str) -> None:
         super().__init__(why)
@@ -43,7 +43,7 @@ class Unreachable(GoodputError):
 
 
 class Reached(NamedTuple):
-    """How it was reached: what each stage took, s; and how far this machine's clock is ahead, s (None: not told)."""
+    """A successful connection: seconds of each stage, and seconds that our clock is ahead (None: unknown)."""
 
     stages: Mapping[str, float]
     ahead_s: float | None
@@ -53,15 +53,15 @@ class Reached(NamedTuple):
 
 
 def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
-    """Connect to a server as gRPC would: through the proxy, if there is one, and trusting whom gRPC trusts.
+    """Connect to a server as gRPC would: through the proxy, if there is one, and with gRPC's trusted certificates.
 
     Args:
         target: ``host:port``.
-        encrypted: whether TLS is spoken; then also the time there is asked for.
-        timeout_s: seconds that each stage may take; but nothing bounds how long a name is looked up.
+        encrypted: whether to use TLS; if so, the server's clock is read too.
+        timeout_s: seconds that each stage may take, except for DNS, which has no time limit.
 
     Raises:
-        Unreachable: it cannot be reached.
+        Unreachable: the server cannot be reached.
     """
     host, port = _address(target)
     proxy = _proxy(host)
@@ -90,19 +90,19 @@ def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
 def ahead(
     connection: http.client.HTTPConnection, path: str, host: str, headers: Mapping[str, str] | None = None
 ) -> float | None:
-    """By how many seconds the clock here is ahead of that of an HTTP server; None where that does not say."""
+    """Return the seconds that this machine's clock is ahead of an HTTP server's; None if the server does not tell."""
     try:
         began = time.time()
         connection.request("GET", path, headers={"Host": host, **(headers or {})})
         there = parsedate_to_datetime(connection.getresponse().headers["Date"]).timestamp()
     except (OSError, http.client.HTTPException, TypeError, ValueError, OverflowError):
         return None
-    # It tells whole seconds, cut off, and told them while the question was under way.
+    # The header holds whole seconds, truncated, and was written while the request was under way.
     return (began + time.time()) / 2 - (there + 0.5)
 
 
 def _address(target: str) -> tuple[str, int]:
-    with suppress(ValueError):  # among them what is no name
+    with suppress(ValueError):  # such as UnicodeError for an invalid host name
         parts = urlsplit(f"//{target}")
         if parts.hostname and parts.netloc == target and parts.hostname.encode("idna"):
             return parts.hostname, parts.port or 443
@@ -110,7 +110,7 @@ def _address(target: str) -> tuple[str, int]:
 
 
 def _proxy(host: str) -> SplitResult | None:
-    """The proxy through which gRPC would go."""
+    """Return the URL of the proxy that gRPC would use for `host`, if any. Raises Unreachable if that URL is wrong."""
     proxies = getproxies()
     url = next((proxies[name] for name in _PROXIES if name in proxies), "")
     if not url or proxy_bypass(host):
@@ -130,7 +130,7 @@ def _authorization(proxy: SplitResult) -> dict[str, str]:
 
 
 def _context() -> ssl.SSLContext:
-    """Trusts the authorities that gRPC trusts, which are not the system's."""
+    """Return a context that trusts gRPC's certificate authorities, which are not the system's. Raises Unreachable."""
     given = os.environ.get(ROOTS) or None
     bundled = None if given or not importable(_BUNDLED[0]) else pkgutil.get_data(*_BUNDLED)
     try:
@@ -149,7 +149,7 @@ def _timed(stages: dict[str, float], name: str) -> Iterator[None]:
 
 @contextmanager
 def _failing(where: str, timeout_s: float, do: str) -> Iterator[None]:
-    """Errors of sockets in our words."""
+    """Raise socket, TLS and HTTP errors as :class:`Unreachable`, with a message for people."""
     try:
         yield
     except socket.gaierror as error:

@@ -1,4 +1,4 @@
-"""Google's services one by one: reached, and asked in earnest for something that changes nothing."""
+"""Checks each of Google's services: connects, and sends real but empty requests, which change nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLLECTORS: Final = "opentelemetry.proto.collector"
 
 
 class Question(NamedTuple):
-    """One request: the method for people, the package that it needs, and how it is sent."""
+    """One request: the displayed name of its method, the package that it needs, and the function that sends it."""
 
     method: str
     package: str
@@ -45,7 +45,7 @@ def _write_series(connection: Connection, seconds: float) -> object:
 
 
 def _export(signal: str, request_name: str, group: str) -> Ask:
-    """Of a resource without spans or metrics: it is the resource that names the project."""
+    """Return a function that exports a resource without spans or metrics; the resource names the project."""
 
     def ask(connection: Connection, seconds: float) -> object:
         messages = load(f"{_COLLECTORS}.{signal}.v1.{signal}_service_pb2")
@@ -72,7 +72,7 @@ QUESTIONS: Final[dict[Service, tuple[Question, ...]]] = {
     ),
 }
 
-# What a failure means, by its cause (delivery's) or code.
+# The meaning of a failure, by its cause (`Failure.cause`) or code.
 _MEANINGS: Final = {
     "api": "its API is disabled",
     "credentials": "the credentials are no good",
@@ -87,7 +87,7 @@ _MEANINGS: Final = {
     "UNAVAILABLE": "there is no connection, or nobody behind it",
     "RESOURCE_EXHAUSTED": "the quota is used up",
 }
-# That there is nothing in a request may be objected to, by one who would have taken something: we are let in.
+# A service may reject a request because it is empty. It does so only after it has granted access.
 _LET_IN: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
 _ABOUT_THE_PROJECT: Final = re.compile(r"\bname\b.*\binvalid|name must|invalid project|project\S* (was )?not", re.I)
 _PASSING: Final = frozenset({"RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN", "CANCELLED"})
@@ -98,7 +98,7 @@ _BEYOND: Final = (
 
 
 class Checked(NamedTuple):
-    """What was found of a service; and how far this machine's clock is ahead of it, s (None: not told)."""
+    """Findings about a service, and the seconds that this machine's clock is ahead of the service's (None: unknown)."""
 
     findings: list[Finding]
     ahead_s: float | None = None
@@ -106,15 +106,15 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks, for whose project, and why not where nothing can be asked.
+    """Checks services with the job's credentials and project.
 
     Attributes:
-        connection: to Google.
+        connection: the connection to Google.
         timeout_s: seconds for each stage of a connection and for each answer.
-        needed: services that the job would use; what is wrong with others is no problem.
-        owner: whose the credentials are, an e-mail address; empty where it is not known.
-        project: to write to; empty where it is not known.
-        unasked: why nothing is asked; empty where it is.
+        needed: services that the job would use; failures of other services are no problem.
+        owner: e-mail address of the credentials' owner; empty if unknown.
+        project: the project to write to; empty if unknown.
+        unasked: why no requests are sent; empty if they are.
     """
 
     connection: Connection
@@ -126,12 +126,12 @@ class Asker:
 
     @property
     def longest_s(self) -> float:
-        """Seconds after which one need not wait for :meth:`check` any longer."""
-        # A name, a connection, TLS, the time, and two requests, one of them twice.
+        """Seconds after which callers should stop waiting for :meth:`check`."""
+        # DNS, TCP, TLS, the server's time, and two requests, one of them sent twice, each take `timeout_s` at most.
         return 7 * self.timeout_s + 1
 
     def check(self, service: Service) -> Checked:
-        """Reach a service and ask it. Gives up sooner or later by itself, but for looking up its name."""
+        """Connect to a service and send it empty requests. Each step has a time limit, except for the DNS lookup."""
         target = self.connection.target(service)
         try:
             reached = reach(target, encrypted=not self.connection.plaintext, timeout_s=self.timeout_s)
@@ -159,7 +159,7 @@ class Asker:
     def _answer(self, question: Question) -> Failure | None:
         failure = self._try(question)
         if failure is not None and failure.code == "UNAUTHENTICATED":
-            self.connection.renew()  # as the exporters do: a token may have been revoked before its time
+            self.connection.renew()  # as the exporters do: a token may have been revoked before its expiry
             failure = self._try(question)
         return failure
 
@@ -193,7 +193,7 @@ class Asker:
         return f"{kind}:{self.owner or 'EMAIL'}"
 
     def judged(self, service: Service, level: str, what: str, do: str) -> Finding:
-        """A finding about a service; no trouble where the job would not use it."""
+        """Return a finding about a service; its level is OK if the job does not need the service."""
         if service in self.needed:
             return Finding(level, service.name, what, do)
         return Finding(OK, service.name, f"no exporter in force needs it; {what}", do)

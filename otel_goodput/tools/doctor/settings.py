@@ -1,4 +1,4 @@
-"""Whether the configuration makes sense, as far as the environment tells it."""
+"""Checks the configuration, as far as it follows from the environment."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PACKAGES: Final = (
 
 
 class InForce(NamedTuple):
-    """The configuration that a job started here would have; `run_id` is empty where only its code knows it."""
+    """The configuration that a job started here would have; `run_id` is empty if only the job's code sets it."""
 
     config: Config
     run_id: str
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that matter, those that are installed."""
+    """Return the versions of Python and of the relevant packages that are installed."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -45,7 +45,7 @@ def versions() -> dict[str, str]:
 
 
 def in_force(environ: Mapping[str, str]) -> InForce:
-    """The configuration by `environ` alone."""
+    """Return the configuration that follows from `environ` alone."""
     config = configuration.read(environ=environ)
     named = (OTEL_GOODPUT_RUN_ID.name, *RUN_ID_SOURCES, "OTEL_SERVICE_NAME")
     known = any(environ.get(name, "").strip() for name in named)
@@ -53,7 +53,7 @@ def in_force(environ: Mapping[str, str]) -> InForce:
 
 
 def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> Iterator[Finding]:
-    """What is wrong with the settings."""
+    """Yield findings on the settings, the launcher, and the index of this process."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
         yield Finding(WARNING, "settings", "OTEL_SDK_DISABLED is set: nothing is recorded at all", "unset it to record")
     for row in rows:
@@ -73,7 +73,7 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
 
 
 def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What started this process says of the job."""
+    """Yield what the launcher that started this process says about the job."""
     for launch in launches(environ):
         said = [f"{launch.name} started this job" + (f", {launch.job_id}" if launch.job_id else "")]
         if launch.restarts is not None:
@@ -86,7 +86,7 @@ def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """This process among the others."""
+    """Yield findings on the index of this process and the number of processes."""
     wrong = [
         name
         for name in placement.NUMBERS
@@ -129,7 +129,10 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _within(told: Sequence[placement.Place], outer: placement.Place) -> bool:
-    """Whether somebody has started as many processes again in each place of `outer`: then both are right."""
+    """Whether an inner source counts a multiple of the processes of `outer`.
+
+    It then starts several processes in each place of `outer`, and both are right.
+    """
     of = outer.size.number if outer.size else 0
     sizes = [each.size.number for each in told[: told.index(outer)] if each.size is not None]
     return of > 0 and any(size > of and size % of == 0 for size in sizes)

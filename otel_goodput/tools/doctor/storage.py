@@ -1,4 +1,4 @@
-"""Whether the journal can be kept where it is to be, and what is there already."""
+"""Checks the journal's directory: whether it can be written, and which runs it holds."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from otel_goodput.tools.doctor.plaintext import check_journal
 
 MIB: Final = 2**20
 SCARCE: Final = 1024 * MIB
-TOO_LITTLE: Final = 16 * MIB  # the journal takes 1 MiB at a time, and one ahead
-SHOWN: Final = 5  # runs looked at where it is not known which one is meant
+TOO_LITTLE: Final = 16 * MIB  # the journal allocates segments of 1 MiB, and one in advance
+SHOWN: Final = 5  # number of runs examined if the run id is unknown
 
 
 def local_base(config: Config) -> Path:
-    """The folder on this machine that holds the runs: of a journal at a URL, its spool."""
+    """Return the local folder that holds the runs; for a journal at a URL, its spool."""
     return spool(config.directory) if config.remote else _named(config.directory)
 
 
@@ -38,7 +38,10 @@ def _named(directory: str) -> Path:
 
 
 def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
-    """Whether the journal of the run can be read and written; `run_id` is empty where it is not known."""
+    """Check whether the journal can be read and written.
+
+    `run_id` is empty if unknown; `timeout_s` limits the access to a URL.
+    """
     base = local_base(config)
     if config.remote:
         yield from check_journal(config.directory)
@@ -94,15 +97,15 @@ def _local(base: Path, thing: str) -> Finding:
 def _there(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # a folder above it may not be entered
+    except OSError:  # no permission to enter a parent folder
         return False
 
 
 def _try(folder: Path) -> str:
-    """Do in `folder` what a journal does, with a file that has no name. Returns what there is to say against it.
+    """Try the journal's operations on an unnamed file in `folder`; returns a warning, or an empty string.
 
     Raises:
-        OSError: it cannot be done there.
+        OSError: the folder cannot hold a journal.
     """
     with files.nameless(folder) as file:
         file.truncate(mmap.PAGESIZE)
@@ -124,7 +127,7 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
             "until then the journal stays on this machine, and a restart on another one does not find it",
         )  # fmt: skip
         return
-    except Exception as error:  # every filesystem has errors of its own
+    except Exception as error:  # each fsspec filesystem raises its own errors
         yield Finding(PROBLEM, "journal", f"{url} cannot be used: {_said(error)}", "see its credentials and options")
         return
     outcome: list[list[str] | Exception] = []
@@ -133,7 +136,7 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
         try:
             outcome.append([str(name).rstrip("/").rpartition("/")[2] for name in filesystem.ls(path, detail=False)])
         except FileNotFoundError:
-            outcome.append([])  # made when a job starts
+            outcome.append([])  # it is created when a job starts
         except Exception as error:
             outcome.append(error)
 
@@ -158,9 +161,9 @@ def _said(error: Exception) -> str:
 
 
 def present(config: Config, run_id: str) -> tuple[list[RunDirectory], int]:
-    """The runs on this machine that concern the configuration, and how many more there are.
+    """Return the runs on this machine to examine, and the number of further ones.
 
-    Where `run_id` is empty it is not known which run is meant: then these are the latest.
+    That is the run with `run_id` if it exists; if `run_id` is empty, the latest runs.
     """
     base = local_base(config)
     if run_id:

@@ -1,4 +1,4 @@
-"""Every environment variable with the value in force: where it came from, and why one is ignored."""
+"""``otel-goodput env``: every environment variable with the value in force, its source, and why it is ignored."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from otel_goodput.tools.doctor.log_capture import captured_logs
 
 PREFIX: Final = "OTEL_GOODPUT_"
 
-_NAMELESS: Final = "\0"  # a job's name that nobody can have given
+_NAMELESS: Final = "\0"  # a job name that no user can have set
 
 
 class Row(NamedTuple):
-    """A variable, the value in force (as text that may be shown), where it came from, and what there is to say of it.
+    """A variable, its value in force (as text without secrets), the source of the value, and a remark.
 
-    `ignored` is empty, or says why what the environment holds is not used.
+    `ignored` says why the value in the environment is not used; empty if it is.
     """
 
     variable: EnvVar
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 
 def environment(*, as_json: bool) -> int:
-    """Print every variable of this package, and OpenTelemetry's that concern it. Returns the exit status, 0."""
+    """Print the variables of this package, and those of OpenTelemetry that it uses. Returns the exit status, 0."""
     with captured_logs():
         found = rows(os.environ)
     strangers = unknown(os.environ)
@@ -78,8 +78,8 @@ def _lines(row: Row) -> Iterator[str]:
 
 
 def rows(environ: Mapping[str, str]) -> list[Row]:
-    """Every known variable, this package's first."""
-    # The process's place among the others is no variable of ours, and a wrong one raises.
+    """Return a row for every known variable, this package's first."""
+    # The index and count of processes are not variables of this package, and wrong ones would raise.
     config = configuration.read(_NAMELESS, process_index=0, process_count=1, environ=environ)
     found = []
     for variable in (*ENVVARS, *STANDARD):
@@ -106,7 +106,7 @@ def _derived_run_id(row: Row, run_id: str, environ: Mapping[str, str]) -> Row:
 
 
 def refusal(variable: EnvVar, text: str) -> str:
-    """Why the value `text` of `variable` is not used; empty where it is."""
+    """Return why the value `text` of `variable` is not used; empty if it is."""
     try:
         if variable.name in OF_VARIABLE:
             given: Any = {"process_index": 0, "process_count": 1, OF_VARIABLE[variable.name]: text}
@@ -162,12 +162,12 @@ _CHECKS: Final[dict[str, Callable[[str], str]]] = {
     "OTEL_RESOURCE_ATTRIBUTES": _pairs,
 }
 
-# What is wrong in these does not spoil the rest of them.
+# If a part of such a variable is wrong, the rest is still used.
 _PARTLY: Final = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
 
 
 def unknown(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that look like ours and are none, each with the one that may be meant (empty: none is alike)."""
+    """Return the unknown variables with this package's prefix, each with a similar known one (empty: there is none)."""
     names = [variable.name for variable in ENVVARS]
     ends = {name.removeprefix(PREFIX): name for name in names}
     found = {}

@@ -1,1 +1,1 @@
-"""``otel-goodput send``: what the `file` exporter wrote is sent over OTLP, later and from elsewhere."""
+"""``otel-goodput send``: sends over OTLP, later or from another machine, what the exporter ``file`` wrote."""

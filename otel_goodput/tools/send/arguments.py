@@ -10,7 +10,7 @@ from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add them to `parser`."""
+    """Add the arguments to `parser`."""
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="OTLP JSON lines, or a folder: run's, collector's, of runs"
     )
@@ -43,4 +43,4 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-_seconds.__name__ = "positive number of seconds"  # as argparse names it
+_seconds.__name__ = "positive number of seconds"  # the name that argparse shows in its error message

@@ -1,4 +1,4 @@
-"""The command ``otel-goodput send``: from its arguments to what it says in the end."""
+"""Runs ``otel-goodput send``: reads its arguments, sends the files and prints the outcome."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from otel_goodput.tools.send.sending import Sending, SentFile, Stopped
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send. Returns the exit status: 0 where all there was is there now, 1 where not, 2 for wrong use.
+    """Send the files; returns the exit status: 0 if everything has arrived, 1 if not, 2 on wrong usage.
 
     Raises:
-        GoodputError: a file is being sent by another process, or what is remembered of it does not fit.
-        OSError: a file cannot be read, or written beside.
+        GoodputError: another process is sending a file, or the saved progress does not match it.
+        OSError: a file cannot be read, or its progress cannot be saved beside it.
     """
     environ = _environment(options)
     screen = Screen(secrets(environ), quiet=options.quiet or options.json, waits=not options.quiet)
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 def _send(
     sending: Sending, files: Mapping[Path, Sequence[str]], screen: Screen, verb: str
 ) -> tuple[list[SentFile], str]:
-    """What became of each file, and why not all were sent, empty where they were."""
+    """Send the files; returns the outcome of each, and why not all were sent (empty if they were)."""
     accounts: list[SentFile] = []
     reasons: dict[str, None] = {}
     over = False
@@ -85,7 +85,7 @@ def _send(
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:
-    """The variables, with what the command line says in their place for both signals."""
+    """Return the environment, with the command line's endpoint and protocol overriding those of both signals."""
     environ = dict(os.environ)
     for name, value in (("ENDPOINT", options.endpoint), ("PROTOCOL", options.protocol)):
         if value is not None:

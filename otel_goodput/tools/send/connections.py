@@ -1,4 +1,4 @@
-"""Connections of HTTP that tell a passage when they stand and when all of a request is written."""
+"""HTTP connections that notify a :class:`Passage` when they are established and when a request is fully written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from otel_goodput.tools.send.exchange import Passage
 
 
 class Posted(urllib.request.Request):
-    """A POST, and the passage of it."""
+    """A POST request with its passage."""
 
     def __init__(self, url: str, body: bytes, headers: dict[str, str], passage: Passage) -> None:
         super().__init__(url, body, headers, method="POST")
@@ -34,11 +34,11 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Encrypted(_Connection, http.client.HTTPSConnection):
-    """The same behind TLS: it stands once that has been agreed upon."""
+    """The same over TLS; it is established after the TLS handshake."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirection would carry the headers, credentials among them, to another place."""
+    """Refuses redirects, which would send the headers, including credentials, to another host."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -62,5 +62,5 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 def opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    """What opens a `Posted`, through the proxies of the environment; over TLS by `context`."""
+    """Return an opener for `Posted` requests that uses the environment's proxies, and `context` for TLS."""
     return urllib.request.build_opener(_NoRedirect(), _Http(), *([_Https(context)] if context else []))

@@ -1,4 +1,4 @@
-"""Where requests go: one over gRPC or HTTP, and what its answer means."""
+"""Sends requests to a receiver over gRPC or HTTP, and interprets its answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SERVICES: Final = {
 }  # fmt: skip
 _BROKEN: Final = ("CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE")
 _NO_CONNECTION: Final = ("failed to connect", "errors resolving", "DNS resolution failed")
-# A receiver that comes back is to be seen soon.
+# Reconnect quickly when the receiver is available again.
 _CHANNEL: Final = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 1000),
                    ("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_send_message_length", -1)]  # fmt: skip
 _PROTOBUF: Final = "application/x-protobuf"
@@ -67,17 +67,22 @@ class Destination(Protocol):
     timeout_s: float
 
     def send(self, request: Request, passage: Passage) -> Answer:
-        """Send it, and tell the passage how far it comes. Raises TooLate where nobody waits for it any more."""
+        """Send a request and report its state to `passage`; returns the answer.
+
+        Raises:
+            TooLate: the caller no longer waits for the request.
+            NotBegun: the progress could not be saved before sending.
+        """
 
     def close(self) -> None: ...
 
 
 def open_destination(where: Endpoint, environ: Mapping[str, str]) -> Destination:
-    """By the standard variables in `environ`.
+    """Create the destination for an endpoint, configured by OTLP's standard variables in `environ`.
 
     Raises:
-        ConfigurationError: the endpoint is none, or a header cannot be sent.
-        ImportError: its packages are not installed.
+        ConfigurationError: the endpoint is not valid, or a header cannot be sent.
+        ImportError: the packages for its protocol are not installed.
         OSError: a certificate cannot be read.
     """
     try:
@@ -90,13 +95,13 @@ def open_destination(where: Endpoint, environ: Mapping[str, str]) -> Destination
 
 
 def receiver(where: Endpoint) -> str:
-    """The endpoint without what is secret in it: user, password, query."""
+    """Return the endpoint's URL without its secrets: user, password and query."""
     parts = urlsplit(where.url if "://" in where.url else f"//{where.url}")
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")).removeprefix("//")
 
 
 class _Settings:
-    """What both wires read of the variables."""
+    """The settings from the standard variables that gRPC and HTTP share."""
 
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
         def setting(name: str) -> str:
@@ -122,7 +127,7 @@ def _response(signal: str) -> Any:
 
 def _taken(response: Any) -> Answer:
     partial = response.partial_success
-    # The only integer of it: rejected_spans, or rejected_data_points.
+    # Its only integer field is rejected_spans or rejected_data_points.
     rejected = next((value for _, value in partial.ListFields() if isinstance(value, int)), 0)
     return Answer(ACCEPTED, partial.error_message[:_LONGEST], rejected)
 
@@ -155,7 +160,7 @@ class _Grpc:
 
         def message() -> Iterator[Any]:
             yield request.message
-            # gRPC asks for more once it has handed that to a connection, unless all is over before.
+            # gRPC asks for the next message once it has passed the first to a connection, unless the call ends before.
             begun.wait()
             try:
                 passage.enter()
@@ -173,12 +178,12 @@ class _Grpc:
         except self._grpc.RpcError as error:
             code, said = error.code().name, (error.details() or "")[:_LONGEST]
             if code == "DEADLINE_EXCEEDED" and passage.left() < _NOTHING_S:
-                return passage.late()  # the deadline was ours
+                return passage.late()  # our own deadline has passed
             outcome = _CODES.get(code, CLOSED)
             if code == "RESOURCE_EXHAUSTED" and "larger than max" in said:
                 outcome = REFUSED
             wait_s = retry_delay(status_details(error)) or 0.0
-            # gRPC does not tell the receiver's own word from a connection that broke, unless there never was one.
+            # gRPC does not distinguish an answer of the receiver from a broken connection, unless there never was one.
             known = wait_s or said.startswith(_NO_CONNECTION)
             return Answer(outcome, f"{code}: {said}", wait_s=wait_s, perhaps=code in _BROKEN and not known)
 
@@ -214,17 +219,17 @@ class _Http:
             body = gzip.compress(body)
         posted = Posted(self._url, body, self._headers, passage)
         try:
-            # Who waits for it is to be the first to lose patience.
+            # The socket's timeout must be longer than that of the waiting thread, which reports it better.
             with self._opener.open(posted, timeout=passage.left() + _LONGER_S) as answered:
                 content, kind = answered.read(_ENOUGH), answered.headers.get_content_type()
         except urllib.error.HTTPError as error:
             outcome, words = _STATUSES.get(error.code, CLOSED), f"{error.code} {error.reason}"
-            # Whose words do not come to an end is not to be waited for at every line of a file.
+            # If the body never ends, the status must still count; otherwise every line of the file would time out.
             passage.known = Answer(CLOSED if outcome == CLOSED else LATER, words)
             with error:
                 said = "" if error.fp is None else error.read(_LONGEST).decode("utf-8", "replace")
                 wait_s = _retry_after(error.headers.get("retry-after", ""))
-            if said and said.isprintable():  # protobuf's bytes are no words
+            if said and said.isprintable():  # not a binary protobuf message
                 words = f"{words}: {said}"
             return Answer(outcome, words, wait_s=wait_s)
         except urllib.error.URLError as error:
@@ -239,14 +244,14 @@ class _Http:
         try:
             return _taken(self._response.FromString(content)) if kind == _PROTOBUF else Answer(ACCEPTED)
         except importlib.import_module("google.protobuf.message").DecodeError:
-            return Answer(ACCEPTED)  # a success whose details cannot be read is one all the same
+            return Answer(ACCEPTED)  # the status says success, even if the details cannot be read
 
     def close(self) -> None:
         self._opener.close()
 
 
 def _retry_after(text: str) -> float:
-    """Seconds of a Retry-After header, a number or a date; 0 for none."""
+    """Return the seconds to wait by a Retry-After header, which is a number or a date; 0 without one."""
     try:
         return float(text) if text.strip().isdecimal() else max(parsedate_to_datetime(text).timestamp() - time(), 0.0)
     except ValueError:

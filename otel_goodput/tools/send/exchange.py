@@ -1,7 +1,7 @@
-"""One request and its answer, under one deadline over all of it, and what is known of it when that is over.
+"""Sends one request and waits for its answer under one deadline.
 
-Time limits of sockets hold for each piece: a receiver that sends a byte a second is never too late for them, and a
-name that is looked up has none. So a request goes in a thread of its own, and whoever waits for it stops in time.
+Socket timeouts apply to each read and write: a receiver that sends one byte per second never exceeds them, and DNS
+lookups have none. Therefore each request is sent in its own thread, and the caller stops waiting at the deadline.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from time import monotonic, sleep
 from typing import Final, NamedTuple
 
 ACCEPTED: Final = "accepted"
-REFUSED: Final = "refused"  # this request, for what is in it
+REFUSED: Final = "refused"  # this request will never be accepted, because of its content
 LATER: Final = "later"  # the same request may be accepted later
-UNSURE: Final = "unsure"  # this request for what is in it, or any: what becomes of the next tells
-CLOSED: Final = "closed"  # no request will be accepted: wrong place, wrong credentials
+UNSURE: Final = "unsure"  # either this request is refused, or the receiver fails; the next requests show which
+CLOSED: Final = "closed"  # no request will be accepted: wrong endpoint or wrong credentials
 
 _TICK_S: Final = 0.1
-# What a thread needs to see that its connection is shut: not more than can be told from the deadline.
+# Time for a thread to notice that its connection was shut down; short compared with the deadline.
 _LAST_WORDS_S: Final = 0.2
 
 
 class Answer(NamedTuple):
-    """What became of a request.
+    """The result of a request.
 
     Attributes:
-        outcome: one of this module's.
-        said: the receiver's words, or what went wrong.
-        rejected: spans or points that were not taken of an accepted request.
-        wait_s: seconds after which the receiver wants to be asked again, if it said so.
-        perhaps: whether it may have been accepted all the same.
+        outcome: one of this module's constants.
+        said: the receiver's message, or the error.
+        rejected: number of spans or points of an accepted request that the receiver rejected.
+        wait_s: seconds that the receiver asks to wait before a retry; 0 if it does not say.
+        perhaps: whether the request may have been accepted although that is not known.
     """
 
     outcome: str
@@ -43,11 +43,11 @@ class Answer(NamedTuple):
 
 
 class TooLate(Exception):
-    """Nobody waits for this request any more: it must not be sent, for it may be on its way again."""
+    """The caller no longer waits for this request. It must not be sent, because the caller may be retrying it."""
 
 
 class NotBegun(Exception):
-    """What `begins` raised, `error`: not to be taken for the network's."""
+    """`begins` raised `error`; a separate type, so that it is not taken for a network error."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
@@ -55,15 +55,15 @@ class NotBegun(Exception):
 
 
 class Passage:
-    """How far a request has come: written by the thread that sends it, read by the one that waits.
+    """The state of a request, shared by the thread that sends it and the thread that waits for it.
 
     Args:
-        timeout_s: seconds for all of it.
-        begins: called once, before anything of it is handed to the receiver; an OSError of it ends the request.
+        timeout_s: seconds for the whole request.
+        begins: called once, before anything is sent to the receiver; if it raises OSError, the request ends.
 
     Attributes:
-        handed: whether the receiver may have all of it.
-        known: what is known already of an answer that is not there as a whole.
+        handed: whether the receiver may have the whole request.
+        known: the answer as far as it is known before all of it has arrived.
     """
 
     def __init__(self, timeout_s: float, begins: Callable[[], None]) -> None:
@@ -77,17 +77,17 @@ class Passage:
         self._connection: socket.socket | None = None
 
     def left(self) -> float:
-        """Seconds, 0 at least."""
+        """Return the seconds until the deadline, at least 0."""
         return max(self._until - monotonic(), 0.0)
 
     def enter(self, connection: socket.socket | None = None) -> None:
-        """There is a connection, and the request goes now.
+        """Note that the request is about to be sent over `connection`, and call `begins`.
 
         Raises:
-            TooLate: it must not.
-            NotBegun: it cannot be remembered that it goes.
+            TooLate: the caller no longer waits; the request must not be sent.
+            NotBegun: `begins` failed.
         """
-        with self._lock:  # also while it begins: the answer may come first, and what it leads to is remembered next
+        with self._lock:  # held during `begins` too, so that it never runs after the caller has gone on
             if self._over:
                 raise TooLate
             self._entered, self._connection = True, connection
@@ -97,16 +97,16 @@ class Passage:
                 raise NotBegun(error) from error
 
     def give_up(self) -> None:
-        """Whoever sends it is not waited for: what it reads from ends, and what it has not begun to send stays."""
+        """Stop waiting for the sending thread: shut down its connection, and forbid sending if it has not begun."""
         with self._lock:
             self._over = True
             connection = self._connection
         if connection is not None:
-            with suppress(OSError):  # it is closed
+            with suppress(OSError):  # it is closed already
                 connection.shutdown(socket.SHUT_RDWR)
 
     def late(self) -> Answer:
-        """What is known of it when its time is over."""
+        """Return the answer for a request whose deadline has passed."""
         if self.known is not None:
             return self.known
         within = f"within {self.timeout_s:.3g} s"
@@ -120,16 +120,17 @@ class Passage:
 def exchange(
     ask: Callable[[Passage], Answer], timeout_s: float, begins: Callable[[], None], waiting: Callable[[], None]
 ) -> Answer:
-    """Send a request by `ask` and wait for its answer, `timeout_s` seconds at most.
+    """Send a request with `ask` and wait for its answer, at most `timeout_s` seconds.
 
     Args:
-        ask: sends it, in a thread of its own, and says how far it has come.
-        begins: called while the request is handed to the receiver, never after this returns.
-        waiting: called now and then while there is no answer.
+        ask: sends the request, in its own thread, and reports its state to the passage.
+        timeout_s: seconds for the whole exchange.
+        begins: called before the request is sent to the receiver, never after this function has returned.
+        waiting: called about every 0.1 s while there is no answer.
 
     Raises:
-        OSError: what `begins` raises.
-        Exception: what `ask` or `waiting` raise.
+        OSError: raised by `begins`.
+        Exception: raised by `ask` or `waiting`.
     """
     passage = Passage(timeout_s, begins)
     found: list[Answer | BaseException] = []
@@ -137,7 +138,7 @@ def exchange(
     def work() -> None:
         try:
             found.append(ask(passage))
-        except BaseException as error:  # it is raised where somebody waits
+        except BaseException as error:  # re-raised in the waiting thread
             found.append(error)
 
     thread = threading.Thread(target=work, name="goodput-send", daemon=True)
@@ -150,7 +151,7 @@ def exchange(
         if not found:
             passage.give_up()
             thread.join(_LAST_WORDS_S)
-            return passage.late()  # and not what it found: a half answer looks like one where the connection ends
+            return passage.late()  # ignore `found`: after the shutdown, a truncated answer looks complete
     finally:
         passage.give_up()
     if isinstance(found[0], NotBegun):
@@ -161,7 +162,7 @@ def exchange(
 
 
 def pause(seconds: float, waiting: Callable[[], None]) -> None:
-    """Wait so long, and call `waiting` now and then."""
+    """Sleep for `seconds`, calling `waiting` about every 0.1 s."""
     until = monotonic() + seconds
     while (left := until - monotonic()) > 0:
         sleep(min(left, _TICK_S))

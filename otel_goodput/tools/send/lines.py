@@ -1,4 +1,4 @@
-"""Files of OTLP JSON lines: which there are, their whole lines, and each as the request that it is."""
+"""Finds files of OTLP JSON lines, reads their complete lines, and parses each into a request."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _REQUESTS: Final = {
     TRACES: ("opentelemetry.proto.collector.trace.v1.trace_service_pb2", "ExportTraceServiceRequest"),
     METRICS: ("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", "ExportMetricsServiceRequest"),
 }
-# protobuf's own JSON has bytes in base64, OTLP's has these in hex.
+# Fields of bytes are base64 in protobuf's JSON; OTLP's JSON has these in hex.
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
-# What the exporter 'file' names so has one signal; any other file may have both.
+# Files of the exporter 'file', which have one signal; any other file may have both.
 _EXPORTERS_OWN: Final = re.compile(rf"({TRACES}|{METRICS})-.*\.jsonl")
 _COLLECTORS: Final = "goodput.otlp*.json"
-# A damaged line is told from a file of something else by its neighbours.
+# Lines to try: if none of so many is OTLP JSON, the file holds something else; otherwise lines are damaged.
 _NEIGHBOURS: Final = 16
 _BLOCK: Final = files.MIB
 
 
 class Line(NamedTuple):
-    """A whole line: its number from 1, the offset after it, its bytes."""
+    """A complete line: its number, from 1; the offset of its end in bytes; its content."""
 
     number: int
     end: int
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a line says: its signal, the protobuf message, and how many spans or points are in it."""
+    """The request in a line: its signal, the protobuf message, and its number of spans or points."""
 
     signal: str
     message: Any
@@ -48,12 +48,13 @@ class Request(NamedTuple):
 
 
 def sources(names: Sequence[Path]) -> list[Path]:
-    """The files that are meant, the oldest first and each once: files, run folders, folders of runs or a collector's.
+    """Return the files to send, oldest first and without duplicates.
 
-    A name may be a link; what is found in a folder may not, for others may have put it there.
+    Each name is a file, a run's folder, a folder of runs, or a collector's folder. It may be a link; links inside
+    folders are skipped, because other users may have put them there.
 
     Raises:
-        ConfigurationError: one is not there, or a folder holds none.
+        ConfigurationError: a name does not exist, or a folder holds no such file.
     """
     found: dict[Path, None] = {}
     for name in names:
@@ -75,9 +76,9 @@ def _within(folder: Path) -> list[Path]:
 
 
 def _place(path: Path) -> tuple[str, str, int]:
-    """Part 10 comes after part 9, and the one without a number before all.
+    """Return a sort key: part 10 comes after part 9, and the part without a number comes first.
 
-    A collector's files are named by when they were put away, and the one without a time is the newest.
+    A collector names its files by the time of their rotation, and the one without a time is the newest.
     """
     if path.match(_COLLECTORS):
         return (str(path.parent), path.name, 0)  # "-" comes before "."
@@ -87,10 +88,10 @@ def _place(path: Path) -> tuple[str, str, int]:
 
 
 def signals_of(path: Path) -> tuple[str, ...]:
-    """What may be in the file, now or later.
+    """Return the signals that the file may contain, now or later.
 
     Raises:
-        ConfigurationError: it holds something else.
+        ConfigurationError: it holds something other than OTLP JSON lines.
         OSError: it cannot be read.
     """
     first = _first(path)
@@ -99,10 +100,10 @@ def signals_of(path: Path) -> tuple[str, ...]:
 
 
 def _first(path: Path) -> str | None:
-    """The signal of the first line that can be read, None where there is no line yet.
+    """Return the signal of the first line that can be parsed; None if there is no line yet.
 
     Raises:
-        ConfigurationError: it holds something else.
+        ConfigurationError: the file holds something other than OTLP JSON lines.
         OSError: it cannot be read.
     """
     if not path.is_file():
@@ -125,10 +126,10 @@ def _first(path: Path) -> str | None:
 
 
 def whole_lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[Line]:
-    """The lines after `offset`, of which `number` came before, up to the last that has its end. Raises OSError.
+    """Yield the complete lines after the byte `offset`, before which there are `number` lines. Raises OSError.
 
-    What is appended meanwhile is read too, and the file may be read elsewhere between two lines. Of a line that is too
-    long there is the beginning, which :func:`read` refuses.
+    Lines appended meanwhile are included, and the caller may move the file's position between two lines. A line longer
+    than ``LONGEST_LINE`` is truncated, so that :func:`read` refuses it.
     """
     while True:
         file.seek(offset)
@@ -142,7 +143,7 @@ def whole_lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[Li
 
 
 def _rest(file: BinaryIO, beginning: bytes) -> int | None:
-    """How many bytes of a line follow its `beginning`, which is too long then; None where it has no end yet."""
+    """Return the number of bytes that a line has after its `beginning`; None if the line has no end yet."""
     if beginning.endswith(b"\n"):
         return 0
     size = 0
@@ -154,13 +155,13 @@ def _rest(file: BinaryIO, beginning: bytes) -> int | None:
 
 
 def left(file: BinaryIO, offset: int) -> int:
-    """How many whole lines there are after `offset`. Raises OSError."""
+    """Return the number of complete lines after the byte `offset`. Raises OSError."""
     file.seek(offset)
     return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
 def read(data: bytes) -> Request:
-    """Raises ValueError where the line is no request for spans or metrics."""
+    """Parse a line. Raises ValueError if it is not a request for spans or metrics."""
     if len(data) > files.LONGEST_LINE:
         raise ValueError(f"longer than {files.LONGEST_LINE // files.MIB} MiB")
     json_format = importlib.import_module("google.protobuf.json_format")
@@ -168,7 +169,7 @@ def read(data: bytes) -> Request:
         content = json.loads(data, object_hook=_binary_ids)
         signal = next(_SIGNALS[key] for key in _SIGNALS if key in content)
         module, name = _REQUESTS[signal]
-        # A receiver ignores what a later version of the protocol added; so do we.
+        # Ignore fields of later versions of the protocol, as receivers do.
         message = getattr(importlib.import_module(module), name)()
         json_format.ParseDict(content, message, ignore_unknown_fields=True)
     except (ValueError, TypeError, StopIteration, RecursionError, json_format.Error) as error:

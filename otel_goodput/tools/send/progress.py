@@ -1,4 +1,4 @@
-"""How far a file has been sent, and to whom: a file beside it, and a lock."""
+"""Saves how much of a file has been sent to each receiver, in a file beside it, and locks the file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from otel_goodput.journal.sidecars import read_json, whole
 
 _VERSION: Final = 2
 _HEAD: Final = 64 * 2**10
-# Of files that had this name before: they may yet be asked for.
+# Entries kept, also of files that had this name before: such a file may still be sent.
 _KEPT: Final = 64
-_LONGEST: Final = 256 * files.KIB  # of what is kept
+_LONGEST: Final = 256 * files.KIB  # bytes of the saved progress
 _BEYOND: Final = 2**63
 _KINDS: Final = {
     "receiver": str, "offset": int, "lines": int, "doubt": bool, "head": str, "length": int,
@@ -32,7 +32,7 @@ _KINDS: Final = {
 
 @dataclass(kw_only=True)
 class Losses:
-    """What was passed over and did not arrive: lines `refused` and `unreadable`, spans or points `rejected`."""
+    """Counts of what did not arrive: lines `refused` and `unreadable`, spans or points `rejected`."""
 
     refused: int = 0
     unreadable: int = 0
@@ -40,22 +40,25 @@ class Losses:
 
 
 class Progress:
-    """How far `path`, opened as `content`, has been sent to `receiver`, kept in ``<path>.sent``.
+    """How much of the file `path`, opened as `content`, has been sent to `receiver`; saved in ``<path>.sent``.
 
-    A file is known by its content, so that it may be copied together with this, or renamed without: by the digest of
-    its beginning, and by a line that ends where the sending did.
+    A file is recognised by its content: the digest of its beginning, and the end of a line where sending stopped. So it
+    may be copied together with its ``.sent`` file, or renamed without it.
+
+    Args:
+        again: ignore the saved progress and start from the beginning.
 
     Attributes:
-        offset: bytes that are done with, to the end of a line.
-        lines: how many lines those are.
-        losses: which of them did not arrive.
-        doubt: whether a request is under way, or its answer was lost; it is sent again then, and may be there twice.
-        replaced: whether another file was there when it was last sent.
-        origin: the name that this file had when it was last sent, None where it is the same.
+        offset: bytes processed, up to the end of a line.
+        lines: number of lines processed.
+        losses: counts of what did not arrive.
+        doubt: whether a request is under way or its answer was lost; it is sent again, and may then arrive twice.
+        replaced: whether `path` was another file when it was last sent.
+        origin: the path that this file had when it was last sent; None if that is `path`.
 
     Raises:
-        GoodputError: what is written there cannot be understood, or the file has become shorter.
-        OSError: it cannot be read.
+        GoodputError: the saved progress cannot be parsed, or the file has become shorter.
+        OSError: the file cannot be read.
     """
 
     def __init__(self, path: Path, content: BinaryIO, receiver: str, *, again: bool = False) -> None:
@@ -86,16 +89,19 @@ class Progress:
             raise GoodputError(f"{self.path} no longer is what was sent of it; --again sends it from its beginning")
 
     def _from_other_names(self) -> list[dict[str, Any]]:
-        """What is remembered of this file under a name that another has now, or none; the furthest last."""
+        """Return the saved entries of this file under earlier names, ordered by offset; sets `origin`.
+
+        An earlier name now belongs to another file, or to none.
+        """
         found = []
         for state in self.path.parent.glob("*.sent"):
             other = state.with_suffix("")
-            if other == self.path or not self.path.name.startswith(other.stem):  # it is renamed to a longer one
+            if other == self.path or not self.path.name.startswith(other.stem):  # files are renamed to longer names
                 continue
             try:
                 entries = _entries(other)
             except OSError:
-                continue  # somebody's pipe or link
+                continue  # not a regular file, such as a pipe or a link
             for entry in entries:
                 known = entry["receiver"] == self._entry["receiver"] and entry["length"] > 0
                 if known and _begins(self.content, entry) and not _holds(other, entry):
@@ -106,7 +112,7 @@ class Progress:
         return [entry for *_, entry in found]
 
     def size(self) -> int:
-        """Of the file, in bytes. Raises OSError."""
+        """Return the size of the file in bytes. Raises OSError."""
         return os.fstat(self.content.fileno()).st_size
 
     def _at_end_of_line(self) -> bool:
@@ -114,7 +120,7 @@ class Progress:
         return not self.offset or self.content.read(1) == b"\n"
 
     def write(self, offset: int, lines: int, losses: Losses, *, doubt: bool) -> None:
-        """Remember, as a whole or not at all, mode 0600. Raises OSError."""
+        """Save the progress atomically, with mode 0600. Raises OSError."""
         length = min(offset, _HEAD)
         if length != self._entry["length"]:
             self._entry |= {"length": length, "head": _digest(self.content, length)}
@@ -125,14 +131,17 @@ class Progress:
         write_privately(_state(self.path), json.dumps(state, indent=1).encode())
 
     def mark(self, doubt: bool) -> None:
-        """Remember whether a request may be there that is to be sent again. Raises OSError."""
+        """Save whether a request may have arrived that will be sent again. Raises OSError."""
         if doubt != self.doubt:
             self.write(self.offset, self.lines, self.losses, doubt=doubt)
 
 
 def earlier(path: Path, receiver: str) -> list[Path]:
-    """The files to send before `path`: the one that was sent to `receiver` under this name and has a longer one now, as
-    a collector renames its files, and those that came after it. Raises GoodputError, OSError."""
+    """Return the files to send before `path`, oldest first. Raises GoodputError, OSError.
+
+    A collector renames its files to longer names. These are the file that was last sent to `receiver` under the name
+    `path`, and those renamed after it.
+    """
     known = [entry for entry in _entries(path) if entry["receiver"] == receiver and entry["length"]]
     moved = [entry for entry in known if not _holds(path, entry)]
     if not moved:
@@ -147,7 +156,7 @@ def _state(path: Path) -> Path:
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
-    """What is remembered under this name, the latest last."""
+    """Return the saved entries of `path`, the latest last. Raises GoodputError if they cannot be parsed, OSError."""
     try:
         found = read_json(_state(path), _LONGEST)
         if found["version"] != _VERSION:
@@ -176,7 +185,7 @@ def _begins(content: BinaryIO, entry: dict[str, Any]) -> bool:
 
 
 def _holds(path: Path, entry: dict[str, Any]) -> bool:
-    """Whether the file that now has this name is the one that `entry` is about."""
+    """Whether the file at `path` is the one that `entry` describes."""
     try:
         with files.open_named(path) as content:
             return _begins(content, entry)
@@ -186,11 +195,11 @@ def _holds(path: Path, entry: dict[str, Any]) -> bool:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Nobody else sends this file meanwhile.
+    """Lock a file for the ``with`` block, so that no other process sends it.
 
     Raises:
-        GoodputError: somebody does.
-        OSError: the lock cannot be made beside it.
+        GoodputError: another process is sending it.
+        OSError: the lock file cannot be created beside it.
     """
     lock = Lock(path.with_name(f"{path.name}.sent.lock"))
     if not lock.acquire():

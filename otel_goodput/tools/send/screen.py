@@ -1,4 +1,4 @@
-"""What is said: results on standard output, complaints and the progress on standard error."""
+"""Prints results on standard output, and errors and progress on standard error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from typing import Final
 from otel_goodput.text.redact import redact
 
 _SHOWN_EVERY_S: Final = 0.2
-# Whoever waits longer than that wants to know for what; and in a log not at every moment.
+# After the first time, say what is being waited for; in a log, repeat it only at the second interval.
 _FIRST_WORD_S: Final = 3.0
 _WORD_EVERY_S: Final = 15.0
 _CLEAR: Final = "\r\x1b[K"
 
 
 class Screen:
-    """`hidden` never appears on it; where it is `quiet` only complaints do, and what is waited for if it `waits`."""
+    """Prints for the command ``send``.
+
+    Args:
+        hidden: texts that are never printed.
+        quiet: print only errors.
+        waits: print what is being waited for, even if `quiet`.
+    """
 
     def __init__(self, hidden: Collection[str], *, quiet: bool, waits: bool = True) -> None:
         self._hidden = hidden
@@ -37,14 +43,14 @@ class Screen:
         sys.stderr.write(f"otel-goodput: {redact(text, self._hidden)}\n")
 
     def show(self, text: str) -> None:
-        """On a terminal, in place of what was shown there before; not more often than can be seen."""
+        """Show the progress on a terminal, in place of the previous text, at most every 0.2 s."""
         if self._moving and time.monotonic() - self._shown_at >= _SHOWN_EVERY_S:
             self._shown_at = time.monotonic()
             sys.stderr.write(_CLEAR + redact(text, self._hidden))
             sys.stderr.flush()
 
     def wait(self, text: str, since: float) -> None:
-        """What is waited for, since then (monotonic s): on a terminal in its place, else a line now and then."""
+        """Show what is being waited for since `since` (monotonic s): in place on a terminal, else a line every 15 s."""
         now = time.monotonic()
         if now - since < _FIRST_WORD_S:
             return

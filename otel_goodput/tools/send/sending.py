@@ -1,4 +1,4 @@
-"""Files in order, requests one by one, and what became of them."""
+"""Sends files in order and their requests one by one, and counts the results."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ _FIRST_WAIT_S: Final = 0.2
 _LONGEST_WAIT_S: Final = 10.0
 _FIRST_TRY_S: Final = 0.5
 _LEAST_TRY_S: Final = 0.02
-# How many requests are tried to see whether it is the one before them that is refused, or any.
+# Following requests to try, to find out whether the receiver refuses one request or fails for all.
 _PROBES: Final = 8
 
 
 @dataclass(kw_only=True)
 class SentFile(Losses):
-    """What became of the lines of a file.
+    """The result of sending one file.
 
-    `before` were done with earlier; losses are of all that was done with, earlier too; `repeated` requests may be there
-    twice; `torn_bytes` follow the last whole line.
+    Attributes:
+        before: lines processed by earlier calls; the losses include theirs.
+        sent: requests accepted now, with `spans` and `points`.
+        repeated: requests that may have arrived twice.
+        left: lines still to send.
+        torn_bytes: bytes after the last complete line.
     """
 
     file: str
@@ -47,7 +51,7 @@ class SentFile(Losses):
     torn_bytes: int = 0
 
     def whole(self) -> bool:
-        """Whether all there was has arrived."""
+        """Whether every complete line of the file has arrived."""
         return not (self.refused or self.unreadable or self.rejected or self.left)
 
     def take(self, request: Request, rejected: int) -> None:
@@ -59,7 +63,7 @@ class SentFile(Losses):
             self.points += request.items - rejected
 
     def lost(self) -> str:
-        """What did not arrive, empty where nothing is known of that."""
+        """Describe what did not arrive; empty if nothing was lost."""
         counts = (
             (self.refused, "refused"),
             (self.unreadable, "unreadable"),
@@ -84,7 +88,7 @@ class Stopped(Exception):
     """No more can be sent now.
 
     Attributes:
-        everywhere: whether other files are not taken either, as far as we know.
+        everywhere: whether other files would probably fail too.
     """
 
     def __init__(self, reason: str, *, everywhere: bool = True) -> None:
@@ -93,16 +97,19 @@ class Stopped(Exception):
 
 
 class Sending:
-    """Sends files by the standard variables in `environ`.
+    """Sends files, configured by OTLP's standard variables in `environ`.
 
     Args:
-        patience_s: seconds in all for requests that fail and waits between them.
+        environ: the environment.
+        screen: prints results, errors and progress.
+        patience_s: total seconds for failing requests and the waits between them.
+        again: start each file from its beginning. Unless `dry`, the caller must :meth:`forget` each file first.
         dry: send nothing and write nothing.
-        again: a dry look at each file from its beginning.
 
     Raises:
-        ConfigurationError: an endpoint is none, or a header cannot be sent.
-        ImportError: the packages are not installed.
+        ConfigurationError: an endpoint is not valid, or a header cannot be sent.
+        ImportError: the packages for a protocol are not installed.
+        OSError: a certificate cannot be read.
     """
 
     def __init__(
@@ -122,26 +129,26 @@ class Sending:
             destination.close()
 
     def earlier(self, path: Path, signals: Sequence[str]) -> list[Path]:
-        """The files to send before this one, for they had its name. Raises GoodputError, OSError."""
+        """Return the files to send before this one, as ``progress.earlier`` does. Raises GoodputError, OSError."""
         return [] if self._again else earlier(path, self.receiver(signals))
 
     def forget(self, path: Path, signals: Sequence[str]) -> None:
-        """The file is to be sent from its beginning, also if we are cut off before. Raises GoodputError, OSError."""
+        """Save that the file is to be sent from its beginning. Raises GoodputError, OSError."""
         if not self._dry:
             with alone(path), files.open_named(path) as content:
                 Progress(path, content, self.receiver(signals), again=True).write(0, 0, Losses(), doubt=False)
 
     def receiver(self, signals: Sequence[str]) -> str:
-        """Where a file with these signals goes, as it is told and remembered."""
+        """Return the receiver of a file with these signals, as it is displayed and saved."""
         return " and ".join(dict.fromkeys(receiver(self._places[signal]) for signal in signals))
 
     def file(self, path: Path, signals: Sequence[str], account: SentFile) -> None:
-        """Send what is left of a file that may have these signals.
+        """Send the rest of a file that may contain these signals, and update `account`.
 
         Raises:
-            Stopped: the receiver takes no more; what was taken is remembered.
-            GoodputError: another process is sending it, or what is remembered of it does not fit.
-            OSError: it cannot be read, or written beside.
+            Stopped: the receiver accepts no more; the progress is saved.
+            GoodputError: another process is sending the file, or the saved progress does not match it.
+            OSError: the file cannot be read, or its progress cannot be saved beside it.
         """
         if self._dry:
             with self._progress(path, signals) as progress:
@@ -152,7 +159,7 @@ class Sending:
             progress.mark(doubt=False)
 
     def rest(self, path: Path, signals: Sequence[str]) -> int:
-        """How many lines of the file are left to send. Raises GoodputError, OSError."""
+        """Return the number of lines of the file that are still to send. Raises GoodputError, OSError."""
         with files.open_named(path) as content:
             return left(content, Progress(path, content, self.receiver(signals)).offset)
 
@@ -162,7 +169,7 @@ class Sending:
             again = self._again and self._dry
             progress = Progress(path, content, self.receiver(signals), again=again)
             if progress.origin is not None and not self._dry:
-                with alone(progress.origin):  # who began it under that name may not have ended
+                with alone(progress.origin):  # another process may still be sending the file under its earlier name
                     progress = Progress(path, content, self.receiver(signals))
             if progress.replaced:
                 self._screen.tell(f"{path}: another file than the one that was sent before; from its beginning")
@@ -198,7 +205,7 @@ class Sending:
                     self._book(f"{path}:{line.number}", request, answer, account)
             end = line.end
             if not self._dry:
-                # Of the next one, so that a line costs one write: it goes at once.
+                # The doubt is about the next line, which is sent immediately; this saves a second write per line.
                 progress.write(end, line.number, account, doubt=True)
             self._screen.show(f"{path.name}: {end / 2**20:.1f} of {progress.size() / 2**20:.1f} MiB, {account}")
         account.torn_bytes = max(progress.size() - end, 0)
@@ -212,14 +219,17 @@ class Sending:
         ahead: dict[int, Answer],
         cut_off: bool,
     ) -> Answer:
-        """What became of a line. `ahead`: what became of those that were sent before it was their turn. `cut_off`:
-        whether it was sent before and may be there.
+        """Deliver a line's request and return the answer.
 
-        A receiver that says no more than that it failed may mean this request or be down. One that takes a later
-        request is not down: then this one has another chance, and is refused.
+        If the receiver only says that it failed, either it refuses this request or it is down. If it accepts a later
+        request, it is not down: this request is then tried once more, and counts as refused if it fails again.
+
+        Args:
+            ahead: answers to later lines that were sent early, by line number; changed.
+            cut_off: whether an interrupted call may have delivered this request already.
 
         Raises:
-            Stopped: none of the next was taken either.
+            Stopped: the receiver accepted none of the next requests either.
         """
         answer = ahead.pop(line.number, None) or self._deliver(progress, request, ahead, cut_off)
         if answer.outcome != UNSURE:
@@ -229,12 +239,12 @@ class Sending:
         raise Stopped(self._reason(request, answer), everywhere=False)
 
     def _takes_others(self, progress: Progress, line: Line, signal: str, ahead: dict[int, Answer]) -> bool:
-        """Whether the receiver takes one of the next requests of this signal."""
+        """Send some of the next requests of this signal until one is accepted; returns whether one was."""
         for other in islice(whole_lines(progress.content, line.end, line.number), _PROBES):
             try:
                 request = read(other.data)
             except ValueError:
-                continue  # its turn will come
+                continue  # it is reported when its turn comes
             if request.signal != signal:
                 continue
             if other.number not in ahead:
@@ -255,14 +265,15 @@ class Sending:
     def _deliver(
         self, progress: Progress, request: Request, ahead: Mapping[int, Answer], perhaps: bool = False
     ) -> Answer:
-        """Send a request until it is taken or refused. `perhaps`: whether it may be there already; so says the answer.
+        """Send a request, with retries, until it is accepted or refused.
 
-        What is remembered doubts no more than there is to doubt: that a request went which may be there, or one of
-        `ahead` is, and nothing where there never was a connection.
+        `perhaps` tells whether it may have arrived already, which the answer then repeats. While the outcome is not
+        known, the saved progress is in doubt only if this request may have arrived or one of `ahead` was accepted; not
+        if there was no connection.
 
         Raises:
-            Stopped: the receiver takes nothing, or patience is at its end.
-            OSError: what is to be remembered cannot be written.
+            Stopped: the receiver accepts nothing, or `patience_s` is used up.
+            OSError: the progress cannot be saved.
         """
         destination, said = self._open[request.signal], ""
         before = any(one.outcome == ACCEPTED for one in ahead.values())
@@ -297,7 +308,8 @@ class Sending:
             began, said = time.monotonic(), answer.said
             if self._patience_s < _LEAST_TRY_S or answer.wait_s > self._patience_s:
                 raise Stopped(self._reason(request, answer))
-            # Many who wait for the same receiver are not to come at the same time; and the last try has its time too.
+            # A random wait, so that many senders do not retry at the same time; at most half of the rest, to leave time
+            # for a last try.
             pause(max(answer.wait_s, min(wait * random.uniform(0.5, 1.0), self._patience_s / 2)), waiting)
             self._patience_s -= time.monotonic() - began
             began, allowed_s = time.monotonic(), self._patience_s
