@@ -144,8 +144,11 @@ def _grace(text: str) -> float:
 
 
 def _processes(text: str) -> str:
-    if text in ("leader", "all") or all(part.strip().isdigit() for part in text.split(",")):
-        return text.replace(" ", "")
+    if text in ("leader", "all"):
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    if all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
+        return ",".join(str(int(part)) for part in parts)
     raise ValueError(f"processes are leader, all, or indices such as 0,4, not {text!r}")
 
 

@@ -256,7 +256,7 @@ def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
             with os.fdopen(file, "wb") as stream:
                 stream.writelines(pieces)
             os.replace(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except OSError:
+        except BaseException:
             with suppress(OSError):
                 os.unlink(part, dir_fd=folder)
             raise
@@ -279,6 +279,14 @@ def set_aside(path: Path, word: str) -> Path:
         name = next(name for at in count(1) if (name := f"{path.name}.{word}-{at}") not in taken)
         os.rename(path.name, name, src_dir_fd=folder, dst_dir_fd=folder)
         return path.with_name(name)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether `path` is a directory, or a link to one; False too if a parent may not be entered."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def exists(path: Path) -> bool:

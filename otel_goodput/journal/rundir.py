@@ -38,6 +38,7 @@ IDENTITY_FILE: Final = "run.json"
 _ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one would leave none for the next attempt
 SNAPSHOT: Final = 2**30  # bytes; 130 million steps
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
+_EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
 # All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
@@ -152,6 +153,18 @@ class RunDirectory:
     def recovered_path(self, attempt: int, process: int) -> Path:
         """The file that marks that `otel-goodput recover` has exported the unexported spans of an attempt."""
         return self.journal / f"a{attempt:04d}-p{process:04d}.recovered"
+
+    def recovered_by(self, attempt: int, process: int) -> frozenset[int]:
+        """The numbers of the exporters that `otel-goodput recover` has exported an attempt's spans through.
+
+        All numbers if the file does not say: older versions wrote it once one exporter had succeeded.
+        """
+        path = self.recovered_path(attempt, process)
+        if not files.exists(path):
+            return frozenset()
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            return frozenset(int(number) for number in read_json(path)["exporters"])
+        return _EXPORTERS
 
     def attempts(self, process: int) -> list[int]:
         """Sorted numbers of the attempts in which this process left segments."""

@@ -73,8 +73,7 @@ def unexported_spans(
     """
     spans = []
     for left in index.unexported:
-        if run.recovered_path(left.attempt, process).exists():
-            continue
+        recovered = run.recovered_by(left.attempt, process)
         theirs: dict[str, int | str] = {
             ATTEMPT: left.attempt,
             SERVICE_INSTANCE_ID: ids.instance_id(run_id, left.attempt, process),
@@ -83,12 +82,12 @@ def unexported_spans(
             theirs[TRACE_ID] = f"{ids.attempt_trace_id(run_id, left.attempt):032x}"
         build = _Builder(run_id, left, process, resource.merge(Resource(theirs)), left.attempt < latest)
         if left.share >= SMALL:
-            spans += [UnexportedSpan(build.summary(summary), left.summed_by(summary)) for summary in left.summaries]
+            spans += [UnexportedSpan(build.summary(one), recovered | left.summed_by(one)) for one in left.summaries]
             for name, summary in left.floods:
-                spans.append(UnexportedSpan(build.flood(name, summary), left.summed_by(summary, name)))
+                spans.append(UnexportedSpan(build.flood(name, summary), recovered | left.summed_by(summary, name)))
         for place, entry in enumerate(left.spans, 1):
             exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
-            spans.append(UnexportedSpan(build.span(entry), exported_by))
+            spans.append(UnexportedSpan(build.span(entry), recovered | exported_by))
     return spans
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -19,6 +18,7 @@ from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.finding import Found
 from otel_goodput.journal.recovery import Restored, restore
+from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.recording.unexported import unexported_spans
 from otel_goodput.resources import process as process_resource
 from otel_goodput.text.redact import encodable, shown
@@ -51,17 +51,20 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         print(f"run {run_id!r}: attempt {restored.attempt + 1} is alive, nothing to recover")
         return 0
     index = restored.index.successor(restored.attempt + 1)
-    done = [run.recovered_path(left.attempt, process) for left in index.unexported]
-    if again:
-        for mark in done:
-            files.remove(mark)
-    elif done and all(files.exists(mark) for mark in done):
-        print(f"run {run_id!r}: recovered before (--again to do it once more)")
-        return 0
     config = configuration.read(encodable(str(identity.get("job_name") or run_id)), run_id=run_id, exporters=exporters)
     # This command may run elsewhere than the job did, so the process count in its environment may be too low.
     count = max(config.process_count, process + 1)
     resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
+    names = resolve(config.exporters, os.environ, directory=None if mirror else run.path)
+    number = numbers(names)
+    done = {left.attempt: run.recovered_by(left.attempt, process) for left in index.unexported}
+    if again:
+        done = dict.fromkeys(done, frozenset())
+        for attempt in done:
+            files.remove(run.recovered_path(attempt, process))
+    elif names and done and all(number[name] in by for name in names for by in done.values()):
+        print(f"run {run_id!r}: recovered before (--again to do it once more)")
+        return 0
     unexported = unexported_spans(run, index, run_id, process, Resource(dict(resource.attributes)), restored.attempt)
     if not unexported:
         print(f"run {run_id!r}: attempt {restored.attempt + 1} has no spans left to export")
@@ -74,9 +77,7 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         directory=None if mirror else run.path,
         grace_period_s=config.grace_period_s,
     )
-    reached = 0
-    names = resolve(config.exporters, os.environ, directory=None if mirror else run.path)
-    number = numbers(names)
+    reached: set[int] = set()
     for name in names:
         try:
             opened = open_exporter(name, context)
@@ -93,10 +94,13 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
             f"run {run_id!r}: {len(spans)} spans "
             f"{'exported through' if exported else 'could not be exported through'} {name}"
         )
-        reached += exported
+        if exported:
+            reached.add(number[name])
     if reached:
-        for mark in done:
-            files.write_privately(mark, json.dumps({"at": time.time(), "spans": len(unexported)}).encode())
+        for attempt, before in done.items():
+            mark = run.recovered_path(attempt, process)
+            said = {"at": time.time(), "spans": len(unexported), "exporters": sorted(before | reached)}
+            files.write_privately(mark, checked_json(said))
             if mirror is not None:
                 mirror.put(mark)
         return 0

@@ -110,3 +110,20 @@ def test_a_run_at_a_url(tmp_path: Path) -> None:
         assert written(tmp_path / "job"), "it says that spans were exported"
     else:
         assert "file" in done.stderr
+
+
+def test_what_only_one_of_two_exporters_took_goes_to_the_other_next_time(tmp_path: Path) -> None:
+    killed("job", tmp_path)
+    dead = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_GOODPUT_GRACE_PERIOD": "1"}
+    first = goodput("recover", tmp_path, "--exporters", "file,otlp", **dead)
+    assert "exported through file" in first.stdout
+    assert "could not be exported through otlp" in first.stdout
+    spans = written(tmp_path / "job")
+    with grpc_backend() as received:
+        there = {"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint}
+        said = succeeded(goodput("recover", tmp_path, "--exporters", "file,otlp", **there))
+        assert "0 spans exported through file" in said
+        assert f"{len(spans)} spans exported through otlp" in said
+        assert len(received.span_names()) == len(spans)
+        assert "recovered before" in succeeded(goodput("recover", tmp_path, "--exporters", "file,otlp", **there))
+    assert len(written(tmp_path / "job")) == len(spans)

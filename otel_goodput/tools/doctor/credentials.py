@@ -98,9 +98,16 @@ def find(environ: Mapping[str, str]) -> File | None:
         if _PASTED.match(given) or len(given) > _LONGEST_PATH:
             return File(VARIABLE, wrong="holds credentials instead of a path", do=_CORRECT, hidden=tuple(_lines(given)))
         return _read(Path(given), f"{given}, by {VARIABLE}", _CORRECT)
-    folder = Path(environ.get(GCLOUD, "").strip() or Path(environ.get("HOME", "~")).expanduser() / ".config/gcloud")
+    try:
+        folder = Path(environ.get(GCLOUD, "").strip() or Path(environ.get("HOME", "~")).expanduser() / ".config/gcloud")
+    except RuntimeError:  # the user has no home, as in a container with a random user id
+        return None
     path = folder / WELL_KNOWN
-    return _read(path, str(path), _LOG_IN) if path.is_file() else None
+    try:
+        there = path.is_file()
+    except OSError:  # no permission to enter a parent folder: the file's own error says which
+        there = True
+    return _read(path, str(path), _LOG_IN) if there else None
 
 
 def advice(text: str) -> str:

@@ -46,7 +46,7 @@ def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
     if config.remote:
         yield from check_journal(config.directory)
         yield from _remote(config.directory, run_id, timeout_s)
-    elif (base / "journal").is_dir():
+    elif files.is_folder(base / "journal"):
         yield Finding(
             WARNING, "journal", f"{base} is the folder of one run: new runs go inside it",
             "OTEL_GOODPUT_DIR is to be the folder that holds the runs",
@@ -168,7 +168,7 @@ def present(config: Config, run_id: str) -> tuple[list[RunDirectory], int]:
     base = local_base(config)
     if run_id:
         run = RunDirectory(base / folder_name(run_id))
-        return ([run] if run.journal.is_dir() else []), 0
+        return ([run] if files.is_folder(run.journal) else []), 0
     try:
         found = sorted(runs(base), key=_age)
     except (JournalError, OSError):

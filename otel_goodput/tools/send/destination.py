@@ -254,5 +254,5 @@ def _retry_after(text: str) -> float:
     """Return the seconds to wait by a Retry-After header, which is a number or a date; 0 without one."""
     try:
         return float(text) if text.strip().isdecimal() else max(parsedate_to_datetime(text).timestamp() - time(), 0.0)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
