@@ -1,1 +1,1 @@
-"""The metrics: what the account is shown as."""
+"""The metrics that show the account."""

@@ -22,13 +22,13 @@ from otel_goodput.semconv import Category, JobState, Metric
 Rows = Iterable[tuple[float | int, dict[str, str]]]
 
 CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits
-MOST_TIMED: Final = 300  # names with durations: each may block or not, and end well or in one of several errors
+MOST_TIMED: Final = 300  # names with durations: each has a series per value of blocking and of error.type
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 def window_name(span: int) -> str:
-    """The name of a rolling window of `span` ns: ``1h``, ``24h``, ``90s``."""
+    """Return the name of a rolling window of `span` ns: ``1h``, ``24h``, ``90s``."""
     seconds = span // NS
     for size, letter in _UNITS[1:]:
         if seconds and seconds % size == 0:
@@ -37,9 +37,9 @@ def window_name(span: int) -> str:
 
 
 class Names:
-    """The first names as they are, and one name for all others.
+    """Keeps the first names as they are and replaces all others by one name.
 
-    The SDK keeps so many series of an instrument (``CARDINALITY``); what is above goes into one that has no attributes.
+    The SDK limits the series of an instrument (``CARDINALITY``) and merges further ones into one without attributes.
     """
 
     def __init__(self) -> None:
@@ -54,10 +54,10 @@ class Names:
 
 
 class Snapshot:
-    """One snapshot for all the callbacks of a collection, with no more names than the SDK keeps series of.
+    """Provides one snapshot to all callbacks of a collection, with its names limited to the SDK's number of series.
 
-    Readers collect on threads of their own and ask every instrument once: when a thread asks the same one again, a new
-    collection has begun.
+    Each reader collects on a thread of its own and calls every instrument once. When a thread asks for the same
+    instrument again, a new collection has begun.
     """
 
     def __init__(self, totals: Callable[[], Totals]) -> None:
@@ -101,7 +101,7 @@ def _time(totals: Totals) -> Rows:
 def _by_category(
     partition: Partition, figure: Callable[[int], float], more: dict[str, str], *, productive: bool
 ) -> Rows:
-    """A figure for every category, those without time too, so that a series that falls to nothing says so."""
+    """Yield a figure for every category, also for those without time, so that a series falls to 0 visibly."""
     for name, duration in partition.categories.items():
         if productive or name != Category.PRODUCTIVE:
             yield figure(duration), {**more, semconv.GOODPUT_CATEGORY: name, semconv.GOODPUT_CUSTOM_NAME: ""}
@@ -189,13 +189,13 @@ def _productivity(totals: Totals) -> Rows:
 
 
 def _clock(totals: Totals) -> Rows:
-    """Only the one in force: what has passed is no longer told."""
+    """Yield the current clock state only; earlier ones are no longer reported."""
     if totals.started_at is not None:
         yield 1, {semconv.GOODPUT_CLOCK_STATE: totals.clock}
 
 
 def _job_state(totals: Totals) -> Rows:
-    """Both states, so that one which has passed says so: nobody need guess whether a series has merely stopped."""
+    """Yield both states, as 0 or 1, so that the end of a state cannot be mistaken for a series that stopped."""
     if totals.started_at is not None:
         for state in semconv.JOB_STATES:
             yield int(totals.finished == (state == JobState.ENDED)), {semconv.GOODPUT_JOB_STATE: state}
@@ -213,13 +213,13 @@ def _straggler(totals: Totals) -> Rows:
 
 
 def _of_fates(rows: Callable[[Totals], Rows]) -> Callable[[Totals], Rows]:
-    """Those rows while it is known what became of the run's steps; the windows of ratios are judged one by one."""
+    """Return `rows`, but without any row while the fate of the run's steps is unknown; ratios check each window."""
     return lambda totals: rows(totals) if totals.run.known else ()
 
 
-# Which rows each metric has; what rests on figures that nobody gave, or on steps of which nobody knows when the device
-# was done with them, has none. The time by category is exact all the same, and so are counts: a step that was handed to
-# the device counts as kept, and the highest of them is the highest, until the run goes back.
+# The rows of each metric. A metric has no rows if it depends on inputs that were not given, or on steps whose end on
+# the device is unknown. Times by category and counts are exact nevertheless: a step that was dispatched counts as kept,
+# also as the highest step, until the run goes back.
 ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.TIME, _time),
     (semconv.RATIO, _ratio),
@@ -252,13 +252,14 @@ def register(
     """Create the instruments on `meter`.
 
     Args:
-        totals: the account now.
-        overhead: ns that this package took on the training thread.
-        dropped: items lost by signal.
-        queue_depth: batches that lie ready; None: nobody says.
+        meter: creates the instruments.
+        totals: returns the current account.
+        overhead: returns the time this package took on the training thread, ns.
+        dropped: returns the number of lost items, by signal.
+        queue_depth: returns how many batches are ready; None if not known.
 
     Returns:
-        what records durations as they become known.
+        the histograms, to record durations as they become known.
     """
     snapshot = Snapshot(totals)
     create = {
@@ -279,7 +280,7 @@ def register(
     def queue_rows(_: CallbackOptions) -> Iterable[Observation]:
         try:
             depth = queue_depth()
-            depth = None if depth is None else int(depth)  # the user's function may give anything
+            depth = None if depth is None else int(depth)  # the user's function may return anything
         except Exception as error:
             contain("queue_depth", error)
             return
@@ -295,7 +296,7 @@ def register(
 
 
 class Durations:
-    """The histograms, fed from the keeper's thread."""
+    """The histograms of durations; recorded to on the keeper's thread."""
 
     def __init__(self, meter: Meter) -> None:
         step, phase, part = semconv.STEP_DURATION, semconv.PHASE_DURATION, semconv.PART_DURATION

@@ -1,6 +1,6 @@
-"""ML productivity goodput: what a run's runtime goodput is multiplied with, as far as it is known.
+"""ML productivity goodput: the factors, as far as known, by which a run's runtime goodput is multiplied.
 
-It is kept beside the journal, so that a restart and a report from the disk know it too.
+Their inputs are stored beside the journal, so that a restart and a report from disk have them too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from otel_goodput.journal.sidecars import checked_json, read_json, whole
 
 
 class Inputs(NamedTuple):
-    """What does not follow from events.
+    """Inputs that do not follow from events; each is None if not known.
 
     Attributes:
-        submitted_at: when the run was submitted first, ns since the epoch.
-        flops_per_step: floating-point operations of the model in a step.
-        peak_flops: FLOP/s of all chips together at their peak.
+        submitted_at: when the run was first submitted, ns since the epoch.
+        flops_per_step: floating-point operations of the model in one step.
+        peak_flops: peak FLOP/s of all chips together.
     """
 
     submitted_at: int | None = None
@@ -31,16 +31,16 @@ class Inputs(NamedTuple):
     peak_flops: float | None = None
 
     def over(self, older: Inputs) -> Inputs:
-        """These, and from `older` what is not known here; of two submissions the first is the run's."""
+        """Return these inputs, completed from `older`; the earlier of two submissions counts."""
         moments = [moment for moment in (self.submitted_at, older.submitted_at) if moment is not None]
         flops = self.flops_per_step or older.flops_per_step
         return Inputs(min(moments, default=None), flops, self.peak_flops or older.peak_flops)
 
     def complete(self, totals: Totals) -> Totals:
-        """`totals` with what follows from these.
+        """Return `totals` with the factors that follow from these inputs.
 
         * scheduling goodput: elapsed / (elapsed + time from the submission to the first job start);
-        * program goodput (MFU): FLOPs of the kept steps per second of productive time / the peak of all chips together.
+        * program goodput (MFU): FLOPs of the kept steps per second of productive time / peak FLOP/s of all chips.
         """
         if self.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
             waited = max(0, totals.started_at - self.submitted_at)
@@ -52,11 +52,11 @@ class Inputs(NamedTuple):
 
 
 class Productivity:
-    """The inputs of one run, from the configuration, from an earlier attempt, and as they become known.
+    """The inputs of one run: from the configuration, from earlier attempts, and those that become known later.
 
     Args:
-        config: what the user said.
-        run: the run's folder, None for a run in memory.
+        config: the user's configuration.
+        run: the run's folder; None for a run in memory.
     """
 
     def __init__(self, config: Config, run: RunDirectory | None) -> None:
@@ -67,15 +67,15 @@ class Productivity:
 
     @property
     def inputs(self) -> Inputs:
-        """What is known by now."""
+        """The inputs known so far."""
         return self._inputs
 
     def learn(self, inputs: Inputs) -> None:
-        """What `inputs` tells goes before what was known."""
+        """Add `inputs`, which take precedence over those known so far."""
         self._inputs = inputs.over(self._inputs)
 
     def keep(self) -> None:
-        """Write down what is new. Trouble is reported once, and it is tried again the next time."""
+        """Save the inputs if they have changed. An error is reported once; the next call tries again."""
         if self._run is None or self._inputs == self._kept:
             return
         try:
@@ -86,14 +86,14 @@ class Productivity:
             report_once("productivity", "the inputs of ML productivity goodput cannot be kept yet: %s", error)
 
     def complete(self, totals: Totals) -> Totals:
-        """`totals` with what only the configuration and these inputs know."""
+        """Return `totals` with the figures that derive from the configuration and these inputs."""
         if self._ideal_step_time_s is not None:
             totals = replace(totals, ideal_step_time=self._ideal_step_time_s * NS)
         return self._inputs.complete(totals)
 
 
 def read_inputs(run: RunDirectory) -> Inputs:
-    """What was kept of a run; empty where nothing was, or nothing that can be read."""
+    """Return the saved inputs of a run; empty if there are none or they cannot be read."""
     try:
         found = read_json(run.productivity_path)
         moment, flops, peak = (found.get(name) for name in Inputs._fields)
@@ -107,7 +107,11 @@ def read_inputs(run: RunDirectory) -> Inputs:
 
 
 def _finite(found: object) -> float:
-    """A finite number from 0 on. Raises ValueError."""
+    """Convert to a float.
+
+    Raises:
+        ValueError: it is not a finite number from 0.
+    """
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= sys.float_info.max:
         raise ValueError(f"{found!r} is no such number")
     return float(found)

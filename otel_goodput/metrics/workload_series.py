@@ -1,6 +1,6 @@
 """The series that Google's goodput dashboards read: names, labels and units, as ml-goodput-measurement writes them.
 
-All are GAUGE, on one monitored resource. Its labels are the place, the job's name and which of its replicas speaks.
+All are gauges on one monitored resource, whose labels are the location, the job's name and the replica that writes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ BADPUT_SOURCE: Final = "badput_source"
 ACCELERATOR_TYPE: Final = "accelerator_type"
 WINDOW_TYPE: Final = "window_type"
 WINDOW_SIZE: Final = "rolling_window_size"  # seconds, in decimal digits
-CLUSTER_NAME: Final = "cluster_name"  # the one label that may be left out
+CLUSTER_NAME: Final = "cluster_name"  # the only optional label
 
 TOTAL: Final = "TOTAL"
 CUMULATIVE: Final = "cumulative"
-# The slice efficiencies have words of their own for the same.
+# Values of WINDOW_TYPE for the slice efficiencies, which differ from those of other series.
 SLICES_CUMULATIVE: Final = "CUMULATIVE"
 SLICES_INTERVAL: Final = "INTERVAL"
 
@@ -34,7 +34,14 @@ DOUBLE: Final = "DOUBLE"
 
 
 class WorkloadSeries(NamedTuple):
-    """One of Google's series: its metric type, value type, label keys of the metric, description."""
+    """One of Google's series.
+
+    Attributes:
+        type: metric type.
+        value_type: ``INT64`` or ``DOUBLE``.
+        labels: label keys of the metric.
+        brief: description.
+    """
 
     type: str
     value_type: str
@@ -118,7 +125,7 @@ SERIES: Final[tuple[WorkloadSeries, ...]] = (
     AVAILABLE_SLICES,
 )
 
-# How Google names the source of each category's time; a custom phase's name follows after a dot.
+# Google's names for the sources of badput, by our category. A custom phase's name is appended after a dot.
 BADPUT_SOURCES: Final[dict[str, str]] = {
     Category.ACCELERATOR_INIT: "TPU_INITIALIZATION",
     Category.TRAINING_PREP: "TRAINING_PREP",
@@ -135,5 +142,5 @@ BADPUT_SOURCES: Final[dict[str, str]] = {
     Category.IN_FLIGHT: "OTHER",
     Category.OTHER: "OTHER",
 }
-# Data loading that overlaps steps: beside the partition, never in it.
+# Data loading that overlaps steps: reported in addition to the partition of time, never part of it.
 OVERLAPPED_LOADING_SOURCE: Final = "DATA_LOADING_ASYNC"

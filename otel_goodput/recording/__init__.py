@@ -1,1 +1,1 @@
-"""Phases as spans: what a training loop opens, made cheap, and what becomes of it."""
+"""Phases recorded as low-overhead spans, and the export of those spans."""

@@ -1,4 +1,4 @@
-"""Notes in the journal how far an exporter has got, so that a restart knows what a dead attempt did not export."""
+"""Records in the journal what each exporter has exported, so that a restart can export what a dead attempt did not."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SUMMARIES: Final = frozenset({STEPS_SUMMARY_SPAN, PHASES_SUMMARY_SPAN})
 
 
 class AcknowledgingExporter(SpanExporter):
-    """Hands spans on to `exporter` and journals each success.
+    """Passes spans to `exporter` and records each success in the journal.
 
     Args:
-        exporter: takes the spans.
-        account: whose journal.
-        number: the exporter's, the same in every attempt.
+        exporter: receives the spans.
+        account: the account whose journal is written.
+        number: number of the exporter, the same in every attempt.
     """
 
     def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
@@ -45,7 +45,8 @@ class AcknowledgingExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS:
-            # Only phases and roots have their ends in the journal; an attempt's are exported in the order of these.
+            # Only phases and roots have END records in the journal. The spans of one attempt are exported in the order
+            # of these records, so the last span id is enough.
             last = {
                 span.resource.attributes.get(ATTEMPT): context.span_id
                 for span in spans
@@ -58,7 +59,7 @@ class AcknowledgingExporter(SpanExporter):
         return result
 
     def _note_summaries(self, spans: Sequence[ReadableSpan]) -> None:
-        """They have no end in the journal that could be named: an attempt's leave in the order of time."""
+        """Record up to which time summaries are exported: they have no END record, but are exported in time order."""
         ends: dict[tuple[int, str], int] = {}
         for span in spans:
             attempt, attributes = span.resource.attributes.get(ATTEMPT), span.attributes or {}

@@ -1,4 +1,4 @@
-"""The traces of this attempt, as this process uses them: their roots, its job, and what hangs on which."""
+"""The traces of this attempt as this process uses them: their roots, its job, and the parents of its spans."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from otel_goodput.recording.volumes import Volumes
 
 
 class AttemptTraces:
-    """Gives every span its place.
+    """Chooses the trace and the parent of every span.
 
     Args:
-        account: is told of roots.
-        emitter: takes them.
-        budget: what there is room for.
-        volumes: which trace a step is in; says run and attempt.
-        process: index of this one.
+        account: records root spans in the journal.
+        emitter: exports root spans.
+        budget: how many spans fit into each trace.
+        volumes: the traces of the attempt, and which one a step is in.
+        process: index of this process.
         own: each step has a trace of its own.
 
     Attributes:
-        job_context: the identity of the job's span, the latest's where there are several.
-        job_span: that span; None before the first one.
-        job_key: span id of the first.
+        job_context: span context of the job, the latest one if there are several.
+        job_span: span of the latest job; None before the first.
+        job_key: span id of the first job.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class AttemptTraces:
         self._append: Callable[..., None] = account.append
         self._emitter = emitter
         self._begun: dict[int, object] = {0: None}
-        self._latest = 0  # of the traces begun
-        self._rooted = process > 0  # process 0 writes the attempt's root
+        self._latest = 0  # number of the trace begun last
+        self._rooted = process > 0  # only process 0 writes the attempt's root
         self._roots: deque[ReadableSpan] = deque()
 
     @property
@@ -71,7 +71,7 @@ class AttemptTraces:
         return self.run_id, self.attempt, self.process
 
     def parent_of(self, step: int, around: SpanContext) -> SpanContext:
-        """The parent of what begins in or for `step`, where `around` is the span around it, if there is one."""
+        """Return the parent for a span in or for `step` that is opened inside `around` (which may be invalid)."""
         volumes = self.volumes
         number = volumes.number(step)
         if around.is_valid and not self.budget.small:
@@ -81,7 +81,7 @@ class AttemptTraces:
         return self.root(number)
 
     def root(self, number: int) -> SpanContext:
-        """What spans of this process hang on in the attempt's trace of that number, if on no other."""
+        """Return the default parent for this process's spans in the attempt's trace `number`, beginning that trace."""
         if number:
             if number not in self._begun:
                 self._continue(number)
@@ -89,16 +89,17 @@ class AttemptTraces:
         return self.volumes.root(0) if self.budget.small else self.job_context
 
     def root_of(self, trace_id: int) -> SpanContext:
-        """As :meth:`root`, of the trace with that id; of one that is none of the attempt's, of the first."""
+        """Same as :meth:`root`, by trace id; for a trace that is not the attempt's, that of trace 0."""
         return self.root(self.volumes.number_of(trace_id) or 0)
 
     def step_trace(self, step: int) -> int:
-        """The id of the trace that `step` has of its own."""
+        """Return the id of the separate trace of `step`, for when each step has its own."""
         return ids.step_trace_id(self.run_id, self.attempt, step)
 
     def tell_bounds(self, longest: int) -> None:
-        """The journal knows which trace a step is in, and that a summary is of up to `longest` steps, for whoever has
-        to export it in our place.
+        """Record the layout of traces, and the maximum of `longest` steps in a summary, in the journal.
+
+        A restart needs both to export what this process could not.
         """
         budget = self.budget
         if budget.limit:
@@ -106,7 +107,10 @@ class AttemptTraces:
             self._append(CONTINUED, 0, flags, 0, self.volumes.steps, budget.group * HALF + longest, self._clock())
 
     def begin_root(self, moment: int) -> SpanContext:
-        """The identity of the attempt's root, which is laid ready where the first job begins, at `moment` (ns)."""
+        """Return the span context of the attempt's root; process 0 also queues the root span for :meth:`write_roots`.
+
+        `moment` is the begin of the job, ns. Only the first call queues.
+        """
         root = self.volumes.root(0)
         if self.process:
             return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED)
@@ -114,41 +118,41 @@ class AttemptTraces:
             self._rooted = True
             emitter = self._emitter
             self._roots.append(AttemptSpan(self.run_id, self.attempt, emitter.resource, emitter.scope, moment))
-            # Before the job's: a restart is to know which of them the root is, however far we get.
+            # Before the job's record, so that a restart can tell the root from the job even if we die in between.
             self._append(ROOT, 0, 0, 0, root.span_id, NO_STEP, moment)
             for group in range(1, self.budget.groups):
                 self._roots += self._further(group, 0, 0, moment)
         return root
 
     def forget_roots(self) -> None:
-        """The user's own sampler does not want the job."""
+        """Drop the queued root spans, because the user's own sampler dropped the job."""
         self._roots.clear()
 
     def write_roots(self) -> None:
-        """Emit what lies ready: the attempt's root, and those of further groups of processes."""
+        """Emit the queued root spans: the attempt's, and those of further groups of processes."""
         with suppress(IndexError):
             while True:
                 self._emitter.emit(self._roots.popleft())
 
     def close(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         self._append = nothing
 
     def _continue(self, number: int) -> None:
-        """A trace begins."""
+        """Begin the trace `number`, unless another thread has; process 0 emits its spans."""
         before, token = self._latest, object()
         if self._begun.setdefault(number, token) is not token:
             return
         self._latest = number
         if self.process:
-            return  # process 0 says it for all
+            return  # process 0 emits them for all processes
         moment = self._clock()
         for group in range(self.budget.groups):
             for span in self._further(group, number, before, moment):
                 self._emitter.emit(span)
 
     def _further(self, group: int, number: int, before: int, moment: int) -> tuple[ReadableSpan, ...]:
-        """What begins a trace of a group of processes, behind its trace `before`, at `moment` (ns)."""
+        """Return the spans that begin trace `number` of a group, after its trace `before`, at `moment` (ns)."""
         volumes = self.volumes.of(group)
         place = (volumes, number, before, self._emitter.resource, self._emitter.scope, moment)
         self._append(CONTINUED, 1, group, 0, volumes.root(number).span_id, before * HALF + number, moment)

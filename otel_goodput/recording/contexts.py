@@ -1,6 +1,4 @@
-"""What a phase is while it is open: a context manager that starts a span and ends it, or a decorator that does so at
-every call.
-"""
+"""The context managers of phases: each starts a span and ends it; as a decorator, at every call of the function."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ from otel_goodput.semconv import (
     Reason,
 )
 
-# Where a context keeps the open phase of these kinds, however many spans lie between.
+# Context keys of the innermost open save and restore, which is found even if other spans are opened inside it.
 _ENCLOSING = {
     phase: context_api.create_key(f"otel-goodput-{phase}")
     for phase in (Phase.CHECKPOINT_SAVE, Phase.CHECKPOINT_RESTORE)
@@ -43,10 +41,10 @@ _ENCLOSING = {
 
 
 def enclosing(phase: str) -> trace_api.Span | None:
-    """The open save or restore that we are in, here; None if in none."""
+    """Return the open save or restore (`phase`) around the caller; None if there is none."""
     span = context_api.get_value(_ENCLOSING[phase])
     if not isinstance(span, trace_api.Span):
-        span = trace_api.get_current_span()  # a span that its user made a phase
+        span = trace_api.get_current_span()  # a user's own span may be a phase by its attribute
         attributes = getattr(span, "attributes", None)
         if not attributes or attributes.get(GOODPUT_PHASE) != phase:
             return None
@@ -54,10 +52,10 @@ def enclosing(phase: str) -> trace_api.Span | None:
 
 
 def checked_step(step: SupportsIndex | None, phase: str) -> int:
-    """`step` as an int from 0.
+    """Return `step` as an int.
 
     Raises:
-        PhaseError: it is none.
+        PhaseError: it is not an integer from 0.
     """
     try:
         number = operator.index(step)  # type: ignore[arg-type]
@@ -69,8 +67,10 @@ def checked_step(step: SupportsIndex | None, phase: str) -> int:
 
 
 def checked_name(name: object, phase: str) -> str:
-    """Raises:
-    PhaseError: it is blank.
+    """Return `name` as a string without surrounding white space.
+
+    Raises:
+        PhaseError: it is blank.
     """
     text = str(name).strip()
     if not text:
@@ -79,8 +79,10 @@ def checked_name(name: object, phase: str) -> str:
 
 
 def checked_times(phase: str, *times: object) -> None:
-    """Raises:
-    PhaseError: one of `times` is neither None nor an integer of ns.
+    """Check the times of a phase.
+
+    Raises:
+        PhaseError: one of `times` is neither None nor an integer of ns.
     """
     for time in times:
         if time is not None and not isinstance(time, int):
@@ -90,7 +92,7 @@ def checked_times(phase: str, *times: object) -> None:
 class PhaseContext:
     """One phase: ``with phase as span:``, or a decorator that opens a new one at every call.
 
-    Finds its tracer when it is entered, so that decorators may be applied before ``configure()``.
+    The tracer is looked up on entry, so that decorators may be applied before ``configure()``.
     """
 
     __slots__ = ("_arguments", "_entries", "_find", "_phase")
@@ -153,11 +155,14 @@ class PhaseContext:
             entry.tracer.overhead += perf_counter_ns() - begin
 
     def _holds_up(self, tracer: PhaseTracer) -> bool:
-        """Whether a job begins with it, where none has been opened."""
+        """Whether the phase blocks training, and so begins an implicit job if none is open."""
         return self._phase != Phase.EXCLUSION and tracer.blocks(self._arguments.get("blocking"))
 
     def _entered(self) -> Entry | None:
-        """The opening that is being left: of several that are open at the same time, the one that is current."""
+        """Return the entry that is being left.
+
+        If several are open: the one whose span is current, else the latest of this thread, else the latest.
+        """
         entries = self._entries
         if len(entries) < 2:
             return entries[0] if entries else None
@@ -175,7 +180,7 @@ class PhaseContext:
                 span.record_exception(error)
             span.set_attribute(ERROR_TYPE, error_name(kind))
             span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
-        if span.is_recording():  # else: shut down meanwhile, which ended it
+        if span.is_recording():  # else a shutdown has ended it
             if not entry.here:
                 tracer.misused.elsewhere(self._phase)
             if not tracer.closed:
@@ -183,14 +188,15 @@ class PhaseContext:
             span.end(self._end_time(tracer, span))
 
     def _forget(self, entry: Entry | None, error: BaseException | None = None) -> None:
-        """Its begin or its end was interrupted: nothing of it stays open."""
+        """Close and remove an entry whose begin or end was interrupted."""
         if entry is not None:
             entry.mend(error)
             if entry in self._entries:
                 self._entries.remove(entry)
 
     def __del__(self) -> None:
-        # What a `with` statement has opened it holds until it is left: its end was interrupted before it began.
+        # A `with` statement holds its context manager until __exit__ has run. An entry that is still open here means
+        # that an interrupt came before __exit__ did anything.
         for entry in reversed(self._entries):
             if entry.in_with:
                 entry.mend(KeyboardInterrupt())
@@ -212,16 +218,16 @@ class PhaseContext:
             attributes[GOODPUT_STEP] = checked_step(arguments["step"], phase)
         blocking = arguments.get("blocking")
         if blocking is not None or not tracer.blocks(None):
-            # Which thread it was does not show in a trace.
+            # Also when the user did not say: a trace does not show which thread it was.
             attributes[GOODPUT_BLOCKING] = bool(blocking)
         return tracer.start_span(name, attributes, start)
 
     def _yielded(self, tracer: PhaseTracer | None, span: trace_api.Span) -> Any:
-        """What the ``with`` statement yields."""
+        """Return the object that the ``with`` statement binds."""
         return span
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
-        """The span is about to end."""
+        """Do what is due just before the span ends."""
 
     def _end_time(self, tracer: PhaseTracer, span: trace_api.Span) -> int:
         end: int | None = self._arguments.get("end_time")
@@ -235,7 +241,7 @@ class PhaseContext:
 
 
 class RestoreContext(PhaseContext):
-    """A checkpoint being restored: training goes on behind it."""
+    """A checkpoint restore: steps are numbered on from the restored one."""
 
     __slots__ = ()
 
@@ -249,7 +255,7 @@ class RestoreContext(PhaseContext):
 
 
 class JobContext(PhaseContext):
-    """The whole of an attempt."""
+    """The job: a whole attempt."""
 
     __slots__ = ("_used",)
 
@@ -292,17 +298,19 @@ class JobContext(PhaseContext):
 
 
 class Unrecorded(trace_api.NonRecordingSpan):
-    """What a step is where nothing is recorded: it takes all that the span of a step takes."""
+    """Replaces the span of a step when nothing is recorded; has all the methods of a step's span."""
 
     def observe(self, output: object) -> None:
-        """Do nothing, as :meth:`FastSpan.observe` does where there is no device clock."""
+        """Do nothing, same as :meth:`FastSpan.observe` without a device clock."""
 
 
 UNRECORDED: Final = Unrecorded(trace_api.INVALID_SPAN_CONTEXT)
 
 
 class FastContext(PhaseContext):
-    """A step, a part of one or a data load asked for before ``configure()``, or used wrongly."""
+    """A step, part or data load that needs more than the fast path: created before ``configure()``, with times given,
+    or with arguments to be checked.
+    """
 
     __slots__ = ("_spans",)
 

@@ -1,7 +1,7 @@
-"""Where the spans of an attempt go on in another trace: a root there, linked back, and a word in the trace before.
+"""Spans that connect the traces of an attempt: a root in the new trace, linked back, and a pointer in the previous one.
 
-A further group of processes has its first trace behind that of the group before in the same way. Neither has a length,
-so both are there at once, and are written once.
+The first trace of a further group of processes follows the first trace of the previous group in the same way. Both
+spans have no duration, so that they can be exported at once and only once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from otel_goodput.semconv import CONTINUATION_SPAN, CONTINUED_SPAN, GOODPUT_TRAC
 
 
 def _place(volumes: Volumes, number: int) -> dict[str, int]:
-    """Which trace it is, where it is not the attempt's own."""
+    """Return the attributes that identify trace `number`: its number and its group, without those that are 0."""
     found = {GOODPUT_TRACE_NUMBER: number, GOODPUT_TRACE_GROUP: volumes.group}
     return {key: value for key, value in found.items() if value}
 
@@ -27,14 +27,15 @@ def _links(behind: SpanContext, first: SpanContext) -> list[Link]:
 
 
 class ContinuationSpan(PhaseReadableSpan):
-    """The root of a further trace, linked to that of the trace before and to the attempt's.
+    """The root of a further trace, linked to the root of the previous trace and to the attempt's root.
 
     Args:
-        volumes: the attempt's traces, of a group.
-        number, before: which of them it is the root of, and behind which (:meth:`Volumes.behind`).
-        resource: of the process.
-        scope: ours.
-        moment: when the first span there began, ns.
+        volumes: the traces of a group.
+        number: number of the new trace.
+        before: number of the previous trace (see :meth:`Volumes.behind`).
+        resource: the resource of the process.
+        scope: our instrumentation scope.
+        moment: when the new trace's first span began, ns.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ContinuationSpan(PhaseReadableSpan):
 def continued_span(
     volumes: Volumes, number: int, before: int, resource: Resource, scope: InstrumentationScope, moment: int
 ) -> PhaseReadableSpan:
-    """What says in the trace before that the attempt goes on in the trace `number`, since `moment` (ns)."""
+    """Return the span in the previous trace that links to the root of trace `number`, begun at `moment` (ns)."""
     parent = volumes.behind(number, before)
     theirs = volumes if parent == volumes.root(before) else volumes.of(volumes.group - 1)
     key = ids.continued_span_id(volumes.run_id, volumes.attempt, number, volumes.group)

@@ -1,4 +1,4 @@
-"""Context managers as decorators: of functions, coroutines and generators."""
+"""Turns context managers into decorators of functions, coroutines and generators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def decorate(again: Callable[[], Any], function: F) -> F:
-    """`function` with a context manager from `again` around each call; coroutines and generators too."""
+    """Return `function` with each call inside a new context manager from `again`.
+
+    Coroutines and generators run inside it until they end.
+    """
     wrapped: Any
     if inspect.iscoroutinefunction(function):
 

@@ -1,8 +1,8 @@
-"""How a loop was left: by a break or a return, or by an exception.
+"""Tells how a loop was left: by a break or a return, or by an exception.
 
-A loop that is left drops its iterator, and whoever is dropped sees only the frame that drops it. There the last
-instruction tells: the one that takes the iterator off the stack stands behind a ``break`` or a ``return``; any other is
-the one that raised. And the instructions between the loop's head and that one tell whether anything was done.
+A loop that is left drops its iterator, whose ``__del__`` sees only the frame that drops it. The last instruction of
+that frame tells: if it takes the iterator off the stack, the loop was left by ``break`` or ``return``; any other one
+has raised. The instructions between the loop's head and that one tell whether the step did any work.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from opcode import opname
 from types import CodeType, FrameType
 from typing import Final
 
-# What takes an iterator off the stack, by its names of Python 3.10 to 3.14; the last where it is exhausted, such as an
-# ``islice`` around the steps.
+# Instructions that take an iterator off the stack, by their names in Python 3.10 to 3.14; FOR_ITER does when the
+# iterator is exhausted, such as an ``islice`` around the steps.
 _TAKEN_OFF: Final = frozenset({"POP_TOP", "POP_ITER", "END_FOR", "FOR_ITER"})
-# Where a generator stands while it is closed: its own user has left a loop, or has raised.
+# The last instruction of a generator that is being closed: the loop that uses it was left, or has raised.
 _SUSPENDED: Final = frozenset({"YIELD_VALUE", "YIELD_FROM", "RESUME", "SEND", "RETURN_GENERATOR"})
 _GENERATOR: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-# Of an iterator that a name holds: it is given another value, or deleted; or the function that held it has returned.
+# Drop an iterator that is held by a variable: the variable is assigned or deleted, or a call has returned.
 _REBOUND: Final = ("STORE_", "DELETE_")
 _CALLS: Final = ("CALL", "PRECALL", "CACHE")
-# What may do a step's work, or hides where the way went on: calls, what calls by another name, handlers.
+# Instructions that may do a step's work or hide where control goes: calls, implicit calls, exception handlers.
 _WORK: Final = ("CALL", "PRECALL", "BEFORE_", "SETUP_", "LOAD_SPECIAL", "GET_", "FOR_ITER", "SEND", "YIELD", "IMPORT")
 _MATMUL: Final = ("BINARY_MATRIX_MULTIPLY", "INPLACE_MATRIX_MULTIPLY")
 _NO_WAY_ON: Final = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "RETURN_", "RAISE_", "RERAISE")
@@ -32,16 +32,16 @@ _JUMPS: Final = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 
 def by_exception(loop: CodeType | None, depth: int = 1) -> bool:
-    """Whether the iterator that is being dropped, `depth` calls above this one, was dropped by an exception.
+    """Return whether an exception is the reason why the iterator is being dropped.
 
     Args:
-        loop: the code that iterates, as far as it is known.
-        depth: frames between the caller's caller and here.
+        loop: the code of the loop; None if not known.
+        depth: number of frames from this function's caller (the iterator's ``__del__``) to the frame that drops it.
     """
     try:
         frame: FrameType | None = sys._getframe(depth + 1)
     except ValueError:
-        return True  # nobody is left but an exception that was held to the last
+        return True  # no frame is left, so only the traceback of an exception can have held the iterator
     generator = loop is not None and loop.co_flags & _GENERATOR
     while frame is not None:
         instruction = _instruction(frame)
@@ -51,23 +51,23 @@ def by_exception(loop: CodeType | None, depth: int = 1) -> bool:
             frame = frame.f_back
             continue
         if instruction.startswith(_CALLS):
-            # In the loop's own code it is the call that raised; else the function that held the iterator is over, and
-            # no exception holds on to it. A generator's user may have raised as well as have closed it.
+            # In the loop's own code, this call has raised. Elsewhere, the function that held the iterator has returned,
+            # and no traceback holds it. A loop in a generator is ambiguous (its user raised, or closed it): say raised.
             return loop is None or bool(generator) or frame.f_code is loop
         return not (instruction.startswith(_REBOUND) and frame.f_code is loop)
     return False
 
 
 def at_head(loop: CodeType | None, begun: int, depth: int = 1) -> bool:
-    """Whether the loop was left at its head, before anything was called: ``if step >= last: break``.
+    """Return whether the loop was left at its head, before it did any work: ``if step >= last: break``.
 
-    True only where it is certain: of a loop that stands in the user's own code, left by a ``break`` or ``return`` to
-    which no way leads on which something may have been done.
+    True only if that is certain: the loop is in `loop`'s own frame, was left by ``break`` or ``return``, and no path
+    from its head to there can have done any work.
 
     Args:
-        loop: the code that iterates, as far as it is known.
-        begun: where in it the iterator was asked for, a bytecode offset.
-        depth: frames between the caller's caller and here.
+        loop: the code of the loop; None if not known.
+        begun: bytecode offset in it at which ``iter()`` was called.
+        depth: number of frames from this function's caller (the iterator's ``__del__``) to the frame that drops it.
     """
     try:
         frame = sys._getframe(depth + 1)
@@ -78,18 +78,21 @@ def at_head(loop: CodeType | None, begun: int, depth: int = 1) -> bool:
     try:
         return _nothing_between(loop, begun, frame.f_lasti)
     except (LookupError, ValueError):
-        return False  # bytecode of a Python that we do not know
+        return False  # bytecode of an unknown Python version
 
 
 @lru_cache(maxsize=64)
 def _nothing_between(loop: CodeType, begun: int, left: int) -> bool:
-    """Kept, for it is asked while an iterator is dropped, when Python swallows an interrupt."""
+    """Return whether no path from the loop's head to offset `left` can have done any work.
+
+    Cached, because it runs in a ``__del__``, where Python swallows a KeyboardInterrupt: it must be short.
+    """
     instructions = list(dis.get_instructions(loop))
     at = {instruction.offset: number for number, instruction in enumerate(instructions)}
     names = [instruction.opname for instruction in instructions]
     asked = at[begun]
     if names[asked].startswith("CALL"):
-        asked += 1  # by what stands around it, such as `enumerate`
+        asked += 1  # a call around it, such as `enumerate`, has called iter()
     if names[asked : asked + 2] != ["GET_ITER", "FOR_ITER"]:
         return False
     head = asked + 1

@@ -1,4 +1,4 @@
-"""The device clock, as spans see it."""
+"""The interface of the device clock that spans use."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from otel_goodput.recording.short_span import ShortSpan
 
 
 class Device(Protocol):
-    """What the spans tell of the training thread's phases, so that work on the device finds whose it is.
+    """Notified of blocking phases, so that work on the device can be attributed to the phase that dispatched it.
 
-    All of it is called on the thread that opens and closes them.
+    All methods but :meth:`poll` are called on the thread that opens and closes the phases.
     """
 
-    awake: bool  # something may be on a device; else nobody has to tell of steps and loads
+    awake: bool  # a device may be in use; if False, steps and loads need not be reported
 
     @property
     def brief(self) -> bool:
-        """Whether steps are marked, and so short that they share the time in which they are looked at."""
+        """Whether steps are marked, but are too short to be timed one by one."""
 
     def observe(self, span: ShortSpan, output: Any) -> None:
-        """The open step `span` has left the device when `output` is ready."""
+        """Take the moment when `output` is ready as the device end of the open step `span`."""
 
     def compiled(self, moment: int) -> None:
-        """A compilation that held up the thread was over at `moment` (ns); what it is for is dispatched only now."""
+        """Called when a blocking compilation ended at `moment` (ns); the compiled work is dispatched only now."""
 
     def poll(self) -> None:
-        """A device may have come into use; on any thread."""
+        """Check whether a device has come into use. Called on any thread."""
 
     def begin(self, key: int, phase: int, start: int) -> None:
-        """The blocking phase `key` begins; what is dispatched from now on is its own."""
+        """Called when the blocking phase `key` begins at `start` (ns); work dispatched from now on belongs to it."""
 
     def end(self, key: int, end: int) -> None:
-        """The phase `key`, no step, ended at `end` (ns), which is about to be told."""
+        """Called when the phase `key` (not a step) ended at `end` (ns), before its end is recorded."""
 
     def end_step(self, span: ShortSpan, end: int, *, begun: bool = True) -> Observation | None:
-        """As `end`, of the step of `span`; what tells when it left the device, its user's or ours. Of one that was left
-        before it had `begun` nothing does.
+        """Called when the step `span` ended at `end` (ns); return the observation of its device end, if there is one.
+
+        `begun`: False if the step was left before it did any work; we then do not observe it ourselves.
         """
 
     def load(self, start: int) -> None:
-        """A data load begins, maybe inside a phase."""
+        """Called when a data load begins at `start` (ns), perhaps inside a phase."""
 
     def loaded(self, end: int) -> None:
-        """A data load is over: what is dispatched from now on belongs to the phase around it again."""
+        """Called when a data load ended at `end` (ns); work dispatched from now on belongs to the phase around it."""

@@ -1,4 +1,4 @@
-"""The way out for spans that no SDK tracer has made: steps, loads, parts, compilations, summaries, roots."""
+"""Exports spans that are not created by an SDK tracer: steps, loads, parts, compilations, summaries, roots."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from otel_goodput.version import __version__
 
 
 class SpanEmitter:
-    """Hands spans to the span processors of the exporters.
+    """Passes spans to the span processors of the exporters.
 
     Args:
-        processors: those that take finished spans.
-        resource: of the spans.
+        processors: the processors that receive the spans.
+        resource: the resource of the spans.
 
     Attributes:
-        scope: ours.
+        scope: our instrumentation scope.
     """
 
     def __init__(self, processors: Sequence[SpanProcessor], resource: Resource) -> None:
@@ -32,21 +32,21 @@ class SpanEmitter:
         self._starters = tuple(each for each in processors if _hears_starts(each))
 
     def announce(self, span: trace_api.Span, within: Context) -> None:
-        """A span begins that will be emitted, in the context `within`."""
+        """Notify processors of the start of `span`, which was opened in the context `within` and will be emitted."""
         for processor in self._starters:
             processor.on_start(span, within)  # type: ignore[arg-type]
 
     def emit(self, span: ReadableSpan) -> None:
-        """A span has ended."""
+        """Pass a finished span to all processors."""
         for processor in self._processors:
             processor.on_end(span)
 
     def close(self) -> None:
-        """Emit no more."""
+        """Stop emitting."""
         self._processors = ()
 
 
 def _hears_starts(processor: SpanProcessor) -> bool:
-    """Whether it does something when a span begins; the SDK's exporting processors override that with nothing."""
+    """Whether a processor's ``on_start`` does anything; those of the SDK's exporting processors are empty overrides."""
     kind = type(processor)
     return kind.on_start is not SpanProcessor.on_start and not kind.__module__.startswith("opentelemetry.sdk.trace")

@@ -1,7 +1,7 @@
-"""One opening of a phase: what it takes to end it, however far its begin or its end has got.
+"""One entry into a phase: the state needed to end it, even if its begin or its end was interrupted halfway.
 
-A Ctrl-C may come between any two instructions of ours. Whoever is interrupted calls :meth:`Entry.mend`, which leaves
-nothing behind; where that was interrupted too, or never called, the context manager's end as an object does it.
+A Ctrl-C may come between any two of our instructions. Code that is interrupted calls :meth:`Entry.mend`, which closes
+everything. If that was interrupted too, or never called, the context manager's ``__del__`` calls it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from otel_goodput.guard import contain
 from otel_goodput.recording.fast_span import alive, current_span
 from otel_goodput.recording.tracer import PhaseTracer
 
-# The instruction that enters a `with` statement, Python 3.10 to 3.14; there `__exit__` is sure to be called.
+# The instructions that enter a `with` statement in Python 3.10 to 3.14; after these, `__exit__` is sure to be called.
 _WITH = frozenset({"SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL"})
 
 
 class Entry:
-    """One opening.
+    """One entry into a phase.
 
     Attributes:
-        tracer: what records.
+        tracer: records the phase.
         start: when it began, ns.
-        span: its span, once it has one.
-        thread: where it was opened.
-        in_with: a ``with`` statement has opened it, and holds its context manager as long as it is open.
+        span: its span; None before it is started.
+        thread: id of the thread that opened it.
+        in_with: opened by a ``with`` statement, which holds the context manager until it is left.
     """
 
     __slots__ = ("_token", "_within", "in_with", "span", "start", "thread", "tracer")
@@ -61,13 +61,13 @@ class Entry:
         self._token = context_api.attach(context)
 
     def detach(self) -> None:
-        """Go back to what was current before."""
+        """Restore the context that was current before."""
         token, self._token = self._token, None
         if token is not None and self.here:
             context_api.detach(token)
 
     def mend(self, error: BaseException | None = None) -> None:
-        """We were interrupted, or forgotten: end what is open, and go back to what was current before."""
+        """After an interrupt, or if the phase was never closed: end the span and restore the previous context."""
         try:
             span = self.span or self.tracer.spans.begun_at(self.start)
             if span is not None:
@@ -78,7 +78,7 @@ class Entry:
                     if error is not None:
                         span.set_status(Status(StatusCode.ERROR, type(error).__name__))
                     span.end(self.tracer.clock())
-                # Its end may have got as far as the span, and no further.
+                # The end may have been interrupted after the span ended, but before it was recorded.
                 self.tracer.ensure_ended(span)
         except Exception as trouble:
             contain("phase end", trouble)

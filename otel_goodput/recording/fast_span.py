@@ -1,10 +1,10 @@
-"""Spans that cost little: steps and data loads come by the million and take a short way past the SDK.
+"""Low-overhead spans for steps, parts and data loads, of which there may be millions; they bypass the SDK's tracer.
 
-A :class:`FastSpan` is the context manager, the current span and the record of one phase at once. What is dear,
-identity, parent, attributes, the span to export, is made when somebody asks for it; most steps are never asked.
+A :class:`FastSpan` is the context manager, the current span and the record of one phase at once. Expensive parts
+(identity, parent, attributes, the span to export) are created on first use; most steps never need them.
 
-Longer than other files: an interrupt may come between any two lines of a begin or an end, and what mends that must be
-read with them.
+Longer than other files: an interrupt may come between any two lines of a begin or an end, and the code that cleans up
+after it must be read together with them.
 """
 
 from __future__ import annotations
@@ -51,44 +51,45 @@ _UNSET = Status(StatusCode.UNSET)
 _attach = context_api.attach
 _detach = context_api.detach
 _current = context_api.get_current
-# Where a context keeps its span: what set_span_in_context() does, with one copy less.
+# The key under which a context holds its span. Using it directly saves set_span_in_context()'s copy of the context.
 (_SPAN_KEY,) = trace_api.set_span_in_context(trace_api.INVALID_SPAN, _NO_CONTEXT)
 
 
 def current_span() -> trace_api.Span:
-    """What ``opentelemetry.trace.get_current_span()`` gives, for less."""
+    """Return the same as ``opentelemetry.trace.get_current_span()``, but faster."""
     span: trace_api.Span = _current().get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
     return span
 
 
 def clean_exit(error: BaseException) -> bool:
-    """Leaving by ``sys.exit(0)``, or because a generator was closed, is no failure."""
+    """Return whether `error` is not a failure: ``sys.exit(0)``, or the closing of a generator."""
     return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 def alive(context: context_api.Context) -> context_api.Context:
-    """`context`, or where its step has ended meanwhile what was around that."""
+    """Return `context`, or if its span is a FastSpan that has ended, the nearest outer context whose span has not."""
     while isinstance(span := context.get(_SPAN_KEY), FastSpan) and span.closed:
         context = span.within
     return context
 
 
 class FastSpan(ShortSpan):
-    """One step, data load or part of a step; enter it as a context manager, use it as a span.
+    """One step, data load or part of a step: a context manager and a span.
 
     Args:
-        line: what records it.
+        line: records it.
         phase: index into ``semconv.PHASES``.
-        step: its number.
-        blocking, start, end: what its user said; times in ns.
+        step: step number.
+        blocking: the user's argument; None if not given.
+        start, end: the user's times, ns; None for the current time.
     """
 
-    # What most spans never have stays with the class: an instance stores only what is its own.
+    # Defaults are class attributes, so that an instance stores only values that differ.
     _start_at: int | None = None
     _end_at: int | None = None
-    _twins: Sequence[FastSpan] = ()  # open at the same time, by the same object
+    _twins: Sequence[FastSpan] = ()  # spans opened by entering this object again while it is open
     _context: SpanContext | None = None
-    _parent: SpanContext | None = None  # once it is certain
+    _parent: SpanContext | None = None  # None until it is final
     _token: Any = None
     _annotation: Any = None
 
@@ -106,7 +107,7 @@ class FastSpan(ShortSpan):
 
     @classmethod
     def of_part(cls, line: StepLine, name: str) -> FastSpan:
-        """A part of the open step, not begun yet."""
+        """Return a part of the open step, not begun yet."""
         step = line.spans.step
         if step is None and line.blocks(None):
             line.misused.part_outside(name)
@@ -115,10 +116,10 @@ class FastSpan(ShortSpan):
         return span
 
     def unfold(self) -> None:
-        """Have as one's own what most never have.
+        """Set on this instance the attributes that usually stay at their class default.
 
-        The interpreter lays the attributes out by the first objects of a class; one that comes later costs a
-        microsecond for each object that has it.
+        CPython derives the attribute layout from the first instances of a class; an attribute that first appears later
+        costs a microsecond for each object that has it.
         """
         names = (
             "in_loop", "title", "label", "gate", "thread", "saved", "undone", "observation",
@@ -143,10 +144,10 @@ class FastSpan(ShortSpan):
         return self
 
     def open(self, start: int) -> None:
-        """Begin at `start` (ns) and become the current span."""
+        """Begin at `start` (ns) and make this the current span."""
         line = self._line
         if self._key:
-            # Used again: what the first use has left behind is not the second's.
+            # Entered again after its end: reset the state of the first use.
             self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
             self._parent = None
             self._attributes = self._events = self._links = self.observation = None
@@ -175,7 +176,7 @@ class FastSpan(ShortSpan):
         self._sampled = sampled != THINNED
         if sampled:
             flags |= EXPORT
-        # Known as open before anybody is told: whatever interrupts us from here on, it will be ended.
+        # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
         self._ended = False
         spans.short[key] = self
         device = line.hooks.device
@@ -217,7 +218,7 @@ class FastSpan(ShortSpan):
             raise
 
     def _enter_twin(self) -> FastSpan:
-        """It is entered while it is open, by another thread perhaps: that is one like it."""
+        """Enter a new span like this one, because this one is entered again while open, perhaps by another thread."""
         twin = self._again()
         if not isinstance(twin, FastSpan):
             return self
@@ -225,7 +226,7 @@ class FastSpan(ShortSpan):
         return twin.__enter__()
 
     def _left_twin(self) -> FastSpan | None:
-        """The twin that is being left here and now; None: it is this one itself that is."""
+        """Return the twin that is being left, and forget it; None if this span itself is being left."""
         current = current_span()
         twin = next((twin for twin in reversed(self._twins) if twin is current), None)
         if twin is None and current is not self:
@@ -242,9 +243,9 @@ class FastSpan(ShortSpan):
         self.set_attribute(ERROR_TYPE, error_name(kind))
 
     def close(self, end: int, failed: bool = False, flags: int = 0) -> int:
-        """End at `end` (ns), or behind the mark of a step, and give the context back; `failed`: left early.
+        """End at `end` (ns) and restore the context; `failed`: left early.
 
-        Returns when it ended, ns.
+        Returns the time at which it ended, ns: `end`, or after the device mark if one was dispatched for a step.
         """
         if self._ended:
             return end
@@ -289,9 +290,9 @@ class FastSpan(ShortSpan):
         if failed and self._phase != STEP and (error := self.error):
             line.account.error(self._phase, key, error, end)
         line.jobs.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
-        # Only now: who is interrupted before ends it once more, which says nothing new.
+        # Only now, so that it is ended again if an interrupt came before; a second END record is harmless.
         self._ended = True
-        # The context next; while it is known as open somebody will look after that too.
+        # Restore the context before unregistering: while it is registered as open, an interrupt is cleaned up after.
         token, self._token = self._token, None
         if token is not None:
             if self._sampled and self.thread != get_ident():
@@ -325,13 +326,14 @@ class FastSpan(ShortSpan):
     def abandon(
         self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None
     ) -> None:
-        """End it at `end` (ns) without its owner, from wherever we are, and however far its begin or its end has got.
+        """End it at `end` (ns) in place of its owner, from anywhere, even if its begin or its end was interrupted.
 
         Args:
+            end: when it ends, ns.
             flags: ``INTERRUPTED``, or 0.
-            failed: it has not been done.
-            left: its loop was left by a break; the account decides whether it was done.
-            took: of a step that was left, ns that were its user's; by default all. 0: nothing was done in it.
+            failed: it was not completed.
+            left: its loop was left by a break; the account decides whether it was completed.
+            took: ns spent in the loop's body before the break, by default all of the step. 0: it did no work.
         """
         try:
             self._abandon(end, flags, failed, left, took)
@@ -344,15 +346,15 @@ class FastSpan(ShortSpan):
         if self._ended and self._key not in line.spans.short:
             return
         if current_span() is self:
-            # The token may belong to a context that is gone; going back to what was current before needs none.
+            # The token may belong to a context that no longer exists; attaching the previous context needs no token.
             _attach(alive(self._within))
         self._token = None
         if flags & INTERRUPTED:
             self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
         if left:
             idle = took == 0 or line.policy.sampler.fleeting(end - self._start if took is None else took)
-            # Of one that was observed its user has said that it was done; and where steps are so short that the device
-            # clock cannot tell one from the next, that something was done in it says as much.
+            # An observed step counts as completed: its user said so. If steps are too short for the device clock to
+            # tell them apart, so does a step that did some work.
             brief = line.hooks.device is not None and line.hooks.device.brief
             failed = self.observation is None and (idle or not brief)
             self.undone = failed and idle
@@ -369,10 +371,10 @@ class FastSpan(ShortSpan):
         line.spans.short.pop(self._key, None)
 
     def _sweep(self, now: int) -> None:
-        """End at `now` (ns) the others that are open on this thread: a step begins or has ended on it.
+        """End at `now` (ns) other spans that are still open on this thread, because a step begins or has ended on it.
 
-        They were interrupted on their way in or out, or their loop is held and was left. Those of other tasks of an
-        event loop go on.
+        Their begin or end was interrupted, or their loop was left but is still referenced. Spans of other tasks of an
+        event loop stay open.
         """
         span = current_span()
         inside = set()
@@ -384,7 +386,7 @@ class FastSpan(ShortSpan):
                 other.abandon(now, left=other.in_loop)
 
     def _again(self) -> AbstractContextManager[trace_api.Span]:
-        """A new one like this, of whoever records by now."""
+        """Return a new span like this one, made by the current recorder; a null context if nothing records."""
         line = self._line.find()
         if line is None:
             return nullcontext(trace_api.INVALID_SPAN)
@@ -394,25 +396,25 @@ class FastSpan(ShortSpan):
         return FastSpan(line, self._phase, step, self._blocking, self._start_at, self._end_at)
 
     def __call__(self, function: F) -> F:
-        """As a decorator: a new span of the same kind at every call."""
+        """Decorate `function`: each call is a new span like this one."""
         return decorate(self._again, function)
 
     # --- identity -----------------------------------------------------------------------------------------------------
 
     def keep(self, *, paid: bool = False) -> None:
-        """Export it: something worth seeing happens in it. `paid`: room for it is taken."""
+        """Export it, because something worth seeing happens in it. `paid`: room for it is reserved already."""
         if not self._keep:
             if not self._sampled and not paid:
                 self._line.policy.spend(self)
             self._keep = True
             context = self._context
-            if context is not None:  # it said that it is not exported; its trace stays, others are in it by now
+            if context is not None:  # already given out as not sampled; keep its trace, other spans may be in it
                 self._context = SpanContext(context.trace_id, self._key, False, SAMPLED)
 
     def parent(self) -> SpanContext | None:
-        """The span around it; the job where there is none. None where it is a root, in the trace of its step.
+        """Return its parent: the span around it, else the job. None if it is a root, in the trace of its step.
 
-        Where steps have traces of their own, loads are in them, too: else the attempt's trace would be full of loads.
+        If steps have traces of their own, so have loads; else the attempt's trace would be full of loads.
         """
         if self._parent is not None:
             return self._parent
@@ -424,15 +426,18 @@ class FastSpan(ShortSpan):
         if traces.own and (not around.is_valid or traces.volumes.number_of(around.trace_id) is not None):
             return None
         parent = traces.parent_of(self.step, around)
-        if traces.job_span is not None:  # before there is one, its identity may not be known
+        if traces.job_span is not None:  # before the job begins, its identity may still change
             self._parent = parent
         return parent
 
     def _around_shown(self) -> SpanContext:
-        """The span around it; where that is somebody's who has left it out with its step, the step."""
+        """Return the context of the span around it; of its step if that span is the user's own and is not sampled.
+
+        A user's span inside an unsampled step is dropped with it, even if the step is exported later.
+        """
         span: trace_api.Span = self._within.get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
         context = span.get_span_context()
-        # The flags first, by no property: this is asked of every span that is exported, and most end here.
+        # Check the flags first, and not by a property, for speed: this runs for every exported span; most stop here.
         if not context.trace_flags & SAMPLED and context.is_valid and not isinstance(span, ShortSpan):
             step = self._line.spans.step
             if step is not None and step is not self and context.span_id not in self._line.left_out:
@@ -440,13 +445,13 @@ class FastSpan(ShortSpan):
         return context
 
     def renumber(self, step: int) -> None:
-        """Its step is known by now."""
+        """Set the number of its step, which was not known before."""
         self.step, self._parent = step, None
 
     def get_span_context(self) -> SpanContext:
         if self._context is None:
             parent = self.parent()
-            # Where somebody asks before its step is known, that is the best guess.
+            # If the step is not known yet, the next number is the best guess.
             step = self.step if self.step >= 0 else self._line.next_number()
             trace = self._line.traces.step_trace(step) if parent is None else parent.trace_id
             self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
@@ -464,10 +469,10 @@ class FastSpan(ShortSpan):
     # --- export -------------------------------------------------------------------------------------------------------
 
     def observe(self, output: Any) -> None:
-        """The step has left the device when `output` is ready: an array of jax, or a tree whose smallest one counts.
+        """Take the moment when `output` is ready as the time at which the step left the device.
 
-        Hand over what the next step does not take over (no donated state), such as the loss. Costs about a
-        microsecond; never waits.
+        `output` is a jax array, or a tree, of which the smallest array is watched. Pass an output that is not donated
+        to the next step, such as the loss. Costs about a microsecond; never blocks.
         """
         try:
             if self._ended or self._phase != STEP:
@@ -480,7 +485,7 @@ class FastSpan(ShortSpan):
     def readable(
         self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None
     ) -> ReadableSpan:
-        """The finished span as exporters want it; `device`: ns that the step was on the device."""
+        """Return the finished span for exporters; `device`: ns the step was on the device, None if not known."""
         line, traces = self._line, self._line.traces
         phase = PHASES[self._phase]
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}

@@ -1,4 +1,4 @@
-"""Spans that need not be accounted for any more."""
+"""Finished spans for exporters, which the account already includes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from otel_goodput.semconv import ATTEMPT_SPAN
 
 
 class PhaseReadableSpan(ReadableSpan):
-    """A finished phase on its way to the exporters; the ledger knows it already."""
+    """A finished span for exporters. Its type tells our span processor that the ledger already includes it."""
 
 
 class AttemptSpan(PhaseReadableSpan):
-    """The root of an attempt's trace: without length, so that it is there from the beginning; linked to the one before.
+    """The root of an attempt's trace, linked to the previous attempt's; of no duration, so that it is exported at once.
 
     Args:
-        run_id, attempt: whose.
-        resource: of the process.
-        scope: ours.
+        run_id, attempt: identify the attempt.
+        resource: the resource of the process.
+        scope: our instrumentation scope.
         moment: when the first job began, ns.
     """
 
@@ -40,7 +40,7 @@ class AttemptSpan(PhaseReadableSpan):
 
 
 def taken_after_all(span: ReadableSpan, parent: SpanContext | None) -> PhaseReadableSpan:
-    """The finished span of a phase that was not to be exported, as one that is, under `parent`."""
+    """Return a copy of the finished, unsampled `span` that is sampled and has the parent `parent`."""
     context = span.get_span_context()
     if context is not None:
         context = SpanContext(context.trace_id, context.span_id, False, ids.SAMPLED, context.trace_state)

@@ -1,7 +1,7 @@
-"""What is called while phases are recorded: made before the recorder, known to every part of it.
+"""Callbacks that are called while phases are recorded; created before the recorder and shared by all its parts.
 
-Whoever watches a job from beside (the device clock, jax, Orbax, a loader) registers here, and takes it back; nothing of
-the recording is assigned from outside.
+Integrations (the device clock, jax, Orbax, a loader) register and unregister here; they assign no other attribute of
+the recording objects.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Work = Callable[[], None]
 
 
 class Hooks:
-    """The calls of one recorder; every one may be None.
+    """The callbacks of one recorder; each may be None.
 
     Attributes:
-        device: is told of blocking phases that may put work on a device.
-        annotate: the profiler's annotation of a step, entered and left with it.
-        settle: ends what nobody will say of that it is over; called before figures are read.
-        before_phase: looks for libraries that were imported meanwhile.
-        queue_depth: batches that lie ready.
+        device: notified of blocking phases that may dispatch work to a device.
+        annotate: creates the profiler's annotation of a step, which is entered and left with the step.
+        settle: ends compilations whose end is never reported; called before figures are read.
+        before_phase: looks for libraries imported in the meantime.
+        queue_depth: returns how many batches are ready.
     """
 
     def __init__(self) -> None:
@@ -35,42 +35,42 @@ class Hooks:
         self._at_tick: tuple[Work, ...] = ()
 
     def watch_device(self, device: Device) -> None:
-        """Tell `device` of phases and of what their users observe."""
+        """Notify `device` of phases and of the outputs that users observe."""
         self.device = device
 
     def profile(self, annotate: Callable[..., AbstractContextManager[Any]] | None) -> None:
-        """Annotate steps; with None no longer."""
+        """Annotate steps with `annotate`; None stops it."""
         self.annotate = annotate
 
     def before_figures(self, settle: Work | None) -> None:
-        """Call `settle` whenever somebody asks for the figures; with None nothing any more."""
+        """Call `settle` before figures are read; None stops it."""
         self.settle = settle
 
     def look_around(self, look: Work | None) -> None:
-        """Call `look` when a phase other than a step or a load begins; with None nothing any more."""
+        """Call `look` when a phase other than a step, load or part begins; None stops it."""
         self.before_phase = look
 
     def loader(self, queue_depth: Callable[[], int]) -> None:
-        """The latest loader says how many batches lie ready."""
+        """Set the function that returns how many batches are ready; the latest loader's replaces earlier ones."""
         self.queue_depth = queue_depth
 
     def at_tick(self, *work: Work) -> None:
-        """Call each at every tick of the keeper, off the training thread."""
+        """Call each of `work` at every tick of the keeper, not on the training thread."""
         self._at_tick += work
 
     def not_at_tick(self, work: Work) -> None:
-        """Take back what was registered with :meth:`at_tick`."""
+        """Unregister `work`, which was registered with :meth:`at_tick`."""
         self._at_tick = tuple(each for each in self._at_tick if each != work)
 
     def tick(self) -> None:
-        """Call what was registered with :meth:`at_tick`."""
+        """Call everything registered with :meth:`at_tick`."""
         for work in self._at_tick:
             work()
 
     def ready(self) -> int | None:
-        """Batches that lie ready; None: nobody says."""
+        """Return how many batches are ready; None if no loader tells."""
         return None if self.queue_depth is None else self.queue_depth()
 
     def close(self) -> None:
-        """Recording is over: steps and loads tell nobody any more."""
+        """Unregister the device and the loader, because recording is over."""
         self.device = self.queue_depth = None

@@ -1,6 +1,4 @@
-"""Identities of traces and spans: deterministic where another process or the next attempt must name them, private
-elsewhere.
-"""
+"""Ids of traces and spans: deterministic if another process or the next attempt must know them, else random."""
 
 from __future__ import annotations
 
@@ -28,28 +26,28 @@ def _digest(bits: int, *parts: object) -> int:
 
 
 def attempt_trace_id(run_id: str, attempt: int) -> int:
-    """Trace of an attempt, the same on all its processes."""
+    """Return the trace id of an attempt, the same on all its processes."""
     return _digest(_TRACE_BITS, "attempt", run_id, attempt)
 
 
 def step_trace_id(run_id: str, attempt: int, step: int) -> int:
-    """Trace of one step and its data load where steps have traces of their own, the same on all processes."""
+    """Return the id of the separate trace of a step and its data load, the same on all processes."""
     return _digest(_TRACE_BITS, "step", run_id, attempt, step)
 
 
 def attempt_span_id(run_id: str, attempt: int, process: int = 0) -> int:
-    """The span that stands for a process of an attempt before any other does: what other attempts link to.
+    """Return the id of the span that represents a process of an attempt, to which other attempts link.
 
-    Of process 0 it is the root of the attempt's trace, of the others their job. Journals from before there were roots
-    have the job of process 0 under this id.
+    For process 0 it is the root of the attempt's trace, for other processes their first job. In journals of older
+    versions, which have no roots, the job of process 0 has this id.
     """
     return _digest(_SPAN_BITS, "job", run_id, attempt, process)
 
 
 def job_span_id(run_id: str, attempt: int, process: int, life: int = 0) -> int:
-    """The job span of one process of an attempt, a child of the attempt's root.
+    """Return the id of a job span of a process of an attempt; the span is a child of the attempt's root.
 
-    `life` counts the jobs that the process has opened before this one.
+    `life` is the number of jobs that the process opened before this one.
     """
     if process and not life:
         return attempt_span_id(run_id, attempt, process)
@@ -57,19 +55,20 @@ def job_span_id(run_id: str, attempt: int, process: int, life: int = 0) -> int:
 
 
 def summary_span_id(run_id: str, attempt: int, process: int, first: int, start: int) -> int:
-    """The ``steps`` span of the stretch from step `first` at `start` (ns): the same if it is exported again after a
-    crash.
+    """Return the id of the ``steps`` span that begins with step `first` at `start` (ns).
+
+    The id is the same if the span is exported again after a crash.
     """
     return _digest(_SPAN_BITS, "steps", run_id, attempt, process, first, start)
 
 
 def phases_span_id(run_id: str, attempt: int, process: int, name: str, start: int) -> int:
-    """The ``phases`` span of the stretch of phases called `name` from `start` (ns) on, as :func:`summary_span_id`."""
+    """Return the id of the ``phases`` span of the name `name` that begins at `start` (ns); see summary_span_id()."""
     return _digest(_SPAN_BITS, "flood", run_id, attempt, process, name, start)
 
 
 def attempt_span_context(run_id: str, attempt: int, process: int = 0) -> SpanContext:
-    """The identity of what :func:`attempt_span_id` names, for whoever links to it or opens a span under it."""
+    """Return the span context of :func:`attempt_span_id`, to link to it or to open a span under it."""
     return SpanContext(
         attempt_trace_id(run_id, attempt),
         attempt_span_id(run_id, attempt, process),
@@ -79,7 +78,10 @@ def attempt_span_context(run_id: str, attempt: int, process: int = 0) -> SpanCon
 
 
 def volume_span_context(run_id: str, attempt: int, number: int, group: int = 0) -> SpanContext:
-    """The root of the trace `number` of a group of processes, the same on all; of 0 of group 0 the attempt's own."""
+    """Return the root of trace `number` of a group of processes, the same on all processes.
+
+    Trace 0 of group 0 is the attempt's own trace.
+    """
     if not number and not group:
         root = attempt_span_context(run_id, attempt)
         return SpanContext(root.trace_id, root.span_id, False, SAMPLED)
@@ -93,12 +95,12 @@ def volume_span_context(run_id: str, attempt: int, number: int, group: int = 0) 
 
 
 def continued_span_id(run_id: str, attempt: int, number: int, group: int = 0) -> int:
-    """The span that says in the trace before that the attempt goes on in the trace `number` of `group`."""
+    """Return the id of the span in the previous trace that links to trace `number` of `group`."""
     return _digest(_SPAN_BITS, "follow", run_id, attempt, number, *([group] if group else ()))
 
 
 def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0) -> SpanContext:
-    """The identity of a job span, for whoever links to it or opens a span under it."""
+    """Return the span context of a job, to link to it or to open a span under it."""
     return SpanContext(
         attempt_trace_id(run_id, attempt),
         job_span_id(run_id, attempt, process, life),
@@ -108,10 +110,10 @@ def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0)
 
 
 class PrivateIdGenerator(IdGenerator):
-    """Random ids from a generator of our own.
+    """Generates random ids from a separate random state.
 
-    The SDK's draws from the global ``random``: after ``random.seed(0)`` on every rank, all ranks use the same ids, and
-    a forked child repeats its parent's.
+    The SDK's generator uses the global ``random``: after ``random.seed(0)`` on every rank, all ranks generate the same
+    ids, and a forked child repeats those of its parent.
     """
 
     def __init__(self) -> None:
@@ -123,11 +125,11 @@ class PrivateIdGenerator(IdGenerator):
 
     def _reseed(self) -> None:
         self._random.seed(os.urandom(32))
-        # For spans whose id nobody fixes: no call of Python's in between; 0 comes once in 2**64 times.
+        # For spans without a fixed id: a partial adds no Python call. The invalid id 0 has a probability of 2**-64.
         self.new_span_id = partial(self._random.getrandbits, _SPAN_BITS)
 
     def fix_next(self, trace_id: int, span_id: int) -> None:
-        """The next span gets these ids: for the job span, which has no other way to be told them."""
+        """Set the ids of the next span that this thread starts: the SDK has no other way to choose the job's ids."""
         self._next = (get_ident(), trace_id, span_id)
 
     def generate_span_id(self) -> int:
@@ -143,5 +145,5 @@ class PrivateIdGenerator(IdGenerator):
 
 
 def instance_id(run_id: str, attempt: int, process: int) -> str:
-    """``service.instance.id`` of a process of an attempt of a run, as told on this host."""
+    """Return the ``service.instance.id`` of a process of an attempt; it includes the name of this host."""
     return f"{run_id}/{attempt}/{process}@{socket.gethostname()}"

@@ -1,4 +1,4 @@
-"""The job's span: opened by its user, or begun by the first phase that nobody has opened a job for."""
+"""The job's span: opened by the user, or begun implicitly by the first phase outside of any job."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from otel_goodput.semconv import GOODPUT_PHASE, Phase
 
 
 class JobSpans:
-    """The jobs of one recorder, one after the other, and the way of its records into the account.
+    """Opens the jobs of one recorder, one after the other, and passes its records to the account.
 
     Args:
-        account: where records go.
+        account: receives the records.
         tracer: starts the spans.
-        generator: makes span ids; None where the provider is the user's own.
-        traces: the attempt's, which the jobs are in.
-        thread: the job's.
-        misused: is told of steps outside of a job.
+        generator: generates span ids; None with the user's own provider.
+        traces: the traces of the attempt, which contain the jobs.
+        thread: the job's thread.
+        misused: warns of steps outside of a job.
 
     Attributes:
-        append: puts a record into the journal; before a job is opened, one that holds up training begins it.
+        append: appends a record to the journal. If no job is open, the record of a blocking phase begins one.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class JobSpans:
         self._thread = thread
         self._misused = misused
         self._begun = 0
-        self._implicit: trace_api.Span | None = None  # the one that nobody has opened
+        self._implicit: trace_api.Span | None = None
         self._closed = False
 
     @property
@@ -61,15 +61,14 @@ class JobSpans:
 
     @property
     def implicit(self) -> trace_api.Span | None:
-        """The job that nobody has opened, if it is such a one."""
+        """The open job if it was begun implicitly, else None."""
         return self._implicit
 
     def start(self, start: int) -> trace_api.Span:
-        """Begin a job at `start` (ns): identity from run and attempt, linked to the previous attempt and to the span
-        around it.
+        """Begin a job at `start` (ns), linked to the previous attempt, to the span around it and to an earlier job.
 
-        It is a child of the attempt's root, which has no length and is written at once: there is a trace to look at
-        while the job runs, and no span is written twice.
+        It is a child of the attempt's root, which has no duration and is exported at once, so that the trace can be
+        viewed while the job runs and no span is exported twice.
         """
         traces = self._traces
         links = []
@@ -79,7 +78,7 @@ class JobSpans:
         if around.is_valid:
             links.append(Link(around))
         if self._begun:
-            # The process opens its job again: another span of the same trace.
+            # The process opens a job again: another span in the same trace.
             links.append(Link(traces.job_context))
         identity = ids.job_span_context(*traces.identity, self._begun)
         self._begun += 1
@@ -98,15 +97,15 @@ class JobSpans:
         return span
 
     def begin_implicit(self, start: int) -> None:
-        """A phase begins at `start` (ns) outside of any job: the job begins with it.
+        """Begin an implicit job at `start` (ns), for a phase outside of any job.
 
-        It lasts until the end, or is the one that is opened later.
+        It lasts until the end of the process, or becomes the job that the user opens later.
         """
         self._implicit = self.start(start)
         self.append = self._append_first
 
     def take_over(self) -> trace_api.Span | None:
-        """The job is opened here and now, after some of its phases: the span of the one that began with them."""
+        """Return the implicit job for the job that the user opens now; None if there is none."""
         job, self._implicit = self._implicit, None
         if job is not None:
             self._thread.take()
@@ -114,7 +113,7 @@ class JobSpans:
         return job
 
     def end_implicit(self, end: Callable[[], int], *, failed: bool) -> None:
-        """The job is over: so is the one that nobody has opened, at what `end` returns (ns)."""
+        """End the implicit job, if there is one, at the time that `end` returns (ns)."""
         job, self._implicit = self._implicit, None
         if job is not None and job.is_recording():
             moment = end()
@@ -125,7 +124,7 @@ class JobSpans:
             self.append = self._append_after
 
     def close(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         self._closed = True
         self.append = nothing
 
@@ -134,7 +133,7 @@ class JobSpans:
             self.append = self._account.append
 
     def _append_first(self, kind: int, phase: int, flags: int, *record: int) -> None:
-        """Before a job is opened: what holds up training begins one."""
+        """Append a record before the user opens a job: the start of a blocking phase begins an implicit job."""
         if kind == START and phase != rules.COMPILE and not flags & NONBLOCKING:
             if self.none_yet:
                 self.begin_implicit(record[-1])
@@ -144,7 +143,7 @@ class JobSpans:
         self._account.append(kind, phase, flags, *record)
 
     def _append_after(self, kind: int, phase: int, flags: int, *record: int) -> None:
-        """After the job: steps do not count any more."""
+        """Append a record after the end of the job: warn of steps, which no longer count."""
         if kind == START and phase == rules.STEP and not flags & NONBLOCKING:
             self._misused.after()
             self._tell_all()

@@ -1,4 +1,4 @@
-"""The thread that trains."""
+"""Tells which thread trains."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import threading
 
 
 class JobThread:
-    """The thread that trains: phases of other threads hold up nothing unless they say so.
+    """The training thread; phases of other threads do not block training unless their user says so.
 
-    It is the one that opened the job, until another one opens steps.
+    It is the thread that opened the job, until another thread opens steps (see :meth:`moves`).
 
     Attributes:
-        stepped: it has opened a step.
+        identity: id of the thread.
+        stepped: the thread has opened a step.
     """
 
     __slots__ = ("identity", "stepped")
@@ -21,19 +22,20 @@ class JobThread:
         self.stepped = False
 
     def take(self) -> None:
-        """The job begins here."""
+        """Make the current thread the training thread, because it begins the job."""
         self.identity = threading.get_ident()
         self.stepped = False
 
     def blocks(self, said: bool | None) -> bool:
-        """Whether a phase that opens now, here, is blocking; `said` is what its user said, if anything."""
+        """Return whether a phase opened now by this thread is blocking; `said` is the user's argument, or None."""
         if said is not None:
             return said
         return threading.get_ident() == self.identity
 
     def moves(self, said: bool | None) -> bool:
-        """A step opens on another thread: whether this one trains from now on, for the one so far does not, or is
-        over.
+        """Make the current thread, which opens a step, the training thread; return whether that was done.
+
+        Not if `said` (the user's `blocking`) is given, or if the previous one has opened a step and is still alive.
         """
         if said is not None:
             return False

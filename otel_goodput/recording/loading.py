@@ -1,4 +1,4 @@
-"""A loader whose batches are waited for in data loads: for loops that number their steps themselves, or not at all."""
+"""A data loader that records a data load around each ``next()``, for loops that number their steps themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Queue(Protocol):
-    """What the batches wait in."""
+    """A queue that holds the batches that are ready."""
 
     def qsize(self) -> int: ...
 
@@ -23,12 +23,12 @@ QueueDepth: TypeAlias = Callable[[], int] | Queue
 
 
 class Loading(Generic[T]):
-    """`batches` as they are, as often as they may be iterated over, with a data load around each ``next()``.
+    """Wraps `batches` and records a data load around each ``next()``; may be iterated as often as `batches` may.
 
     Args:
-        find: gives what records, if anything does.
-        batches: the items; their other attributes are reached through this.
-        queue_depth: how many batches lie ready: a function that says so, or the queue that they wait in.
+        find: returns the current recorder, or None.
+        batches: the iterable of batches; its other attributes are available on this object too.
+        queue_depth: a function that returns how many batches are ready, or the queue that holds them.
     """
 
     def __init__(self, find: Find, batches: Iterable[T], queue_depth: QueueDepth | None) -> None:
@@ -50,7 +50,7 @@ class Loading(Generic[T]):
         return True
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # a copy in the making has nothing yet
+        if name.startswith("_"):  # copy and pickle ask before `_batches` is set, which would recurse
             raise AttributeError(name)
         return getattr(self._batches, name)
 

@@ -1,6 +1,4 @@
-"""What was written in a way that cannot give the right figures: said once, with the line to write, and noted for the
-report.
-"""
+"""Warnings about wrong use that makes the figures wrong; each is logged once, with the fix, and noted in the report."""
 
 from __future__ import annotations
 
@@ -14,10 +12,10 @@ logger = redacting_logger("otel_goodput")
 
 
 class Misuse:
-    """The wrong uses of phases in one process.
+    """Warns of wrong uses of phases in one process.
 
     Args:
-        notes: what the report shows beside the figures.
+        notes: receives the warnings, which the report shows with the figures.
     """
 
     def __init__(self, notes: Notes) -> None:
@@ -28,7 +26,7 @@ class Misuse:
             logger.warning("%s", text)
 
     def elsewhere(self, phase: str) -> None:
-        """A phase ends in another thread than it began in."""
+        """Warn that a phase ended in another thread than it began in."""
         self._say(
             f"{phase} ended elsewhere",
             f"A {phase} phase began in one thread and ended in another; its time counts, but spans of the first thread "
@@ -36,7 +34,7 @@ class Misuse:
         )
 
     def outside(self) -> None:
-        """Steps begin, and no job has been opened."""
+        """Warn that steps began although no job was opened."""
         self._say(
             "no job",
             "Steps begin outside of a job: one was begun for you with the first phase, and lasts until the process "
@@ -44,7 +42,7 @@ class Misuse:
         )
 
     def never_entered(self) -> None:
-        """A job was made, and dropped."""
+        """Warn that a job was created, but never entered."""
         self._say(
             "job never entered",
             "goodput.job() was called and never entered, so it opened no job. Write `with goodput.job():` around all "
@@ -52,7 +50,7 @@ class Misuse:
         )
 
     def after(self) -> None:
-        """A step begins after the job."""
+        """Warn that a step began after the end of the job."""
         self._say(
             "steps after the job",
             "Steps began after the end of goodput.job(): they do not count. Write `with goodput.job():` around all of "
@@ -60,7 +58,7 @@ class Misuse:
         )
 
     def back(self, number: int, latest: int) -> None:
-        """A step is told to be `number` after `latest` was, and no checkpoint was restored between."""
+        """Warn that step `number` began after step `latest`, although no checkpoint was restored in between."""
         self._say(
             "steps went back",
             f"Step {number} began after step {latest}, and no checkpoint was restored between: what was trained since "
@@ -70,7 +68,7 @@ class Misuse:
         )
 
     def part_outside(self, name: str) -> None:
-        """A part begins, and no step is open."""
+        """Warn that a part began although no step is open."""
         self._say(
             "part outside of a step",
             f"goodput.part({name!r}) began outside of a step: it counts nowhere. Open it inside of a step, or write "
@@ -78,7 +76,7 @@ class Misuse:
         )
 
     def own_spans(self, count: int) -> None:
-        """So many spans that are none of ours are in one trace of the attempt."""
+        """Warn that `count` spans of the user's own are in one trace of the attempt."""
         self._say(
             "spans of your own",
             f"{count} spans of your own are in one trace of this attempt, beside ours, and more come: backends show "
@@ -86,7 +84,7 @@ class Misuse:
         )
 
     def changed(self, key: str) -> None:
-        """An attribute that says what a phase is was set after its begin."""
+        """Warn that the attribute `key`, which identifies the phase, was set after the phase began."""
         self._say(
             "attribute changed",
             f"The attribute {key} of a phase was set after its begin: it is settled by then, and was left as it was. "

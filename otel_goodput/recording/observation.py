@@ -1,20 +1,28 @@
-"""Work of which it shall be known when it left the device, and what waits for that."""
+"""Observed device work: when it leaves the device, and the export that waits for that."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-ALONE = (1, 0)  # the place of what is no tree's leaf
+ALONE = (1, 0)  # the `place` of an output that is not a tree
 
 
 class Observation:
-    """Work on its way: `leaf` becomes ready when what was dispatched for `key` since `start` (ns) has left the device.
+    """Work in flight: `leaf` becomes ready when the work dispatched for `key` since `start` has left the device.
 
-    `key` is the step's own, or that of a mark. Without a `leaf` the next one's tells. `place` is (how many leaves,
-    which of them) in what was observed; `told`: the journal knows of it; `ours`: nobody else has `leaf`, so that it may
-    be waited for; `by`: when it was known to be over at the latest, ns; `results` are ready no later than `leaf`.
-    A mark that is ready up to `at_once` (ns) had nothing in front of it: the work was over when it `ended` on the host.
+    Attributes:
+        key: id of the step or of the mark.
+        phase: index into ``semconv.PHASES``.
+        start: when dispatching began, ns.
+        leaf: the array or mark to watch; None: that of the next observation in the queue.
+        place: (number of leaves, index of `leaf`) in the observed output.
+        ours: only we hold `leaf`, so that we may wait for it.
+        told: the journal has a record of this observation.
+        by: time at which it was seen to be ready, ns; 0: not yet.
+        ended, at_once: a mark that is ready by `at_once` had no work in front of it; the work then ended at `ended`,
+            by the host's clock. Both in ns.
+        results: outputs that must be ready no later than `leaf`; used to check the order of marks.
     """
 
     __slots__ = (
@@ -59,13 +67,13 @@ class Observation:
         self._waiting: list[Callable[[int | None], None]] | None = None
 
     def then(self, export: Callable[[int | None], None]) -> None:
-        """Call `export` with the ns on the device (None: they stay unknown), now or when they are known."""
+        """Call `export` with the duration on the device (ns; None: unknown), now or when it is known."""
         self._waiting = [export]
         if self._settled:
             self._call()
 
     def settle(self, duration: int | None) -> None:
-        """`duration` (ns) is known, or that it never will be."""
+        """Set the duration on the device, ns; None if it will never be known."""
         self.leaf = None
         self.results = ()
         self._duration = duration
@@ -73,7 +81,7 @@ class Observation:
         self._call()
 
     def _call(self) -> None:
-        # Both sides come here, in any order: whoever takes it calls it.
+        # then() and settle() may run in any order and on different threads; pop() lets only one of them call.
         if self._waiting is None:
             return
         try:

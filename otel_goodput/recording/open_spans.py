@@ -1,4 +1,4 @@
-"""The phases that are open: who is in whom, and who is exported because something in them is."""
+"""The open phases, and the export of those that contain an exported span."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from otel_goodput.recording.short_span import ShortSpan
 
 
 class OpenSpans:
-    """Those of one recorder.
+    """The open phases of one recorder.
 
     Args:
-        thread: the job's.
-        admission: which phases are left out.
-        traces: where spans hang whose parent is gone.
+        thread: the job's thread.
+        admission: decides which phases are exported.
+        traces: provides a parent for spans whose own parent is not exported.
 
     Attributes:
-        short: steps, loads and parts, by span id, in the order of their begin.
-        phases: the spans of all others, likewise.
-        step: the step begun last that is open, whatever the thread.
+        short: open steps, loads and parts, by span id, in the order of their begin.
+        phases: spans of all other open phases, likewise.
+        step: the open step that began last, on any thread.
     """
 
     def __init__(self, thread: JobThread, admission: Admission, traces: AttemptTraces) -> None:
@@ -35,15 +35,15 @@ class OpenSpans:
         self._traces = traces
 
     def find(self, key: int) -> trace_api.Span | None:
-        """The open phase with this span id, if there is one."""
+        """Return the open phase with this span id; None if there is none."""
         return self.short.get(key) or self.phases.get(key)
 
     def begun_at(self, start: int) -> Span | None:
-        """The latest of `phases` that began at `start` (ns): whoever began it was interrupted before it knew."""
+        """Return the latest of `phases` that began at `start` (ns), if its opener was interrupted before it had it."""
         return next((span for span in reversed(list(self.phases.values())) if span.start_time == start), None)
 
     def hold(self, around: trace_api.Span) -> None:
-        """Something is exported here and now, in `around`: so is the step that holds it, and what is between them."""
+        """Export the open step and the phases around a span that is exported on this thread inside `around`."""
         if self._admission.budget.small:
             return
         if self.step is not None and self._thread.blocks(None):
@@ -51,7 +51,7 @@ class OpenSpans:
         self.keep(around)
 
     def keep(self, span: trace_api.Span) -> None:
-        """Something is exported in `span`: so is that, and what is around it of phases that were to be left out."""
+        """Export `span` and the unsampled phases around it, because a span inside `span` is exported."""
         admission = self._admission
         if admission.budget.small:
             return
@@ -69,7 +69,7 @@ class OpenSpans:
             around = None if parent is None else self.find(parent.span_id)
 
     def adopt(self, span: ReadableSpan) -> SpanContext | None:
-        """`span` was not to be exported and is after all, and so is what is around it; returns its parent."""
+        """Export the phases around `span`, which was not sampled and is exported after all; return its parent."""
         parent = span.parent
         if parent is None:
             return None
@@ -80,4 +80,4 @@ class OpenSpans:
             if around is not None:
                 self.keep(around)
                 return parent
-        return self._traces.root_of(parent.trace_id)  # it is over before, or this process does not show it
+        return self._traces.root_of(parent.trace_id)  # its parent has ended, or this process does not export it

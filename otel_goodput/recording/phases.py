@@ -1,4 +1,4 @@
-"""The phases of a training job, as users write them."""
+"""The public API of phases of a training job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ S = TypeVar("S", covariant=True)
 class Opening(Protocol[S]):
     """A phase: ``with … as span:``, or a decorator that opens a new one at every call.
 
-    One type for what is a union otherwise, because mypy takes a function under a decorator that is a union as untyped.
+    One type instead of a union, because mypy treats a function as untyped if its decorator is a union.
     """
 
     def __enter__(self) -> S: ...
@@ -43,19 +43,19 @@ class Opening(Protocol[S]):
 
 
 class Phases:
-    """The phases of one job. The module's functions are those of the configured default."""
+    """The phases of one job. The functions of the package are the methods of the default instance."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
 
     def job(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
-        """One attempt at the job, from its start to its end; everything else happens in it. Times in ns."""
+        """One attempt at the job, from its start to its end; all other phases are inside it. Times in ns."""
         return JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
 
     def accelerator_init(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
-        """Accelerators and the distributed runtime come up."""
+        """Starting the accelerators and the distributed runtime."""
         return PhaseContext(
             self._find, Phase.ACCELERATOR_INIT, start_time=start_time, end_time=end_time, blocking=blocking
         )
@@ -63,7 +63,7 @@ class Phases:
     def training_prep(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
-        """Model, optimizer and data pipeline are set up."""
+        """Setting up the model, the optimizer and the data pipeline."""
         return PhaseContext(
             self._find, Phase.TRAINING_PREP, start_time=start_time, end_time=end_time, blocking=blocking
         )
@@ -71,7 +71,7 @@ class Phases:
     def data_loading(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[FastSpan]:
-        """A batch is fetched."""
+        """Fetching a batch."""
         tracer = self._find()
         if tracer is None or start_time is not None or end_time is not None:
             return FastContext(
@@ -98,8 +98,8 @@ class Phases:
     def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
-        Without `start` it goes on where the loop before it in this process was, or behind the checkpoint restored
-        since; the first one begins at 0.
+        Without `start`, numbers continue those of the previous loop in this process, or follow the checkpoint restored
+        since; the first loop begins at 0.
         """
         number = None
         try:
@@ -109,18 +109,18 @@ class Phases:
         return Steps(self._find(), batches, number)
 
     def loading(self, batches: Iterable[T], *, queue_depth: QueueDepth | None = None) -> Loading[T]:
-        """Iterate over `batches` alone, with a data load around each ``next()``; for loops that number their steps.
+        """Iterate over `batches`, with a data load but no step around each ``next()``; for loops that open their steps.
 
-        `queue_depth` says how many batches lie ready, as the gauge ``goodput.loading.queue_depth``: a function, or the
-        queue that they wait in.
+        `queue_depth` gives the gauge ``goodput.loading.queue_depth``, the number of batches that are ready: a function
+        that returns it, or the queue that holds them.
         """
         return Loading(self._find, batches, queue_depth)
 
     def traced_step(self, function: Callable[P, R], *, start: int | None = None) -> Callable[P, R]:
-        """`function` with a step around each call, numbered as those of :meth:`steps`, its smallest output observed.
+        """Return `function` with a step around each call, numbered as in :meth:`steps`; observe its smallest output.
 
-        Of an output that is partly donated to the next call (state), what is not is found after a few steps. Where
-        there is no output (a model changed in place), the step is marked as any other.
+        If parts of the output are donated to the next call (state), an output that is not is found after a few steps.
+        Without an output (a model changed in place), the step is marked like any other.
         """
         numbers = None if start is None else count(start)
 
@@ -137,7 +137,7 @@ class Phases:
         return call
 
     def part(self, name: str) -> Opening[FastSpan]:
-        """A part of the open step, such as ``"forward"``: its time stays the step's; few different names."""
+        """A part of the open step, such as ``"forward"``: its time stays the step's; use few different names."""
         tracer = self._find()
         if tracer is None or name.__class__ is not str or not name or name[0] <= " ":
             return FastContext(self._find, Phase.PART, name=name)
@@ -152,7 +152,7 @@ class Phases:
         end_time: int | None = None,
         blocking: bool | None = None,
     ) -> Opening[Save]:
-        """A checkpoint is saved after `step`; with ``durable=False`` it counts only after ``save.durable()``."""
+        """Saving a checkpoint after `step`; with ``durable=False`` it counts only after ``save.durable()``."""
         return SaveContext(
             self._find,
             Phase.CHECKPOINT_SAVE,
@@ -171,7 +171,7 @@ class Phases:
         end_time: int | None = None,
         blocking: bool | None = None,
     ) -> Opening[Span]:
-        """A checkpoint, that of `step`, is restored."""
+        """Restoring the checkpoint of `step`."""
         return RestoreContext(
             self._find, Phase.CHECKPOINT_RESTORE, step=step, start_time=start_time, end_time=end_time, blocking=blocking
         )
@@ -179,7 +179,7 @@ class Phases:
     def custom(
         self, name: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
-        """Anything else that holds up training, such as ``"eval"``; few different names."""
+        """Anything else that blocks training, such as ``"eval"``; use few different names."""
         return PhaseContext(
             self._find, Phase.CUSTOM, name=name, start_time=start_time, end_time=end_time, blocking=blocking
         )
@@ -201,11 +201,11 @@ class Phases:
         )
 
     def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
-        """Time that is left out of the account altogether (rule R7)."""
+        """Time that the account excludes altogether (rule R7)."""
         return PhaseContext(self._find, Phase.EXCLUSION, start_time=start_time, end_time=end_time)
 
     def slice_counts(self, active: int, available: int, total: int, *, time: int | None = None) -> None:
-        """From `time` (ns, by default now) on, `active` of `total` slices are stepping and `available` are there."""
+        """Record that since `time` (ns; by default now) `active` of `total` slices step and `available` are up."""
         tracer = self._find()
         if tracer is None:
             return

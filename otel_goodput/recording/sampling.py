@@ -1,7 +1,7 @@
-"""Which steps become spans: a trace of a million steps must stay openable.
+"""Decides which steps are exported as spans, so that backends can still show the trace of a million steps.
 
-Accounting sees every step. Exported are the first ones, then one in N, and those that are slow, failed, or hold
-something worth seeing; :mod:`~otel_goodput.journal.thinning` sums up the others.
+Accounting sees every step. The first steps are exported, then one in N, and those that are slow, have failed, or
+contain something worth seeing; :mod:`~otel_goodput.journal.thinning` summarizes the others.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from otel_goodput.accounting.stats import MAD_SCALE, median
 from otel_goodput.semconv import GOODPUT_PHASE
 
 FIRST: Final = 100  # steps of an attempt exported in full
-RECENT: Final = 128  # steps that tell what is slow
-REVIEW: Final = 64  # steps from one look at them to the next
-FIRST_REVIEW: Final = 8  # and at its doubles: a slow step may be among the first
-# An outlier is far out of the recent spread, noticeably slower than the recent median, and slower than nearly all.
+RECENT: Final = 128  # recent steps from which the threshold of outliers is computed
+REVIEW: Final = 64  # steps between two computations of the threshold
+FIRST_REVIEW: Final = 8  # step of the first one; then 16, 32, 64, as an outlier may be among the first steps
+# An outlier is far outside the recent spread, clearly slower than the recent median, and slower than nearly all steps.
 OUTLIER_SPREADS: Final = 6.0
 OUTLIER_RATIO: Final = 1.25
-SLOWER: Final = 2  # of the recent ones may have been slower
-# Steps that scatter have many that are far out; so many are shown.
+SLOWER: Final = 2  # recent steps that may be slower than an outlier
+# Steps of very different durations have many outliers; at most BUDGET in BUDGETED steps are exported.
 BUDGET: Final = 5
 BUDGETED: Final = 16 * REVIEW  # steps
-FLEETING: Final = 3  # a step that is left at its loop's head takes less than this part of any other
+FLEETING: Final = 3  # a step left at the head of its loop takes less than 1 / FLEETING of any recent step
 
 
 class StepSampler:
-    """Decides, step by step; used by the training thread only.
+    """Decides which steps are exported; used by the training thread only.
 
     Args:
         every: after the first 100 steps, export the steps whose number is a multiple of this.
+
+    Attributes:
+        threshold: a step that takes longer is an outlier, ns.
     """
 
     __slots__ = ("_left", "_recent", "_review_at", "_seen", "_started", "every", "threshold")
@@ -47,19 +50,19 @@ class StepSampler:
         self._left = BUDGET
         self._review_at = FIRST_REVIEW
         self._recent = [0] * RECENT
-        self.threshold = 1 << 62  # ns; a longer step is an outlier
+        self.threshold = 1 << 62  # until the first review
 
     def take(self, number: int) -> bool:
-        """A step starts: is it exported whatever happens in it?"""
+        """Count a step that starts; return whether it is exported whatever happens in it."""
         self._started += 1
         return self._started <= FIRST or number % self.every == 0
 
     def would_take(self, number: int) -> bool:
-        """Whether the step that starts next, if it has this number, is exported."""
+        """Return whether the next step would be exported if it had this number."""
         return self._started < FIRST or number % self.every == 0
 
     def slow(self, duration: int) -> bool:
-        """A step took `duration` ns: is it an outlier?"""
+        """Add a step that took `duration` ns; return whether it is an outlier to be exported."""
         slow = duration > self.threshold
         seen = self._seen
         self._recent[seen % RECENT] = duration
@@ -72,7 +75,7 @@ class StepSampler:
         return slow
 
     def fleeting(self, duration: int) -> bool:
-        """Whether a step of `duration` ns was only begun: it is far shorter than the shortest of the recent ones."""
+        """Return whether a step of `duration` ns did no work: it is far shorter than the shortest recent step."""
         recent = self._recent[: self._seen]
         return bool(recent) and duration * FLEETING < min(recent)
 
@@ -88,10 +91,10 @@ class StepSampler:
 
 
 class PhaseSampler(Sampler):
-    """Phases are always recorded, and exported where they are taken; other spans follow their parents.
+    """Records every phase and samples those that `take` accepts; other spans follow their parents.
 
     Args:
-        take: whether the phase of a span with these attributes, about to begin in this trace, is exported.
+        take: called with the attributes and the trace id of a new phase; returns whether to export it.
     """
 
     def __init__(self, take: Callable[[Mapping[str, AttributeValue], int], bool]) -> None:

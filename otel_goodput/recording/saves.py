@@ -1,4 +1,4 @@
-"""Saves of checkpoints: a phase that may be over before its checkpoint is safely stored."""
+"""Checkpoint saves: phases that may end before their checkpoint is durable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE
 
 
 class SaveContext(PhaseContext):
-    """A checkpoint being saved; yields a :class:`Save`."""
+    """The context manager of a checkpoint save; yields a :class:`Save`."""
 
     __slots__ = ()
 
@@ -39,16 +39,16 @@ class SaveContext(PhaseContext):
 
 
 class Save(trace_api.Span):
-    """The span of a checkpoint save, and the place to say that the checkpoint is durable."""
+    """The span of a checkpoint save; :meth:`durable` marks the checkpoint as durable."""
 
     def __init__(self, tracer: PhaseTracer | None, span: trace_api.Span) -> None:
         self._tracer = tracer
         self._span = span
 
     def durable(self) -> None:
-        """The checkpoint is safely stored: what it covers is no longer at risk.
+        """Mark the checkpoint as safely stored: the steps it covers are no longer at risk.
 
-        Needed only after ``checkpoint_save(step, durable=False)``, for saves that go on in the background.
+        Needed only after ``checkpoint_save(step, durable=False)``, for saves that continue in the background.
         """
         try:
             if self._span.is_recording():

@@ -1,4 +1,4 @@
-"""What a step, a load or a part is as a span: its identity, and what its user sets on it."""
+"""The span of a step, data load or part: its identity, and the attributes, events and links that the user sets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from otel_goodput.recording.admission import Gate
 from otel_goodput.recording.observation import Observation
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, GOODPUT_STEP
 
-# Attributes that say what a phase is, from its begin on.
+# Attributes that identify the phase, and so cannot be changed after its begin.
 _SETTLED = frozenset({GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_PART_NAME})
-_LIMIT = 128  # attributes, and events: the SDK's own default
+_LIMIT = 128  # maximum number of attributes, and of events; the SDK's default
 _UNSET = Status(StatusCode.UNSET)
 
 
 def error_name(error: type[BaseException] | BaseException) -> str:
-    """`error.type` as the semantic conventions have it: the qualified name of the exception's class."""
+    """Return the ``error.type`` of the semantic conventions: the qualified name of the exception's class."""
     kind = error if isinstance(error, type) else type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -34,17 +34,17 @@ class ShortSpan(trace_api.Span):
     Setters follow OpenTelemetry's contract: they never raise and do nothing after the end.
 
     Attributes:
-        step: its number; ``NO_STEP``: none, or not known yet.
-        title, label: what its user calls a part, and the journal's number of that.
-        gate: of a load or part that is left out for there are too many.
-        thread: where it was opened, of one that is exported whatever happens.
-        observation: what tells when it left the device.
+        step: step number; ``NO_STEP``: none, or not known yet.
+        title, label: name of a part, and the journal's id of that name.
+        gate: gate of a load or part that is not exported because there are too many; else None.
+        thread: id of the thread that opened it; only set if it is sampled at its begin.
+        observation: observes when the step leaves the device.
         in_loop: it is a step of ``steps()``.
         saved: a checkpoint was saved in it.
-        undone: it ended without having been done: its number may be used again.
+        undone: it ended before it was completed, so that its number may be used again.
     """
 
-    # What most spans never have stays with the class: an instance stores only what is its own.
+    # Defaults are class attributes, so that an instance stores only values that differ.
     step: int
     label = 0
     title = ""
@@ -87,71 +87,71 @@ class ShortSpan(trace_api.Span):
 
     @property
     def sampled(self) -> bool:
-        """Whether it goes to the exporters whatever happens in it."""
+        """Whether it is exported whatever happens in it."""
         return self._sampled or self._keep
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended; or has not begun."""
+        """Whether it has ended, or has not begun."""
         return self._ended
 
     @property
     def blocks(self) -> bool:
-        """Whether it holds up training, once it has begun."""
+        """Whether it blocks training; valid once it has begun."""
         return self._blocking is not False
 
     @property
     def said_blocking(self) -> bool | None:
-        """What its user said of that; once it has begun beside training, False."""
+        """The user's `blocking` argument; False once it has begun on a thread that does not train."""
         return self._blocking
 
     @property
     def within(self) -> context_api.Context:
-        """What was current when it was opened."""
+        """The context that was current when it was opened."""
         return self._within
 
     @property
     def around(self) -> trace_api.Span:
-        """The span that it was opened in."""
+        """The span that was current when it was opened."""
         return trace_api.get_current_span(self._within)
 
     @property
     def error(self) -> str:
-        """The ``error.type`` that it ended with; empty: none."""
+        """The ``error.type`` it ended with; empty if none."""
         return str(self._attributes.get(ERROR_TYPE, "")) if self._attributes else ""
 
     def is_recording(self) -> bool:
         return not self._ended
 
-    # --- what the recorder asks of it ---------------------------------------------------------------------------------
+    # --- used by the recorder -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def parent(self) -> SpanContext | None:
-        """The span around it; None where it is a root."""
+        """Return the context of its parent; None if it is a root."""
 
     @abstractmethod
     def keep(self, *, paid: bool = False) -> None:
-        """Export it: something worth seeing happens in it. `paid`: room for it is taken."""
+        """Export it, because something worth seeing happens in it. `paid`: room for it is reserved already."""
 
     @abstractmethod
     def renumber(self, step: int) -> None:
-        """Its step is known by now."""
+        """Set the number of its step, which was not known before."""
 
     @abstractmethod
     def abandon(
         self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None
     ) -> None:
-        """End it at `end` (ns) without its owner."""
+        """End it at `end` (ns) in place of its owner."""
 
     @abstractmethod
     def now(self) -> int:
-        """ns since the epoch."""
+        """Return the current time, ns since the epoch."""
 
     @abstractmethod
     def refuse(self, key: str) -> None:
-        """Its user would change what it is: the attribute `key` stays."""
+        """Warn that the user tried to set `key`, an attribute that identifies the phase; it stays unchanged."""
 
-    # --- the setters of a span ----------------------------------------------------------------------------------------
+    # --- setters of OpenTelemetry's Span ------------------------------------------------------------------------------
 
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
         if key in _SETTLED:

@@ -1,4 +1,4 @@
-"""Turns spans into the ledger's events, live: any span that carries ``goodput.phase`` counts."""
+"""Turns spans into events of the ledger as they start and end: every span with ``goodput.phase`` counts."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class PhaseSpanProcessor(SpanProcessor):
     """Feeds an account from the spans of a tracer provider.
 
     Args:
-        account: where events go.
+        account: receives the events.
         thread: the job's thread.
-        hooks: who is told of blocking phases.
-        traces: the attempt's, where they follow from run and attempt.
-        spans: the open ones; the processor keeps its `phases`.
-        emitter: takes what was to be left out, and is exported after all.
-        admission: which phases are exported, where our sampler decides by it; else all are.
+        hooks: its device clock is notified of blocking phases.
+        traces: the traces of the attempt; None if their ids do not derive from run and attempt.
+        spans: the open spans; the processor maintains its `phases`.
+        emitter: exports spans that were not sampled and are exported after all.
+        admission: decides which phases are exported, if our sampler is used; None: all are.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class PhaseSpanProcessor(SpanProcessor):
         self._open: dict[int, Span] = {} if spans is None else spans.phases
         self._emitter = emitter
         self._admission = admission
-        self._phases: dict[int, int] = {}  # what they are, by span id
+        self._phases: dict[int, int] = {}  # index into semconv.PHASES of open spans, by span id
         self._misused = Misuse(account.notes)
         self._live = True
-        self._gates: dict[int, Gate] = {}  # of what is open, by span id
+        self._gates: dict[int, Gate] = {}  # gates of open spans, by span id
 
     @guarded(None)
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -118,12 +118,12 @@ class PhaseSpanProcessor(SpanProcessor):
             self._account.append(PARENT, 0, 0, 0, context.span_id, signed(span.parent.span_id), start)
 
     def _count(self, context: SpanContext) -> None:
-        """A span that is none of ours begins."""
+        """Count a span of the user's own, and warn if there are too many in a trace."""
         if self._admission is not None and context.trace_flags.sampled and self._admission.crowded(context.trace_id):
             self._misused.own_spans(OTHERS)
 
     def _exported(self, span: Span, attributes: Mapping[str, types.AttributeValue]) -> bool:
-        """The span of a phase begins: is it exported whatever happens in it?"""
+        """Register the gate of a phase that begins; return whether its span is sampled."""
         admission = self._admission
         if admission is None:
             return True
@@ -135,7 +135,7 @@ class PhaseSpanProcessor(SpanProcessor):
         return False
 
     def _left_out(self, context: SpanContext, start: int, end: int, failed: bool) -> Gate | None:
-        """The phase of that span is over; its gate where it is not exported."""
+        """Decide whether to export a phase from `start` to `end` (ns); return its gate if not, else None."""
         key = context.span_id
         gate, admission = self._gates.get(key), self._admission
         if gate is None or admission is None:
@@ -149,7 +149,7 @@ class PhaseSpanProcessor(SpanProcessor):
         return gate
 
     def _forget(self, key: int) -> bool:
-        """The journal knows of the phase's end; returns whether it was not to be exported when it began."""
+        """Forget a phase whose end is in the journal; return whether it was not sampled at its begin."""
         self._open.pop(key, None)
         self._phases.pop(key, None)
         self._gates.pop(key, None)
@@ -185,23 +185,23 @@ class PhaseSpanProcessor(SpanProcessor):
         gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
         flags |= EXPORT if gate is None else FLOOD
         if gate is not None and gate.shared:
-            name = gate.name  # else the journal knows it from the begin, and has nothing to learn here
+            name = gate.name  # otherwise the journal has the name from the START record
         if phase != rules.STEP and (error := attributes.get(ERROR_TYPE)):
             self._account.error(phase, context.span_id, str(error), end)
         self._account.end(phase, context.span_id, flags, end, name)
-        # Only now: who is interrupted before ends it once more.
+        # Only now, so that it is ended again if an interrupt came before.
         if self._forget(context.span_id) and gate is None and self._spans is not None and self._emitter is not None:
             self._emitter.emit(taken_after_all(span, self._spans.adopt(span)))
 
     @guarded(None)
     def shutdown(self) -> None:
-        """End what is open, and bring the account up to that."""
+        """End the open phases, and bring the account up to date."""
         if self._live:
             self.end_open()
             self._account.refresh()
 
     def end_open(self) -> None:
-        """End what is open, innermost first, and mark it as interrupted; nothing counts any more."""
+        """End the open phases, innermost first, mark them as interrupted, and stop recording."""
         for span in reversed(list(self._open.values())):
             span.set_attribute(GOODPUT_INTERRUPTED, True)
             if (span.attributes or {}).get(GOODPUT_CHECKPOINT_DURABLE):

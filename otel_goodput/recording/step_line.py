@@ -1,4 +1,4 @@
-"""What steps, loads and parts are recorded with: where they go, what decides on them, and which of them are open."""
+"""The shared state with which steps, loads and parts are recorded."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from otel_goodput.recording.open_spans import OpenSpans
 from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.step_policy import StepPolicy
 
-# Of the fast spans those whose random id has none of these bits are timed, to estimate what we take of the thread.
+# Fast spans whose random id has none of these bits set are timed, to estimate our overhead on the training thread.
 TIMED: Final = 63
 SAMPLED_ONE_IN: Final = TIMED + 1
 LONGEST_SAMPLE: Final = 100_000  # ns
-KEPT_BACK: Final = 16  # loads; more of them before the first step wait for none
+KEPT_BACK: Final = 16  # data loads held until their step is known; if there are more, they are exported without it
 
 
 class StepLine:
-    """What one recorder's short spans share.
+    """The state that the steps, loads and parts of one recorder share.
 
     Args:
-        account: what is recorded goes there.
-        thread: the job's.
-        hooks: who is told.
-        policy: which of them are exported.
-        traces: where they hang.
-        admission: which other phases are exported.
-        spans: those that are open, of all kinds.
-        emitter: takes those that are exported.
-        jobs: through it records go to the account.
-        misused: is told of wrong use.
-        thinner: sums up the steps that are not exported.
-        generator: makes span ids.
-        find: gives what records by now; None: nothing does.
+        account: receives the records.
+        thread: the job's thread.
+        hooks: the callbacks.
+        policy: decides which steps, loads and parts are exported.
+        traces: chooses traces and parents.
+        admission: decides which other phases are exported.
+        spans: the open spans of all kinds.
+        emitter: exports spans.
+        jobs: passes the records to the account, and begins implicit jobs.
+        misused: warns of wrong use.
+        thinner: summarizes the steps that are not exported.
+        generator: generates span ids.
+        find: returns the current recorder; None if nothing records.
 
     Attributes:
-        latest: the step begun, or restored, last.
-        unsure: no step has begun since what may have gone on elsewhere.
-        overhead: what recording took of the training thread, estimated, ns.
+        latest: the step that began, or was restored, last.
+        unsure: no step has begun since a restart or a restore, so the next step's number is not known.
+        overhead: estimated time that recording took on the training thread, ns.
         handled: id of the exception that was being handled when the latest loop began.
-        closed: nothing is recorded any more.
+        closed: recording has stopped.
     """
 
     latest: ShortSpan
@@ -94,20 +94,20 @@ class StepLine:
         self.overhead = 0
         self.handled = 0
         self.closed = False
-        self._loads: deque[tuple[ShortSpan, Callable[[], None]]] = deque()  # exported once their step is known
-        self._restored: ShortSpan | None = None  # stands for the step restored latest
+        self._loads: deque[tuple[ShortSpan, Callable[[], None]]] = deque()  # held until their step is known
+        self._restored: ShortSpan | None = None  # represents the latest restored step
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
     def next_number(self) -> int:
-        """The number of the next step where nobody says it: behind the one begun last, or restored since."""
+        """Return the default number of the next step: one after the latest, or the same if that was not completed."""
         latest = self.latest
         return latest.step if latest.undone else latest.step + 1
 
     def load_number(self) -> int:
-        """The step that a load is for which begins now: the one that is open, else the next.
+        """Return the step of a load that begins now: the open step, else the next one.
 
-        Where none has begun since a restore, its number is that of the step that will.
+        Return ``NO_STEP`` if no step has begun since a restart or a restore: the load gets its number with that step.
         """
         step = self.spans.step
         if step is not None:
@@ -115,24 +115,24 @@ class StepLine:
         return NO_STEP if self.unsure else self.next_number()
 
     def go_back(self, number: int) -> None:
-        """The step `number` begins, and it is none beyond the latest."""
+        """Handle the begin of a step whose `number` is not above the latest: warn unless it is known to be repeated."""
         latest = self.latest
         if latest is not self._restored and not (latest.undone and latest.step == number):
             self.misused.back(number, latest.step)
 
     def stand_for_restored(self, step: ShortSpan) -> None:
-        """The checkpoint of that step, which is not begun here, was restored."""
+        """Make `step`, whose checkpoint was restored and which never begins here, the latest step."""
         self.latest = self._restored = step
         self.unsure = True
 
     def keep_back(self, load: ShortSpan, emit: Callable[[], None]) -> None:
-        """A load is over whose step nobody knows yet: `emit` hands it to the exporters."""
+        """Hold an ended load until its step is known; `emit` then exports it."""
         if len(self._loads) >= KEPT_BACK:
             self.number_loads(NO_STEP)
         self._loads.append((load, emit))
 
     def number_loads(self, number: int) -> None:
-        """The step of the loads that were kept back begins; or none will."""
+        """Export the held loads as loads of step `number`; with ``NO_STEP``, without a step."""
         self.unsure = self.unsure and number < 0
         while self._loads:
             try:
@@ -145,22 +145,22 @@ class StepLine:
     # --- begin and end ------------------------------------------------------------------------------------------------
 
     def announce(self, span: ShortSpan) -> None:
-        """A span begins that will be exported: tell the journal its parent, and processors that want to know."""
+        """Record the parent of a sampled span that begins, and notify the span processors."""
         parent, traces = span.parent(), self.traces
-        # What hangs on the root of its step's trace says so by its number.
+        # No record if the parent is the root of the step's trace: it follows from the step number.
         if parent is not None and parent.span_id != traces.job_key and not traces.volumes.is_root(parent, span.step):
             self.jobs.append(PARENT, 0, 0, 0, span.key, signed(parent.span_id), span.start_time)
         self.emitter.announce(span, span.within)
 
     def check_end(self, start: int, end: int) -> int:
-        """The end of a phase (ns) that would end before its start."""
+        """Warn of a phase that ends before its start; return the end to use instead, ns: its start."""
         report_once(
             "end before start", "a phase ends %.6f s before it starts; it counts with no length", (start - end) / 1e9
         )
         return start
 
     def end_inner(self, *, left: bool) -> None:
-        """The job ends: so do the steps, loads and parts that are still open in it; `left`: by no exception."""
+        """End the open blocking steps, loads and parts, because the job ends; `left`: not by an exception."""
         now = self.clock()
         for span in reversed(list(self.spans.short.values())):
             if span.blocks:
@@ -168,7 +168,7 @@ class StepLine:
         self.number_loads(NO_STEP)
 
     def close_open(self) -> None:
-        """End the spans that are open and mark them as interrupted."""
+        """End the open steps, loads and parts and mark them as interrupted."""
         for span in reversed(list(self.spans.short.values())):
             try:
                 span.abandon(self.clock(), INTERRUPTED)
@@ -176,12 +176,12 @@ class StepLine:
                 contain("closing open spans", error)
 
     def sample_overhead(self, took: int) -> None:
-        """One of the timed entries or exits of fast spans took `took` ns; it stands for those that are not timed."""
-        # What the scheduler or the interpreter's lock took meanwhile is not ours.
+        """Add a timed begin or end of a fast span, which took `took` ns and represents those that are not timed."""
+        # Longer samples include waits for the scheduler or the GIL, which are not our overhead.
         self.overhead += min(took, LONGEST_SAMPLE) * SAMPLED_ONE_IN
 
     def close(self) -> None:
-        """Record no more; whoever still holds this calls into nothing."""
+        """Stop recording; later calls by holders of this object have no effect."""
         self.closed = True
         self.jobs.close()
         self.traces.close()

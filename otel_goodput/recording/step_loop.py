@@ -1,4 +1,4 @@
-"""The loop over steps: a data load and a step for each batch, in one iterator."""
+"""The iterator of ``steps()``: a data load and a step for each batch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 class Step(int):
-    """The number of a step, and its span: an int that takes attributes and events."""
+    """The number of a step with its span: an int with methods to set attributes and add events."""
 
     span: Span = INVALID_SPAN
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        # A copy is a number: checkpoint libraries copy and pickle what they are given.
+        # Copies and pickles are plain ints, because checkpoint libraries make them and a span cannot be pickled.
         return int, (int(self),)
 
     def observe(self, output: object) -> None:
-        """As :meth:`FastSpan.observe`."""
+        """Same as :meth:`FastSpan.observe`."""
         if isinstance(self.span, FastSpan):
             self.span.observe(output)
 
@@ -48,20 +48,20 @@ class Step(int):
 class Steps(Generic[T]):
     """Iterator of (step, batch).
 
-    A class and not a generator: a generator never sees the exception of the loop's body and would close the fatal step
-    as a healthy one. Here a step has completed when the next item is asked for. A step left by an exception has not; of
-    one left by ``break`` the account decides by what it took.
+    A class rather than a generator: a generator never sees an exception in the loop's body and would end the failed
+    step as completed. Here, a step is completed when the next item is requested. A step left by an exception is not
+    completed; for a step left by ``break``, the account decides by its duration.
 
     Args:
-        tracer: what records; None: nothing does.
-        batches: the items.
-        start: number of the first step; None: the loop before, or a restored checkpoint, tells.
+        tracer: the recorder; None if nothing records.
+        batches: the iterable of batches.
+        start: number of the first step; None: continue after the previous loop or the restored checkpoint.
     """
 
     _step: FastSpan | None = None
-    _handed = 0  # when the latest batch was handed over, ns: what the step's body took begins there
-    _code: CodeType | None = None  # what iterates
-    _begun = -1  # where in it the loop begins, a bytecode offset
+    _handed = 0  # when the latest batch was returned, ns: the begin of the loop's body
+    _code: CodeType | None = None  # the code of the loop
+    _begun = -1  # bytecode offset in it at which the loop begins
 
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int | None) -> None:
         self._tracer = tracer
@@ -81,7 +81,11 @@ class Steps(Generic[T]):
         return self
 
     def __len__(self) -> int:
-        """That of what is iterated over, where it has one."""
+        """Return the length of the batches.
+
+        Raises:
+            TypeError: they have none.
+        """
         return len(self._source)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
@@ -128,7 +132,7 @@ class Steps(Generic[T]):
         return Step(number), batch
 
     def _give_up(self, before: FastSpan | None, load: FastSpan | None, error: BaseException) -> None:
-        """There is no next item, or we were interrupted on the way to it: nothing of it stays open."""
+        """Close all open spans, because there is no next item or `error` interrupted ``__next__()``."""
         tracer = self._tracer
         if tracer is None:
             return
@@ -140,13 +144,13 @@ class Steps(Generic[T]):
             if load is not None:
                 load.abandon(now, failed=not isinstance(error, StopIteration))
             if before is not None:
-                before.abandon(now, failed=False)  # it had completed: the next one was asked for
+                before.abandon(now, failed=False)  # it had completed: the next item was requested
             self._step = None
         except Exception as trouble:
             contain("steps", trouble)
 
     def close(self) -> None:
-        """Leave the loop: the step in progress, if any, ends here."""
+        """Leave the loop and end the step in progress, if there is one."""
         tracer = self._tracer
         if tracer is not None:
             self._leave(tracer.clock(), raising(tracer))
@@ -170,16 +174,16 @@ class Steps(Generic[T]):
             self._leave(self._tracer.clock(), error is not None and not clean_exit(error))
 
     def __del__(self) -> None:
-        # A loop that is left by `break` or by an exception drops its iterator at once.
+        # A loop that is left by `break`, `return` or an exception drops its iterator at once.
         if self._step is not None and self._tracer is not None:
             now = self._tracer.clock()
             if departure.at_head(self._code, self._begun):
-                self._handed = now  # nothing was done, however long a busy machine took to come there
+                self._handed = now  # the body did no work, no matter how long a busy machine took to get there
             self._leave(now, departure.by_exception(self._code))
 
 
 def leave_loop(tracer: PhaseTracer) -> None:
-    """Another loop begins on this thread, or the job ends: one that somebody still holds is over."""
+    """End the open step of an earlier loop whose iterator is still referenced, because a new loop begins."""
     try:
         step = tracer.spans.step
         if step is not None and step.in_loop and tracer.blocks(None):
@@ -189,6 +193,6 @@ def leave_loop(tracer: PhaseTracer) -> None:
 
 
 def raising(tracer: PhaseTracer) -> bool:
-    """Whether an exception is being handled here that was not when the loop began; ``sys.exit(0)`` is no failure."""
+    """Return whether a failure is being handled that was not when the loop began; ``sys.exit(0)`` is not a failure."""
     error = sys.exc_info()[1]
     return error is not None and id(error) != tracer.handled and not clean_exit(error)

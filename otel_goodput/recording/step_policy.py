@@ -1,4 +1,4 @@
-"""Which steps, loads and parts are exported, decided twice: when one begins, and when it is over."""
+"""Decides which steps, loads and parts are exported, first when one begins, and again when it ends."""
 
 from __future__ import annotations
 
@@ -11,33 +11,37 @@ from otel_goodput.recording.sampling import StepSampler
 from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.semconv import PHASES
 
-# A decision: one of the first three, and SLOW beside it.
+# A decision is one of the first three, possibly combined with SLOW.
 THINNED: Final = 0  # not exported; a step is counted in a summary
 SAMPLED: Final = 1  # exported whatever happens in it
-KEPT: Final = 2  # exported for what happened in it
+KEPT: Final = 2  # exported because of what happened in it
 SLOW: Final = 4  # it took far longer than the steps before it
 EXPORTED: Final = SAMPLED | KEPT
 
 
 class StepPolicy:
-    """Decides for one recorder.
+    """Decides which steps, loads and parts of one recorder are exported.
 
     Args:
-        sampler: which steps are exported.
-        admission: which loads and parts are, and what there is room for.
-        own_traces: each step has a trace of its own, which has room for it.
+        sampler: decides which steps are sampled.
+        admission: limits the loads and parts, and the spans in each trace.
+        own_traces: each step has a trace of its own, which always has room for it.
     """
 
     def __init__(self, sampler: StepSampler, admission: Admission, *, own_traces: bool) -> None:
         self.sampler = sampler
         self._admission = admission
-        self._detailed = admission.budget.detailed or own_traces  # this process shows single steps
+        self._detailed = admission.budget.detailed or own_traces  # this process exports single steps
 
     def at_begin(self, span: ShortSpan, step: ShortSpan | None, latest: ShortSpan) -> int:
-        """``SAMPLED`` or ``THINNED``.
+        """Return ``SAMPLED`` or ``THINNED`` for a span that begins.
 
-        A step is the `step` itself. A load or a part is along with the one that is open, else it is taken for one
-        behind the `latest`; it gets a gate where it is left out for there are too many.
+        A load or part is sampled if its step is, unless there are too many of them; its `gate` is then set.
+
+        Args:
+            span: the step, load or part.
+            step: the open step, which is `span` itself for a step; None if none is open.
+            latest: the latest step; a load without an open step counts as one after it.
         """
         if step is span:
             sampled = self.sampler.take(span.step) and self._detailed
@@ -49,7 +53,7 @@ class StepPolicy:
         return SAMPLED if sampled and self._room(span, ROUTINE) else THINNED
 
     def at_end(self, span: ShortSpan, duration: int, *, failed: bool) -> int:
-        """The decision on a span that took `duration` ns; what is ``KEPT`` has its room taken."""
+        """Return the decision on a span that took `duration` ns; for ``KEPT``, room in its trace has been reserved."""
         slow = SLOW if span.phase == STEP and not failed and self.sampler.slow(duration) else 0
         if span.sampled:
             return SAMPLED | slow
@@ -58,12 +62,12 @@ class StepPolicy:
         return slow
 
     def spend(self, span: ShortSpan) -> None:
-        """A span is exported after all, for something in it is."""
+        """Count a span that is exported after all, because a span inside it is."""
         parent = span.parent()
         if parent is not None:
             self._admission.budget.spend(parent.trace_id)
 
     def _room(self, span: ShortSpan, worth: int) -> bool:
-        """Whether its trace has room for a span `worth` that much; that of a step of its own has."""
+        """Reserve room in the span's trace; return False if there is none. A step's own trace always has room."""
         parent = span.parent()
         return parent is None or self._admission.afford(parent.trace_id, worth)

@@ -1,4 +1,4 @@
-"""Spans that stand for many steps, or for many phases of one name, that are not exported."""
+"""Spans that summarize many unexported steps, or many unexported phases of one name."""
 
 from __future__ import annotations
 
@@ -40,8 +40,15 @@ def steps_span(
     resource: Resource,
     scope: InstrumentationScope,
 ) -> PhaseReadableSpan:
-    """The ``steps`` span of a stretch of steps, in the attempt's trace of that number; `identity` is run id, attempt
-    and process.
+    """Return the ``steps`` span of a summary of steps.
+
+    Args:
+        summary: the figures of the steps.
+        parent: the span's parent.
+        number: which of the attempt's traces it is in.
+        identity: run id, attempt and process.
+        resource: the resource of the process.
+        scope: our instrumentation scope.
     """
     key = ids.summary_span_id(*identity, summary.first, summary.start)
     attributes: dict[str, types.AttributeValue] = {
@@ -66,7 +73,7 @@ def phases_span(
     resource: Resource,
     scope: InstrumentationScope,
 ) -> PhaseReadableSpan:
-    """As :func:`steps_span`, the ``phases`` span of a stretch of phases called `name`."""
+    """Return the ``phases`` span of a summary of phases called `name`; arguments as for :func:`steps_span`."""
     key = ids.phases_span_id(*identity, name, summary.start)
     attributes: dict[str, types.AttributeValue] = {
         GOODPUT_PHASES_NAME: name,

@@ -1,4 +1,4 @@
-"""What records the phases of one job: opens their spans, and does what is due off the training thread."""
+"""Records the phases of one job: opens their spans, and exports summaries off the training thread."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ from otel_goodput.semconv import GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_TRACE_NUMB
 Find = Callable[[], "PhaseTracer | None"]
 
 LONGEST_TICK_S: Final = 1.0
-LONGEST_STRETCH: Final = 100_000  # steps in a summary
+LONGEST_STRETCH: Final = 100_000  # maximum number of steps in a summary
 
 
 class PhaseTracer(StepLine):
     """Records phases into an account and a tracer provider.
 
     Args:
-        account: where the events go.
+        account: receives the events.
         tracer: starts the spans of all phases but steps, loads and parts.
-        generator: makes span ids; None where the provider is the user's own.
-        thread: the job's.
-        hooks: who is told.
-        policy: which steps, loads and parts are exported.
-        admission: which other phases are.
-        traces: where spans hang.
-        spans: the open ones.
-        emitter: takes the spans that `tracer` does not make.
-        processor: follows the spans that it does make.
-        find: gives what records by now; None: nothing does.
+        generator: generates span ids; None with the user's own provider.
+        thread: the job's thread.
+        hooks: the callbacks.
+        policy: decides which steps, loads and parts are exported.
+        admission: decides which other phases are exported.
+        traces: chooses traces and parents.
+        spans: the open spans.
+        emitter: exports the spans that `tracer` does not start.
+        processor: accounts for the spans that `tracer` starts.
+        find: returns the current recorder; None if nothing records.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class PhaseTracer(StepLine):
             find=find,
         )
         self._tracer = tracer
-        self._samples_parents = generator is None  # the user's own provider, whose sampler goes by the parent's flag
+        self._samples_parents = generator is None  # the user's own provider, whose sampler may follow the parent's flag
         self._processor = processor
         self._ticking = threading.Lock()
         self._summing = threading.Lock()
@@ -99,7 +99,7 @@ class PhaseTracer(StepLine):
         traces.tell_bounds(self.thinner.most)
 
     def _first(self) -> FastSpan:
-        """What stands for the latest step where there has been none."""
+        """Return a placeholder for the latest step before the first."""
         span = FastSpan(self, rules.STEP, -1, None, None, None)
         span.unfold()
         return span
@@ -109,12 +109,12 @@ class PhaseTracer(StepLine):
     def step(
         self, number: int, start: int | None = None, end: int | None = None, blocking: bool | None = None
     ) -> FastSpan:
-        """The span of a step, not begun yet; times in ns."""
+        """Return the span of a step, not begun yet; times in ns."""
         return FastSpan(self, rules.STEP, number, blocking, start, end)
 
     def loop_step(self, number: int) -> FastSpan:
-        """As :meth:`step`, of a loop that may be left."""
-        # No class of its own: the interpreter is quick where all objects at a place are of one class.
+        """Same as :meth:`step`, for a step of ``steps()``."""
+        # A flag and not a subclass: the interpreter is faster if a call site sees only one class.
         span = FastSpan(self, rules.STEP, number, None, None, None)
         span.in_loop = True
         return span
@@ -126,29 +126,29 @@ class PhaseTracer(StepLine):
         blocking: bool | None = None,
         step: int | None = None,
     ) -> FastSpan:
-        """The span of a data load, not begun yet: for `step`, else as :meth:`load_number` says."""
+        """Return the span of a data load, not begun yet, for `step` or else :meth:`load_number`; times in ns."""
         if step is None:
             step = self.load_number()
         return FastSpan(self, rules.DATA_LOADING, step, blocking, start, end)
 
     def part(self, name: str) -> FastSpan:
-        """The span of a part of the open step, not begun yet."""
+        """Return the span of a part of the open step, not begun yet."""
         return FastSpan.of_part(self, name)
 
     def restored(self, step: int) -> None:
-        """The checkpoint of `step` was restored: training goes on behind it, or with it, as its user numbers them."""
+        """Note that the checkpoint of `step` was restored: by default, the next step is the one after it."""
         if self.blocks(None):
             self.stand_for_restored(self.step(step))
 
     # --- other phases -------------------------------------------------------------------------------------------------
 
     def start_span(self, name: str, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:
-        """A span of the SDK, under the current one or else under the job."""
+        """Start a span of the SDK under the current one, or else under the job; `start` in ns."""
         if self.hooks.before_phase is not None:
             self.hooks.before_phase()
         around = trace_api.get_current_span()
         if self._samples_parents:
-            self.spans.hold(around)  # before: a phase in what is not sampled would not be seen, and not be accounted
+            self.spans.hold(around)  # first: with an unsampled parent, the phase might not be recorded, nor accounted
         context = None
         step = self.spans.step if self.blocks(None) else None
         if step is not None and step.step >= 0:
@@ -157,7 +157,7 @@ class PhaseTracer(StepLine):
         hidden = parent.is_valid and not isinstance(around, ShortSpan) and not parent.trace_flags.sampled
         number = self.latest.step if step is None else step.step
         if step is not None and hidden and parent.span_id not in self.admission.left_out:
-            # The span between was thinned out with its step before that turned out to be worth keeping.
+            # The span in between was dropped with its step, before the step turned out to be worth exporting.
             parent = step.get_span_context()
             context = trace_api.set_span_in_context(step)
         elif (placed := self.traces.parent_of(number, parent)) is not parent:
@@ -168,21 +168,21 @@ class PhaseTracer(StepLine):
         return self._tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
 
     def seen(self, span: trace_api.Span) -> trace_api.Span:
-        """What others hang on in `span`: where its job is not exported for want of room, the attempt's root."""
+        """Return the parent for spans inside `span`: `span`, or the attempt's root if there was no room for `span`."""
         if self.admission.budget.small and span.get_span_context().span_id in self.admission.left_out:
             return trace_api.NonRecordingSpan(self.traces.root(0))
         return span
 
     def ensure_ended(self, span: trace_api.Span) -> None:
-        """The journal has the end of `span`, whatever interrupted that."""
+        """Record the end of `span` in the journal, if an interrupt prevented that."""
         if isinstance(span, ReadableSpan):
             self._processor.on_end(span)
 
     def end_job(self, *, failed: bool) -> None:
-        """The job that was opened is over, or everything is; so is the one that was begun for want of it."""
+        """End the implicit job and what is open in it, because the user's job ends or recording stops."""
         named = [span for span in tuple(self.spans.phases.values()) if span is not self.jobs.implicit]
         if not self.closed and any((span.attributes or {}).get(GOODPUT_PHASE) == Phase.JOB for span in named):
-            return  # it was one within another
+            return  # a job is still open around the one that ended
 
         def end() -> int:
             self.end_inner(left=not failed)
@@ -193,12 +193,12 @@ class PhaseTracer(StepLine):
     # --- off the training thread --------------------------------------------------------------------------------------
 
     def tick(self, *, final: bool = False) -> None:
-        """Export what lies ready: compilations, summaries of steps, with `final` of all of them."""
-        # The keeper, a flush and the end may meet here; an exporter stuck in one of them must not hold up the end.
+        """Export what is ready: roots, compilations, and summaries; with `final` also incomplete summaries."""
+        # The keeper, a flush and the shutdown may run this at once; one stuck in an exporter must not block the others.
         if not self._ticking.acquire(timeout=LONGEST_TICK_S):
             return
         try:
-            self.traces.write_roots()  # whoever laid them ready may have been interrupted
+            self.traces.write_roots()  # JobSpans.start() may have been interrupted before it wrote them
             if final:
                 self.number_loads(NO_STEP)
             self.hooks.tick()
@@ -207,7 +207,7 @@ class PhaseTracer(StepLine):
             self._ticking.release()
 
     def sum_up(self, *, final: bool = False) -> None:
-        """Export summaries of what was thinned out; with `final` of all of it."""
+        """Export summaries of steps and phases that were not exported; with `final` also incomplete summaries."""
         traces, emitter = self.traces, self.emitter
         place = (traces.identity, emitter.resource, emitter.scope)
         with self._summing:
@@ -221,5 +221,5 @@ class PhaseTracer(StepLine):
                     emitter.emit(phases_span(name, summary, root, number, *place))
 
     def _has_room(self, root: SpanContext) -> bool:
-        """Whether there is room for a summary in the trace of `root`."""
+        """Reserve room for a summary in the trace of `root`; return False if there is none."""
         return not self.admission.budget.small and self.admission.afford(root.trace_id, VITAL)

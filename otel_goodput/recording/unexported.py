@@ -1,4 +1,4 @@
-"""The spans that attempts which died did not export, as their journals tell them."""
+"""Rebuilds, from their journals, the spans that dead attempts did not export."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _NAME_ATTRIBUTE = {
     Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
 }
 
-# In the trace of their number.
+# Phases in the trace that their step number selects; all others are in trace 0.
 _OF_STEPS = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART, rules.COMPILE})
 
 
 class UnexportedSpan(NamedTuple):
-    """A span that a dead attempt did not export; the exporters of the numbers `exported_by` have it all the same."""
+    """A span that a dead attempt did not export to all exporters; those in `exported_by` (numbers) have it already."""
 
     span: ReadableSpan
     exported_by: frozenset[int]
@@ -66,10 +66,10 @@ class UnexportedSpan(NamedTuple):
 def unexported_spans(
     run: RunDirectory, index: SpanIndex, run_id: str, process: int, resource: Resource, latest: int
 ) -> list[UnexportedSpan]:
-    """The spans that the attempts before that of `index` did not export, the oldest first, parents after children.
+    """Return the spans that the attempts before that of `index` did not export, oldest first, parents after children.
 
-    Those that were open are closed at the attempt's last sign of life, with status ERROR and ``goodput.interrupted``.
-    A job that was open is linked to the attempt after its own, where there is one: `latest` is the last that there is.
+    Open spans end at the attempt's last sign of life, with status ERROR and ``goodput.interrupted``. An open job is
+    linked to the next attempt, if there is one: `latest` is the number of the last attempt.
     """
     spans = []
     for left in index.unexported:
@@ -98,7 +98,7 @@ class _Builder:
         self._resource = resource
         self._followed = followed
         self._root = ids.attempt_span_context(run_id, left.attempt)
-        # A journal from before there were roots has the job of process 0 in the root's place.
+        # In journals of older versions, which have no roots, the job of process 0 is the root.
         self._job = ids.job_span_context(*self._identity) if left.rooted or process else self._root
         self._scope = InstrumentationScope(SCOPE_NAME, __version__)
         self._volumes = Volumes(run_id, left.attempt, left.steps, left.group)
@@ -155,14 +155,14 @@ class _Builder:
         )
 
     def _around(self, entry: SpanEntry) -> SpanContext:
-        """What it hangs on, if on no other: a step, and what follows it there, is in the trace of its number."""
+        """Return the default parent of a span: the root of the trace that its step selects, or the job."""
         number = self._volumes.number(entry.step) if entry.phase in _OF_STEPS else 0
-        if entry.trace:  # it says what it hangs on itself
+        if entry.trace:  # a foreign trace: no step number selects it
             return self._job
         return self._volumes.root(number) if number else self._job
 
     def _own_trace(self, entry: SpanEntry) -> int:
-        """Of steps, and of loads that are not inside one; 0 for all others."""
+        """Return the id of the separate trace of a step or of a load outside of a step; 0 for all other spans."""
         if entry.step >= 0 and (entry.phase == rules.STEP or (entry.phase == rules.DATA_LOADING and not entry.parent)):
             run_id, attempt, _ = self._identity
             return ids.step_trace_id(run_id, attempt, entry.step)
@@ -173,14 +173,14 @@ class _Builder:
             return SpanContext(trace, entry.parent, False, ids.SAMPLED)
         if entry.phase != rules.JOB:
             return self._around(entry)
-        # In a trace of somebody else's it is a root itself.
+        # In a foreign trace, the job is a root itself.
         return None if entry.trace or entry.key == self._root.span_id else self._root
 
     def _links(self, entry: SpanEntry) -> tuple[Link, ...]:
         run_id, attempt, process = self._identity
         if entry.phase != rules.JOB:
             return ()
-        # One that ended may have been exported, too late to be noted: the attempt after it was not known then.
+        # A job that ended may have been exported without a note of it, and then without a link to the next attempt.
         followed = self._followed and entry.end is None
         beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * followed
         return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in beside)

@@ -1,7 +1,7 @@
-"""The traces of an attempt: where one has as many spans as it may hold, the next one goes on.
+"""The traces of an attempt: when one has as many spans as it may hold, the attempt continues in the next.
 
-Which of them a step is in follows from its number and the settings alone, so that all processes agree without a word,
-and any of them can be named by whoever links to it.
+The step number and the settings alone determine the trace of a step, so that all processes agree without communicating,
+and any process can link to any of the traces.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from otel_goodput.recording import ids
 from otel_goodput.recording.budget import ENDLESS
 
 NUMBERS: Final = 1 << 31
-KNOWN: Final = 10_000  # traces remembered
-CHILDREN: Final = 4  # spans that an exported step is thought to have, itself included
+KNOWN: Final = 10_000  # maximum number of roots in the cache
+CHILDREN: Final = 4  # assumed number of spans of an exported step, including itself
 FIRST: Final = 100  # steps of an attempt exported in full
 
 
 def steps_in_a_trace(limit: int, every: int) -> int:
-    """How many steps a trace stands for that holds `limit` spans, where one step in `every` is exported.
+    """Return the number of steps in one trace of `limit` spans, if one step in `every` is exported.
 
-    As many as the leader's half has room for with all that they hold; a round number (1, 2 or 5 and zeros).
+    The exported steps and the spans in them fit into the leader's half of the trace. The result is a round number
+    (1, 2 or 5 and zeros).
     """
     if not limit:
         return ENDLESS
@@ -33,12 +34,12 @@ def steps_in_a_trace(limit: int, every: int) -> int:
 
 
 class Volumes:
-    """The traces of one attempt that a group of its processes uses; number 0 of group 0 is that of its root.
+    """The traces of an attempt that one group of its processes uses; trace 0 of group 0 has the attempt's root.
 
     Args:
-        run_id, attempt: whose.
-        steps: that each stands for.
-        group: of processes (:mod:`~otel_goodput.recording.budget`).
+        run_id, attempt: identify the attempt.
+        steps: number of steps in each trace.
+        group: the group of processes (see :mod:`~otel_goodput.recording.budget`).
     """
 
     def __init__(self, run_id: str, attempt: int, steps: int = ENDLESS, group: int = 0) -> None:
@@ -51,15 +52,15 @@ class Volumes:
         self.root(0)
 
     def of(self, group: int) -> Volumes:
-        """Those of another group."""
+        """Return the traces of the group `group`."""
         return self if group == self.group else Volumes(self.run_id, self.attempt, self.steps, group)
 
     def number(self, step: int) -> int:
-        """Of the trace that `step` is in."""
+        """Return the number of the trace that `step` is in; 0 for a negative `step`."""
         return min(step // self.steps, NUMBERS - 1) if step > 0 else 0
 
     def root(self, number: int) -> SpanContext:
-        """The root of the trace `number`; of 0 of group 0 that of the attempt."""
+        """Return the root of trace `number`; for trace 0 of group 0, the attempt's root."""
         root = self._roots.get(number)
         if root is None:
             if len(self._roots) >= KNOWN:
@@ -70,16 +71,17 @@ class Volumes:
         return root
 
     def is_root(self, context: SpanContext, step: int) -> bool:
-        """Whether it is the root of the trace that `step` is in, of those behind the first."""
+        """Return whether `context` is the root of the trace that `step` is in; always False in trace 0."""
         root = self._roots.get(step // self.steps) if step >= self.steps else None
         return root is not None and context.span_id == root.span_id
 
     def behind(self, number: int, before: int) -> SpanContext:
-        """The root behind which that of the trace `number` comes: of its group's trace `before`, or, where it is the
-        first one of its group, of the first of the group before.
+        """Return the root of the trace that precedes trace `number`.
+
+        That is trace `before` of the same group; for the first trace of a further group, trace 0 of the previous group.
         """
         return self.of(self.group - 1).root(0) if self.group and not number else self.root(before)
 
     def number_of(self, trace_id: int) -> int | None:
-        """Which of the attempt's traces it is, of those that have been met; None: none of them."""
+        """Return the number of the trace with this id; None if it is not one whose root was used."""
         return self._numbers.get(trace_id)
