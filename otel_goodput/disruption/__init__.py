@@ -1,1 +1,1 @@
-"""What ends a job from outside, made known beforehand: signals, notices of the platform, and what launchers tell."""
+"""Disruptions of a job from outside: signals, notices of the platform, and what launchers report."""

@@ -1,7 +1,7 @@
-"""What the process does with a signal, as the operating system has it.
+"""The actions of the process for signals, as the operating system knows them.
 
-Python's :mod:`signal` knows only the handlers that were set through it. Native code sets others silently (JAX's
-preemption service is one), and only ``sigaction`` tells.
+Python's :mod:`signal` knows only the handlers that were set through it. Native code sets others without its knowledge
+(JAX's preemption service is one), and only ``sigaction`` shows them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIGINFO: Final = 0x40 if sys.platform == "darwin" else 4  # SA_SIGINFO: the han
 
 
 class Action(NamedTuple):
-    """One action: address of the handler, flags, and the whole as ``sigaction`` takes it."""
+    """One action: address of the handler, flags, and the whole ``struct sigaction``."""
 
     handler: int
     flags: int
@@ -46,7 +46,7 @@ _THREE_ARGUMENTS: Final = (*_ONE_ARGUMENT, ctypes.c_void_p, ctypes.c_void_p) if 
 
 
 def _sigaction() -> Any:
-    """The C library's function, or None."""
+    """Return the C library's ``sigaction``, or None if there is none."""
     if ctypes is None or sys.platform == "win32":
         return None
     try:
@@ -59,7 +59,7 @@ _SIGACTION: Final = _sigaction()
 
 
 def read(signum: int) -> Action | None:
-    """The action in force; None where it cannot be known."""
+    """Return the action in force; None if it cannot be known."""
     if _SIGACTION is None:
         return None
     found = _Sigaction()
@@ -69,7 +69,7 @@ def read(signum: int) -> Action | None:
 
 
 def write(signum: int, action: Action | None) -> bool:
-    """Put `action` in force, None for the default one; from any thread. False where it cannot be done."""
+    """Put `action` in force, or the default one if it is None. From any thread. Return False if that is impossible."""
     if _SIGACTION is None:
         return False
     wanted = _Sigaction() if action is None else _Sigaction.from_buffer_copy(action.raw)
@@ -77,9 +77,9 @@ def write(signum: int, action: Action | None) -> bool:
 
 
 def call(signum: int, action: Action) -> None:
-    """Do what the handler of `action` does at the signal, on this thread."""
+    """Call the handler of `action` on this thread, as the signal would."""
     if action.flags & _SIGINFO:
-        # Nothing is known of the sender; the handler finds the number and otherwise zeros, of ample size.
+        # The sender is unknown: siginfo has the signal's number and otherwise zeros, in a buffer of ample size.
         siginfo, context = ctypes.create_string_buffer(256), ctypes.create_string_buffer(8192)
         ctypes.memmove(siginfo, ctypes.byref(ctypes.c_int(signum)), ctypes.sizeof(ctypes.c_int))
         ctypes.CFUNCTYPE(None, *_THREE_ARGUMENTS)(action.handler)(

@@ -1,6 +1,6 @@
-"""What started this process knows about the run: how often it was started before, and how it ended last.
+"""What schedulers and launchers report about the run: how often it was started before, and how it last ended.
 
-Schedulers and launchers tell it through environment variables, which are only read here.
+They report it in environment variables, which are only read here.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from otel_goodput.envvars import OTEL_GOODPUT_EXIT_CODE
 from otel_goodput.guard import report_once
 from otel_goodput.semconv import Reason
 
-LARGEST: Final = 1 << 40  # of any number that a variable may hold
+LARGEST: Final = 1 << 40  # largest number accepted from a variable
 
 
 class Launch(NamedTuple):
-    """What one launcher tells of this process. None: not told, or not in a way that makes sense.
+    """What one launcher reports about this process. None: not reported, or not a sensible value.
 
     Attributes:
         name: of the launcher.
         restarts: how often it started the job before this time.
         job_id: its identity of the job, the same over all restarts.
-        max_restarts: how often it will at most.
+        max_restarts: how often it will restart the job at most.
         ends_at: when it will end the job, in ns since the epoch.
     """
 
@@ -36,9 +36,9 @@ class Launch(NamedTuple):
 
 
 class Launcher(NamedTuple):
-    """The variables of a launcher by what they say; of several names the first one that is set counts.
+    """The names of a launcher's variables, by meaning; of several names the first one that is set counts.
 
-    Only a variable whose name begins with `prefix` shows that the launcher is there.
+    The launcher is detected only by variables whose name begins with `prefix`.
     """
 
     name: str
@@ -49,8 +49,8 @@ class Launcher(NamedTuple):
     ends_at: Sequence[str] = ()  # s since the epoch
 
 
-# From the outermost to the innermost: torchrun may run within either of the others. JobSet sets labels and annotations
-# only; these are the names that manifests usually give them through the downward API.
+# From the outermost to the innermost: torchrun may run within either of the others. JobSet itself sets only labels and
+# annotations; these are the variables in which manifests usually pass them on, through the downward API.
 LAUNCHERS: Final = (
     Launcher(
         "jobset",
@@ -80,13 +80,13 @@ _SIGNALLED: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 def launches(environ: Mapping[str, str] | None = None) -> tuple[Launch, ...]:
-    """What the launchers of this process tell, the outermost first; empty where none is known."""
+    """Return what the detected launchers of this process report, the outermost first."""
     environ = os.environ if environ is None else environ
     return tuple(_launch(launcher, environ) for launcher in LAUNCHERS if _marked(launcher, environ))
 
 
 def unseen(attempt: int, environ: Mapping[str, str] | None = None) -> str:
-    """What to tell a person where a launcher counts more starts than the journal, `attempt` + 1; else empty."""
+    """Return a message if a launcher counts more starts than the journal (`attempt` + 1); else an empty text."""
     for launch in launches(environ):
         missing = (launch.restarts or 0) - attempt
         if missing > 0:
@@ -99,12 +99,12 @@ def unseen(attempt: int, environ: Mapping[str, str] | None = None) -> str:
 
 
 def exit_code(environ: Mapping[str, str] | None = None) -> int | None:
-    """The exit status of the attempt before, if somebody tells."""
+    """Return the exit status of the previous attempt; None if it is not given."""
     return _number(os.environ if environ is None else environ, (OTEL_GOODPUT_EXIT_CODE.name,), least=-255)
 
 
 def exit_reason(code: int) -> str:
-    """One of ``semconv.REASONS`` for the exit status `code` of an attempt."""
+    """Return one of ``semconv.REASONS`` for the exit status `code` of an attempt."""
     if code == 0:
         return Reason.RESTART
     number = -code if code < 0 else code - 128
@@ -128,7 +128,7 @@ def _launch(launcher: Launcher, environ: Mapping[str, str]) -> Launch:
 
 
 def _text(environ: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:
-    """The first of the variables that is set, and its value."""
+    """Return the name and the value of the first variable that is set; two empty texts if none is."""
     return next(((name, environ[name].strip()) for name in names if environ.get(name, "").strip()), ("", ""))
 
 

@@ -1,8 +1,8 @@
-"""Notices of Google Compute Engine: host maintenance and preemption, from the metadata server of the machine.
+"""Notices of Google Compute Engine, of host maintenance and preemption, from the machine's metadata server.
 
 Both keys are watched by hanging GETs, which the server answers when the value changes. One thread holds both requests
-open on sockets that never block and waits for either, and for :meth:`Maintenance.stop`, in one ``select``: taking turns
-with short time-outs would learn of a preemption late, and its grace period is 30 s.
+open on non-blocking sockets and waits for either, and for :meth:`Maintenance.stop`, in one ``select``. Taking turns
+with short timeouts would notice a preemption late, and its grace period is 30 s.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from otel_goodput.guard import logger, report_once
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, GOODPUT_NOTICE_VALUE, Reason
 from otel_goodput.text.redact import printable
 
-_LONGEST: Final = 1 << 13  # bytes of an answer: its headers are some hundreds, a value some ten
+_LONGEST: Final = 1 << 13  # bytes of an answer at most; its headers have some hundreds, a value some ten
 
 
 class Key(NamedTuple):
-    """A key of the metadata server: its values and the reason each gives, None where nothing is announced."""
+    """A key of the metadata server, and the reason that each of its values announces; None if it announces nothing."""
 
     path: str
     reasons: Mapping[str, str | None]
@@ -51,16 +51,16 @@ class Maintenance:
     """Watches the metadata server in one daemon thread.
 
     Args:
-        notices: where a change is announced.
+        notices: where changes are announced.
         clock: ns since the epoch.
-        host: ``host`` or ``host:port`` of the server; None for none, and then :meth:`start` does nothing.
-        wait_s: how long the server may hold a request whose value does not change.
-        patience_s: how long it may take beyond that, or to answer at all.
-        backoff_s: least and most seconds between one request for a key and the next after a failure; the least is also
-            kept between any two.
+        host: ``host`` or ``host:port`` of the server; if None, :meth:`start` does nothing.
+        wait_s: seconds that the server may hold a request while the value does not change.
+        patience_s: seconds that it may take beyond that, or to answer at all.
+        backoff_s: least and most seconds before the next request for a key after a failure; the least is also kept
+            between any two requests.
 
-    A server that cannot be reached is tried again for ever, one that does not answer as Google's does is left alone;
-    each is said once. Raises nothing.
+    A server that cannot be reached is retried for ever; one that does not answer as Google's does is given up. Each is
+    logged once. Raises nothing.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Maintenance:
         self._thread: threading.Thread | None = None
 
     def start(self) -> bool:
-        """Begin to watch; False if there is nothing to watch. Call once."""
+        """Start watching; return False if there is nothing to watch. Call once."""
         if self.host is None:
             return False
         place = address(self.host)
@@ -103,7 +103,7 @@ class Maintenance:
         return True
 
     def stop(self) -> None:
-        """Watch no longer; within a second, even if the thread is stuck in looking up a name."""
+        """Stop watching. Takes at most a second, even if the thread is stuck in a name lookup."""
         self._stopping.set()
         if self._waker is not None:
             self._waker.close()
@@ -112,7 +112,7 @@ class Maintenance:
 
     @property
     def watching(self) -> bool:
-        """Whether the thread runs."""
+        """Whether the thread is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def _refuse(self, why: str) -> None:
@@ -156,7 +156,7 @@ class Maintenance:
 
 
 class _Watch:
-    """The requests for one key, one after the other."""
+    """The requests for one key, one after another."""
 
     def __init__(
         self, owner: Maintenance, key: Key, address: tuple[str, int], selector: selectors.BaseSelector
@@ -169,13 +169,13 @@ class _Watch:
         self._received = Reception(_LONGEST)
         self._failures = 0
         self._began = 0.0
-        self._etag = ""  # empty: ask for the value as it is now
+        self._etag = ""  # empty: the next request returns the present value at once
         self._value = ""
-        self.due = 0.0  # monotonic s: when to ask, or when the answer is overdue
+        self.due = 0.0  # monotonic s: when to send the next request, or when the answer is overdue
         self.unknown = False  # the server has no such key
 
     def attend(self) -> None:
-        """Do what is due: ask, or give up waiting."""
+        """Do what is due: send a request, or give up waiting for the answer."""
         now = time.monotonic()
         if now < self.due:
             return
@@ -189,7 +189,7 @@ class _Watch:
             self._fail(str(error))
 
     def proceed(self) -> None:
-        """The connection is ready for the next thing."""
+        """Send or receive, whichever the connection is ready for."""
         connection = self._socket
         assert connection is not None
         try:
@@ -243,12 +243,12 @@ class _Watch:
         return request(self._owner.host or "", target)
 
     def _fail(self, why: str) -> None:
-        """Not reached, or not answered: try again later, and less often each time."""
+        """Close the connection and try again later, after a pause that doubles with each failure."""
         self.hang_up()
         least, most = self._owner.backoff_s
         self.due = time.monotonic() + min(most, least * 2 ** min(self._failures, 16))
         self._failures += 1
-        self._etag = ""  # what happened meanwhile must not wait for the next change
+        self._etag = ""  # ask for the present value, a change meanwhile must not be missed
         report_once(
             "metadata server unreachable",
             "the metadata server %s cannot be asked for %s: %s; it is tried again from time to time",
@@ -258,10 +258,10 @@ class _Watch:
         )
 
     def _judge(self, answer: MetadataAnswer) -> None:
-        """Take an answer.
+        """Process an answer.
 
         Raises:
-            NotGoogles: it is none.
+            NotGoogles: it is not from Google's metadata server.
         """
         if not answer.flavored:
             raise NotGoogles(f"no {': '.join(FLAVOR)} in its answer (status {answer.status})")
@@ -281,7 +281,7 @@ class _Watch:
             logger.info("the metadata server %s answers again", printable(self._owner.host or ""))
         self._failures = 0
         self._etag = answer.etag
-        # Never a request after the other without a pause, whatever the server does.
+        # Always pause between two requests, whatever the server answers.
         self.due = max(time.monotonic(), self._began + self._owner.backoff_s[0])
         if value != self._value:
             self._change(value)

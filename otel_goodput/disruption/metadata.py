@@ -1,4 +1,4 @@
-"""The metadata server of Google Compute Engine: where it is, how it is asked, and what an answer of it looks like."""
+"""The metadata server of Google Compute Engine: its address, requests to it, and its answers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from otel_goodput import files
 
 METADATA_HOST: Final = "GCE_METADATA_HOST"
 HOST: Final = "metadata.google.internal"
-LINK_LOCAL: Final = "169.254.169.254"  # where that is, on every machine of Google's but those without IPv4
+LINK_LOCAL: Final = "169.254.169.254"  # the address of HOST on every machine of Google's that has IPv4
 PRODUCT: Final = Path("/sys/class/dmi/id/product_name")
 PRODUCTS: Final = frozenset({"Google", "Google Compute Engine"})
 FLAVOR: Final = ("Metadata-Flavor", "Google")
-LONGEST: Final = 1 << 16  # bytes of an answer; a value is some ten
+LONGEST: Final = 1 << 16  # bytes of an answer at most; a value has some ten
 _BEGINNING: Final = b"HTTP/"
 _END_OF_LINE: Final = b"\r\n"
 _END_OF_HEAD: Final = b"\r\n\r\n"
@@ -30,7 +30,7 @@ _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,
 
 
 class MetadataAnswer(NamedTuple):
-    """An answer: `flavored` says that it bears the header by which the metadata server is known."""
+    """An answer; `flavored`: it has the header that identifies the metadata server."""
 
     status: int
     flavored: bool
@@ -39,11 +39,11 @@ class MetadataAnswer(NamedTuple):
 
 
 class NotGoogles(Exception):
-    """An answer that is none of Google's metadata server."""
+    """The answer does not come from Google's metadata server."""
 
 
 def metadata_host(environ: Mapping[str, str] | None = None, product: Path = PRODUCT) -> str | None:
-    """``host`` or ``host:port`` of the metadata server; None outside Google Compute Engine."""
+    """Return ``host`` or ``host:port`` of the metadata server; None outside Google Compute Engine."""
     given = (os.environ if environ is None else environ).get(METADATA_HOST, "").strip()
     if given:
         return given
@@ -55,7 +55,7 @@ def metadata_host(environ: Mapping[str, str] | None = None, product: Path = PROD
 
 
 def address(host: str) -> tuple[str, int] | None:
-    """Name and port of a server given as ``host`` or ``host:port``; None where that is no address."""
+    """Return name and port of a server given as ``host`` or ``host:port``; None if that is not an address."""
     parts = _ADDRESS.fullmatch(host)
     if parts is None or int(parts[2] or 80) > 0xFFFF:
         return None
@@ -63,7 +63,7 @@ def address(host: str) -> tuple[str, int] | None:
 
 
 def request(host: str, target: str) -> bytes:
-    """A question for `target`, which begins below ``/computeMetadata/v1/``; the server closes after its answer."""
+    """Return a request for `target`, a path below ``/computeMetadata/v1/``; the server closes after its answer."""
     lines = (
         f"GET /computeMetadata/v1/{target} HTTP/1.1",
         f"Host: {host}",
@@ -76,12 +76,14 @@ def request(host: str, target: str) -> bytes:
 
 
 def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> MetadataAnswer:
-    """Ask once. `timeout_s` bounds the whole exchange and not each of its pieces, `longest` the bytes of the answer.
+    """Send one request and return the answer, of at most `longest` bytes.
+
+    `timeout_s` bounds the whole exchange, not each of its pieces.
 
     Raises:
-        OSError: there is no answer, or not in time.
-        UnicodeError: the host's name is none.
-        NotGoogles: the answer is none of a metadata server.
+        OSError: there is no answer in time.
+        UnicodeError: the host's name is invalid.
+        NotGoogles: the answer is not from Google's metadata server.
     """
     until = time.monotonic() + timeout_s
     place = address(host)
@@ -89,7 +91,7 @@ def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> Met
         raise NotGoogles("its address is none")
     name, port = place
     received = bytearray()
-    # To look a name up may take long, and nothing bounds it.
+    # A name lookup may take long, and has no timeout.
     with socket.create_connection((LINK_LOCAL if name == HOST else name, port), timeout_s) as connection:
         connection.sendall(request(host, target))
         while True:
@@ -112,7 +114,7 @@ def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> Met
 
 
 class _Received:
-    """Bytes as ``http.client`` wants to read them."""
+    """Received bytes, in the form of a socket that ``http.client`` can read."""
 
     def __init__(self, received: bytes) -> None:
         self._received = received
@@ -122,26 +124,26 @@ class _Received:
 
 
 class Reception:
-    """An answer that comes in pieces, of any size: each byte is looked at a few times, however many pieces they make.
+    """An answer that arrives in pieces of any size. Each byte is scanned only a few times, however many pieces come.
 
     Args:
-        longest: bytes that it may have.
+        longest: bytes of the answer at most.
     """
 
     def __init__(self, longest: int = LONGEST) -> None:
         self._longest = longest
         self._received = bytearray()
-        self._searched = 0  # up to here there is no end of the headers, or of the chunk's first line
-        self._body = 0  # where the body begins, 0 while that is not known
-        self._length: int | None = None  # bytes of the body, None where it says them itself or ends with the connection
+        self._searched = 0  # no end of the headers, or of the chunk's first line, before this
+        self._body = 0  # where the body begins; 0 while unknown
+        self._length: int | None = None  # bytes of the body; None if it is chunked or ends with the connection
         self._chunked = False
         self._chunk = 0  # where the next chunk begins
 
     def take(self, piece: bytes) -> MetadataAnswer | None:
-        """The answer, once it is complete; an empty piece is the end of the connection.
+        """Add a piece; return the answer once it is complete. An empty piece is the end of the connection.
 
         Raises:
-            NotGoogles: it is none, or too long.
+            NotGoogles: the answer is not HTTP, or too long.
         """
         self._received += piece
         if len(self._received) > self._longest:
@@ -178,7 +180,7 @@ class Reception:
                 size = int(self._received[self._chunk : end].partition(b";")[0], 16)
             except ValueError:
                 raise NotGoogles("no HTTP (a chunk without a size)") from None
-            if size <= 0:  # what follows it is a line, or lines that nobody asked for
+            if size <= 0:  # the last chunk; an empty line follows, or trailers that nobody asked for
                 return self._received.endswith(_END_OF_HEAD)
             after = end + len(_END_OF_LINE) + size + len(_END_OF_LINE)
             if len(self._received) < after:
@@ -188,10 +190,10 @@ class Reception:
 
 
 def parse(received: bytes, *, ended: bool) -> MetadataAnswer | None:
-    """An answer as far as it was received; None while it is not complete.
+    """Return the answer, or None while it is incomplete; `ended`: the connection was closed after `received`.
 
     Raises:
-        NotGoogles: it is no HTTP.
+        NotGoogles: it is not HTTP.
     """
     if not _BEGINNING.startswith(received[: len(_BEGINNING)]):
         raise NotGoogles("no HTTP")
@@ -201,7 +203,7 @@ def parse(received: bytes, *, ended: bool) -> MetadataAnswer | None:
 
     response = _begun(received)
     if response.length is None and not response.chunked and not ended:
-        return None  # as long as the connection
+        return None  # the body ends with the connection
     try:
         body = response.read()
     except IncompleteRead:
@@ -215,12 +217,12 @@ def parse(received: bytes, *, ended: bool) -> MetadataAnswer | None:
 
 
 def _begun(received: bytes) -> HTTPResponse:
-    """An answer whose headers are read.
+    """Return an answer whose headers have been read.
 
     Raises:
-        NotGoogles: they are none.
+        NotGoogles: they are invalid.
     """
-    from http.client import HTTPException, HTTPResponse  # some 20 ms that only machines with such a server need spend
+    from http.client import HTTPException, HTTPResponse  # takes some 20 ms, spent only on machines with such a server
 
     response = HTTPResponse(_Received(received), method="GET")  # type: ignore[arg-type]
     try:

@@ -1,9 +1,8 @@
-"""Notices that the end is near: told to the account, to the user's callbacks and to the exporters, off every thread but
-ours.
+"""Pass notices of an approaching end to the account, the user's callbacks and the exporters, on threads of ours.
 
-:meth:`Notices.announce` may be called from a signal handler, so it only fills a queue that is reentrant. What follows
-happens in threads that stand ready beforehand, one for each kind of work: a save that takes minutes must not keep the
-next notice from the journal, nor a dead backend the save.
+:meth:`Notices.announce` may be called from a signal handler, so it only fills a reentrant queue. The rest happens in
+threads started beforehand, one for each kind of work: a save that takes minutes must not keep the next notice from the
+journal, and a dead backend must not delay the save.
 """
 
 from __future__ import annotations
@@ -29,25 +28,26 @@ C = TypeVar("C", bound=Callable[[], object])
 
 
 class Notice(NamedTuple):
-    """What was announced: one of ``semconv.REASONS``, and what is known of it."""
+    """What was announced: one of ``semconv.REASONS``, and attributes."""
 
     reason: str
     attributes: Attributes
 
     def rank(self) -> int:
-        """Place among the notices that stand: a SIGTERM after a preemption was announced is that, not a reason anew."""
+        """Return the rank; the lowest counts. A SIGTERM after a preemption notice is part of it, not a new reason."""
         return PRECEDENCE.index(self.reason) if self.reason in PRECEDENCE else len(PRECEDENCE)
 
 
 class Notices:
-    """Takes announcements from anywhere, a signal handler included.
+    """Accepts announcements from anywhere, including signal handlers.
 
     Args:
-        tell: called once for each notice with the reason that stands (an earlier one may say more than the latest),
+        tell: called once for each notice with the reason in effect (an earlier one may say more than the latest),
             the moment in ns and the attributes of the latest.
-        flush: called after each with the seconds it may take.
-        grace_s: the seconds that `flush` is given.
-        retract: called when a notice is withdrawn, with the reason that stands from now on, or None.
+        flush: called after each notice with the seconds it may take.
+        grace_s: the seconds given to `flush`.
+        retract: called when a notice is withdrawn, with the reason in effect from now on or None, and the moment and
+            attributes as for `tell`.
 
     Raises nothing: errors of all three and of the callbacks are logged once.
     """
@@ -65,7 +65,7 @@ class Notices:
         self._grace_s = grace_s
         self._pid = os.getpid()
         self._closed = False
-        # Only the teller's thread touches these two.
+        # Used only on the teller's thread.
         self._standing: list[Notice] = []
         self._callbacks: list[Callable[[], object]] = []
         self._teller = _Lane("goodput-notices")
@@ -73,10 +73,10 @@ class Notices:
         self._flusher = _Lane("goodput-notice-flush")
 
     def on_preemption(self, callback: C) -> C:
-        """Have `callback()` called at each notice from now on, in a thread of ours; also a decorator.
+        """Call `callback()` at each notice from now on, on a thread of ours. Also a decorator.
 
-        It runs beside the training loop, which goes on meanwhile. Callbacks are called one after the other. What one
-        raises, SystemExit included, is logged once and ends nothing.
+        It runs concurrently with the training loop. Callbacks are called one after another. What one raises,
+        including SystemExit, is logged once and ends nothing.
         """
         given: object = callback
         if callable(given):
@@ -86,54 +86,55 @@ class Notices:
         return callback
 
     def announce(self, reason: str, moment: int, **attributes: types.AttributeValue) -> None:
-        """The end was announced at `moment` (ns), for one of ``semconv.REASONS``.
+        """Take note that the end was announced at `moment` (ns), for one of ``semconv.REASONS``.
 
-        The same announcement, by reason and attributes, is told once. Returns at once; for signal handlers too.
+        A second notice with the same reason and attributes is ignored. Returns at once; safe in signal handlers.
         """
         if self._open():
             self._teller.put(partial(self._take, Notice(reason, attributes), moment))
 
     def withdraw(self, reason: str, moment: int, **attributes: types.AttributeValue) -> None:
-        """What was announced for `reason` is over, and the process still lives."""
+        """Take note that what was announced for `reason` is over, and the process is still running."""
         if self._open():
             self._teller.put(partial(self._take_back, Notice(reason, attributes), moment))
 
     def told(self, seconds: float) -> bool:
-        """Wait until all that was announced so far has been told; False if `seconds` did not suffice."""
+        """Wait until `tell` was called for all announcements so far; return False if `seconds` did not suffice."""
         reached = threading.Event()
         self._teller.put(reached.set)
         return reached.wait(seconds)
 
     def settled(self, seconds: float) -> bool:
-        """Wait until all that was announced so far has been told, called back and flushed.
+        """Wait until `tell`, the callbacks and `flush` were called for all announcements so far.
 
-        False if `seconds` did not suffice. Not for the training thread.
+        Return False if `seconds` did not suffice. Not for the training thread.
         """
         return self._through((self._caller, self._flusher), seconds)
 
     def close(self, seconds: float = 0.0) -> bool:
-        """Take no more announcements, and wait until those so far have been told and called back.
+        """Accept no more announcements, and wait until `tell` and the callbacks were called for those so far.
 
-        False if `seconds` did not suffice, or if called from a callback; what is under way goes on in daemon threads.
+        Return False if `seconds` did not suffice, or if called from a callback. Work under way goes on in daemon
+        threads.
         """
         self._closed = True
         lanes = (self._teller, self._caller, self._flusher)
         done = not any(lane.mine() for lane in lanes) and self._through((self._caller,), seconds)
-        # The teller is what fills the other two, so that it ends them.
+        # The teller fills the other two lanes, so it is the one to end them.
         for lane in lanes:
             self._teller.put(partial(lane.put, None))
         return done
 
     def _through(self, lanes: tuple[_Lane, ...], seconds: float) -> bool:
-        """Wait until `lanes` have done all that follows from what was announced so far."""
+        """Wait until `lanes` have done all that follows from the announcements so far."""
         until = time.monotonic() + seconds
         reached = [threading.Event() for _ in lanes]
         for lane, event in zip(lanes, reached, strict=True):
-            self._teller.put(partial(lane.put, event.set))  # by way of the teller, which is what fills them
+            self._teller.put(partial(lane.put, event.set))  # through the teller, which fills them
         return all(event.wait(max(0.0, until - time.monotonic())) for event in reached)
 
     def _open(self) -> bool:
-        # In a forked child nobody empties the queues, and the end of a child is not that of the job.
+        # In a forked child no thread empties the queues, and the end of a child is not the end of the job.
         return not self._closed and os.getpid() == self._pid
 
     # --- in the teller's thread ---------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ class Notices:
 
 
 class _Lane:
-    """A daemon thread that does what it is given, one thing after the other, until it is given None."""
+    """A daemon thread that runs the tasks it is given, one after another, until it is given None."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -178,7 +179,7 @@ class _Lane:
         self._tasks.put(task)
 
     def mine(self) -> bool:
-        """Whether the caller is this very thread."""
+        """Return whether the caller is this thread."""
         return threading.current_thread() is self._thread
 
     def _work(self) -> None:
@@ -193,7 +194,7 @@ class _Lane:
 
 
 def _call(callback: Callable[[], object]) -> None:
-    """Call what the user registered."""
+    """Call a callback of the user's; log what it raises."""
     try:
         callback()
     except BaseException as error:

@@ -1,10 +1,10 @@
-"""SIGTERM and SIGINT become notices, and whoever handled them before still does.
+"""Turn SIGTERM and SIGINT into notices; the handlers that were there before are still called.
 
-Python runs its handlers on the main thread, once that is back in Python. A thread that waits for a dead peer in native
-code never is, and a SIGTERM that used to end such a process must go on doing so. So what does not need the main thread
-is done by a thread of ours, which the interpreter's wake-up descriptor tells of every signal at once: it announces,
-calls the handler of native code, and carries out the default action. The main thread calls only the Python handler that
-was there before, and tells that thread in case the descriptor belongs to someone else.
+Python runs its handlers on the main thread, once it is back in Python code. If it waits for a dead peer in native code,
+it never is, and a SIGTERM that used to end such a process must still end it. So a thread of ours does all that does not
+need the main thread. The interpreter's wake-up descriptor notifies it of every signal at once: it announces the signal,
+calls the native handler, and carries out the default action. The main thread only calls the Python handler that was
+there before, and notifies our thread, too, in case the wake-up descriptor belongs to someone else.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from otel_goodput.guard import contain, contained, report_once
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-RAN: Final = 128  # added to a signal's number: its Python handler ran
-TELLING_S: Final = 0.5  # what a native handler waits at most for the notice to be in the journal
-ECHO_S: Final = 0.5  # a native handler that passes a signal on makes it come again within this time
+RAN: Final = 128  # added to a signal's number to say that its Python handler ran
+TELLING_S: Final = 0.5  # s that a native handler waits at most until the notice is in the journal
+ECHO_S: Final = 0.5  # s within which a native handler that passes a signal on makes it come again
 
 Handler = Callable[[int, "FrameType | None"], Any]
 
 
 class _Link:
-    """What was there before for one signal. With neither of the two it is the default action."""
+    """What handled one signal before. With neither `python` nor `native`, it was the default action."""
 
     __slots__ = ("called", "due", "handler_due", "native", "ours", "python")
 
     def __init__(self, python: Handler | None, native: Action | None) -> None:
-        self.python = python  # where there is a native handler too: only if that passes the signal on
+        self.python = python  # if there is a native handler, too: called only if that passes the signal on
         self.native = native
         self.ours: Action | None = None
-        self.handler_due = False  # the descriptor told of the signal already, its Python handler has yet to run
+        self.handler_due = False  # the descriptor has notified us of the signal, its Python handler has yet to run
         self.due = False  # the native handler passed the signal on to the Python handler
-        self.called = float("-inf")  # when the native handler was
+        self.called = float("-inf")  # when the native handler was called, monotonic s
 
     def echoes(self) -> bool:
-        """Whether a signal that arrives now is the one that the native handler was called for."""
+        """Return whether a signal that arrives now is the one just given to the native handler, passed on by it."""
         return time.monotonic() - self.called < ECHO_S
 
 
 class Signals:
-    """Handlers of SIGTERM and SIGINT that announce and pass on.
+    """Handlers of SIGTERM and SIGINT that announce the signals and pass them on.
 
     Args:
         notices: where a signal is announced.
         clock: ns since the epoch.
-        grace_s: seconds at most between a signal whose default action ends the process and that end.
-        finish: called before such an end with the seconds that remain, after the notice was told and flushed.
+        grace_s: seconds at most from a signal whose default action ends the process to that end.
+        finish: called before such an end with the seconds left, after the notice was recorded and flushed.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Signals:
         self._ears: tuple[socket.socket, socket.socket] | None = None  # read end, write end
 
     def install(self) -> bool:
-        """Take the signals; False where that cannot be: off the main thread, or if nobody wants them handled.
+        """Install the handlers; return False if none could be, for example off the main thread. Call once.
 
-        A signal that is ignored stays ignored. Call once.
+        A signal that is ignored stays ignored.
         """
         if threading.current_thread() is not threading.main_thread() or not hasattr(socket, "socketpair"):
             return False
@@ -96,9 +96,9 @@ class Signals:
         return bool(self._links)
 
     def renew(self) -> None:
-        """Take back the signals that native code took silently since, and pass them on to it. From any thread; cheap.
+        """Put our handlers back where native code has silently replaced them since, and pass the signals on to it.
 
-        A signal that Python code took over, or that is ignored now, is left to whom it belongs.
+        A signal that Python code has taken, or that is ignored now, is left alone. Cheap; from any thread.
         """
         if self._removed or self._ending or os.getpid() != self._pid:
             return
@@ -114,9 +114,9 @@ class Signals:
                 actions.write(signum, link.ours)
 
     def remove(self) -> None:
-        """Announce no more, and put back what was there before wherever ours is still in place.
+        """Stop announcing, and restore the previous handlers wherever ours are still in force.
 
-        Off the main thread, Python handlers cannot be put back; there ours stays and only passes on.
+        Off the main thread, Python handlers cannot be restored: there ours stay and only pass signals on.
         """
         self._removed = True
         if threading.current_thread() is threading.main_thread():
@@ -135,14 +135,14 @@ class Signals:
         if (shown == signal.SIG_IGN) if before is None else (before.handler == actions.IGNORE):
             return
         python = shown if callable(shown) else None
-        # Good enough for a signal that arrives before the next lines are through.
+        # Enough for a signal that arrives before the lines below have run.
         link = self._links[signum] = _Link(python, None)
         signal.signal(signum, self._handle)
         link.ours = ours = actions.read(signum)
         if before is None or ours is None:
             return
         if before.handler == actions.DEFAULT:
-            link.python = None  # whatever Python believes
+            link.python = None  # even if Python still shows a handler
         elif before.handler != ours.handler:
             link.native = before
 
@@ -152,7 +152,7 @@ class Signals:
         return native_too and signal.getsignal(signum) == self._handle
 
     def _step_aside(self) -> None:
-        """Put everything back; on the main thread."""
+        """Restore all handlers and end our thread; on the main thread."""
         for signum, link in self._links.items():
             if self._in_force(signum, link):
                 signal.signal(signum, link.python or signal.SIG_DFL)
@@ -175,7 +175,7 @@ class Signals:
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         link = self._links[signum]
-        # No thread of ours acts after the removal, nor in a forked child; and only this one can do without ctypes.
+        # Our thread does nothing after removal or in a forked child, and cannot end the process without ctypes.
         alone = self._removed or self._ending or os.getpid() != self._pid
         passed_on = link.due or (alone and link.echoes())
         link.due = False
@@ -192,7 +192,7 @@ class Signals:
                 signal.signal(signum, signal.SIG_DFL)
                 os.kill(os.getpid(), signum)
         except Exception:
-            contained["signal handler"] += 1  # no logging here: its locks may be held by what was interrupted
+            contained["signal handler"] += 1  # no logging: the interrupted code may hold its locks
         finally:
             if python is not None:
                 python(signum, frame)
@@ -204,14 +204,14 @@ class Signals:
     # --- in our thread ------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Have a thread of ours told of every signal at once."""
+        """Start a thread, and have the interpreter notify it of every signal at once."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         self._ears = (reader, writer)
         _installed.add(self)
         threading.Thread(target=self._hear, args=(reader,), name="goodput-signals", daemon=True).start()
         if not hasattr(socket, "SO_PASSCRED"):
-            return  # without the sender's process, signals of forked children would pass for ours
+            return  # without the sender's process, signals of forked children would be taken for ours
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         taken = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         if taken != -1:
@@ -239,7 +239,7 @@ class Signals:
             if known:
                 return
         elif signal.getsignal(signum) != self._handle:
-            return  # someone else's by now; if they pass it on, our handler tells
+            return  # someone else handles it now; if they pass it on, our handler notifies us
         else:
             link.handler_due = True
         if link.echoes():
@@ -256,7 +256,7 @@ class Signals:
             self._end(signum)
 
     def _passed_on(self, signum: int, link: _Link, native: Action, reader: socket.socket) -> bool:
-        """Call the native handler; whether it made the signal come again, as it would to call its predecessor."""
+        """Call the native handler; return whether it raised the signal again, as it does to call its predecessor."""
         link.called = time.monotonic()
         actions.call(signum, native)
         link.called = time.monotonic()
@@ -273,11 +273,11 @@ class Signals:
         return signum in (heard or b"")
 
     def _end(self, signum: int) -> None:
-        """The default action, within the grace period."""
+        """Finish the recorders within the grace period, then carry out the default action."""
         if self._ending:
             return
         until = time.monotonic() + self._grace_s
-        # Other recorders of this process end with it, and were told of the signal before us or together with us.
+        # Other recorders of this process end with it, and were notified of the signal before us or together with us.
         ending = [signals for signals in {self, *_installed} if not signals._removed]
         for signals in ending:
             signals._notices.settled(max(0.0, until - time.monotonic()))
@@ -285,7 +285,7 @@ class Signals:
         if jobs:
             deadline.close_all(jobs, until - time.monotonic())
         self._ending = True
-        actions.write(signum, None)  # where that cannot be, our handler does it on the main thread
+        actions.write(signum, None)  # if that is impossible, our handler does it on the main thread
         os.kill(os.getpid(), signum)
 
 
@@ -294,7 +294,7 @@ def _finishing(finish: Callable[[float], object]) -> Callable[[float], object]:
 
 
 def _receive(reader: socket.socket) -> bytes | None:
-    """What this process wrote; None at the end."""
+    """Return the bytes that this process wrote, without those of other processes; None at the end."""
     if not hasattr(socket, "SCM_CREDENTIALS"):
         return reader.recv(256) or None
     data, ancillary, _, _ = reader.recvmsg(256, socket.CMSG_SPACE(struct.calcsize("3i")))
@@ -311,7 +311,7 @@ _masks = threading.local()
 
 
 def _before_fork() -> None:
-    """Hold back the signals: Python forgets those that reach a child before it is ready, and it would live on."""
+    """Block the signals: Python drops those that reach a child before it is ready, and the child would run on."""
     if _installed:
         _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
@@ -323,7 +323,7 @@ def _after_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """A child has the handlers that were there before, and no wake-up that its parent hears."""
+    """Restore the previous handlers in the child, and detach it from its parent's wake-up socket."""
     for signals in tuple(_installed):
         try:
             signals._step_aside()

@@ -1,4 +1,4 @@
-"""All that announces a disruption of one recorder's job, and what is done about it."""
+"""Watch for disruptions of one recorder's job, and act on them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ C = TypeVar("C", bound=Callable[[], object])
 
 
 class Watch:
-    """Signals and the metadata server, as far as `names` has them.
+    """Watches signals and the metadata server, whichever `names` selects.
 
     Args:
-        names: of ``signals``, ``maintenance``.
-        tracer: its account learns the reason of the next disruption, its job span the event.
+        names: ``signals``, ``maintenance``, or both; other names are ignored.
+        tracer: the reason of the next disruption goes to its account, an event to its job span.
         flush, finish: export what there is, and end the recorder; called with the seconds that they may take.
-        grace_s: how long both may take together.
+        grace_s: seconds that both may take together.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Watch:
         self._maintenance = None
         code = exit_code() if tracer.traces.attempt else None
         if code is not None and (reason := exit_reason(code)) in PRECEDENCE:
-            # Before the job starts: it is why the attempt before ended, unless that has said so itself.
+            # Before the job starts: this is why the previous attempt ended, unless that has recorded a reason itself.
             tracer.account.notice(REASONS.index(reason), tracer.clock())
         if self._signals is not None:
             self._signals.install()
@@ -57,12 +57,12 @@ class Watch:
         return self._notices.on_preemption(callback)
 
     def renew(self) -> None:
-        """Take back handlers that a library has displaced without a word."""
+        """Put back handlers that a library has silently replaced."""
         if self._signals is not None:
             self._signals.renew()
 
     def close(self, seconds: float) -> None:
-        """Take the handlers back and stop watching; waits for callbacks under way, `seconds` at most."""
+        """Restore the previous handlers and stop watching; wait for callbacks under way, `seconds` at most."""
         if self._signals is not None:
             self._signals.remove()
         if self._maintenance is not None:
@@ -72,7 +72,7 @@ class Watch:
     def _tell(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
         span = self._tracer.traces.job_span
         if _finished(span):
-            return  # a notebook is closed, a script is stopped in its last lines: that ends no job
+            return  # closing a notebook, or stopping a script in its last lines, disrupts no job
         self._tracer.account.notice(REASONS.index(reason), moment)
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
@@ -84,5 +84,5 @@ class Watch:
 
 
 def _finished(job: object) -> bool:
-    """Whether the job has ended by itself, without an error."""
+    """Return whether the job has ended by itself, without an error."""
     return isinstance(job, ReadableSpan) and job.end_time is not None and job.status.is_ok

@@ -1,4 +1,4 @@
-"""Libraries whose doings are seen without the user's help, each from the moment on that it is imported."""
+"""Integrations record what libraries do, without the user's help, from the moment each library is imported."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ Remove = Callable[[], None]
 
 
 class Integration(NamedTuple):
-    """`library` is the module to wait for, `install` is ``module:function``: given the tracer, it returns what takes it
-    back, or None while the library is not ready."""
+    """One integration.
+
+    Attributes:
+        library: module to wait for.
+        install: ``module:function``. The function gets the tracer and returns what removes the integration, or None
+            while the library is not ready.
+    """
 
     library: str
     install: str
@@ -28,14 +33,14 @@ INTEGRATIONS: Final[dict[str, Integration]] = {
 }
 
 
-INSTALLING_S: Final = 1.0  # an installation under way at the end is waited for
+INSTALLING_S: Final = 1.0  # s that remove() waits for an installation under way
 
 
 class Integrations:
     """The integrations of one recorder.
 
     Args:
-        names: those of ``INTEGRATIONS`` to install; others are not ours.
+        names: integrations to install; names that are not in ``INTEGRATIONS`` are ignored.
         tracer: what they record with.
     """
 
@@ -47,9 +52,9 @@ class Integrations:
         tracer.hooks.look_around(self.poll)
 
     def poll(self) -> None:
-        """Install those whose library has been imported meanwhile. Never imports a library.
+        """Install the integrations whose library has been imported since. Never imports a library.
 
-        Called at every tick of the keeper and at the start of phases, lest the first save is quicker than a tick.
+        Called at every tick of the keeper and at the start of phases, because a first save may come before a tick.
         """
         if self._installing.acquire(blocking=False):
             try:
@@ -76,7 +81,7 @@ class Integrations:
             self._tracer.hooks.look_around(None)
 
     def remove(self) -> None:
-        """Take everything back."""
+        """Remove all integrations."""
         held = self._installing.acquire(timeout=INSTALLING_S)
         self._tracer.hooks.look_around(None)
         self._waiting.clear()

@@ -1,7 +1,7 @@
-"""Runtimes that give back control before the work is done: whether one is in use decides what the host clock is worth.
+"""Asynchronous runtimes: calls return before the work is done, so the host clock does not show when a step ends.
 
-One that is *in use* makes the clock of a step unknown that no mark and no observation tells the end of; one that is
-only imported does not. Nothing here imports a library or starts a device.
+While one is *in use*, a step has an unknown clock unless a mark or an observation shows its end. A runtime that is only
+imported does not matter. Nothing here imports a library or starts a device.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from otel_goodput.integrations.markers import Marker
 
 
 class AsyncRuntime(NamedTuple):
-    """`module` is what an import of it leaves in ``sys.modules``; `used` says of it whether a device is in use.
+    """One asynchronous runtime.
 
-    `marker` makes what sets marks in it, None where there is nothing that could.
+    Attributes:
+        name: for messages.
+        module: its name in ``sys.modules`` once it is imported.
+        used: called with that module, returns whether a device is in use.
+        marker: returns a marker for this runtime, None if it cannot be marked.
     """
 
     name: str
@@ -28,7 +32,7 @@ class AsyncRuntime(NamedTuple):
 
 
 def _torch_mps(torch: Any) -> bool:
-    # Asked where there is such a device only: elsewhere the question alone might raise.
+    # Only where there is such a device: elsewhere current_allocated_memory() might raise.
     return bool(torch.backends.mps.is_available()) and torch.mps.current_allocated_memory() > 0
 
 
@@ -39,7 +43,7 @@ def _torch_xla(torch_xla: Any) -> bool:
 
 
 def _tensorflow(_: Any) -> bool:
-    """On a GPU; on CPUs its operations are over when they return."""
+    """Return whether TensorFlow uses a GPU. On CPUs its operations are done when they return."""
     context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
     if context is None or not getattr(context, "_initialized", False):
         return False
@@ -61,18 +65,18 @@ ASYNC_RUNTIMES: Final[tuple[AsyncRuntime, ...]] = (
 
 
 class AsyncRuntimes:
-    """Which of them this process uses; they are not asked any more once they do."""
+    """Finds the runtimes that this process uses. A runtime is not checked again once it was found."""
 
     def __init__(self) -> None:
         self._waiting = list(ASYNC_RUNTIMES)
 
     @property
     def imported(self) -> bool:
-        """Whether one that is not in use yet could be, without another import."""
+        """Whether a runtime that is not in use yet has been imported."""
         return any(runtime.module in sys.modules for runtime in self._waiting)
 
     def found(self) -> list[AsyncRuntime]:
-        """Those that have come into use since the last call."""
+        """Return the runtimes that have come into use since the last call."""
         found = []
         for runtime in tuple(self._waiting):
             module = sys.modules.get(runtime.module)

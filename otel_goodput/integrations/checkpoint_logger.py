@@ -1,8 +1,8 @@
-"""A logger for Orbax's ``CheckpointManager``: what it tells of its saves and restores, as spans.
+"""A logger for Orbax's ``CheckpointManager`` that records its saves and restores as spans.
 
-Orbax logs one entry when the blocking part of a save or a restore is over, and nothing of one that failed. Of the entry
-only the step, the directory and the times of the manager as a whole can be trusted. Nothing is logged of a commit, so a
-thread looks for the step among the finished ones in the storage, ever more seldom.
+Orbax logs one entry when the blocking part of a save or a restore is over, and none if it failed. Of an entry only the
+step, the directory and the durations of the manager as a whole can be trusted. Commits are not logged, so a thread
+looks for the step among the finished ones in the storage, at growing intervals.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from otel_goodput.recording.saves import SaveContext
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import Phase
 
-FIRST_LOOK: Final = 0.05  # seconds between looks at the storage, doubled at each
-LAST_LOOK: Final = 10.0
+FIRST_LOOK: Final = 0.05  # s; first pause between two looks at the storage, doubled after each look
+LAST_LOOK: Final = 10.0  # s; longest pause
 
 
 class Entry(NamedTuple):
-    """Of one kind of entry: its phase, and the field that says how many seconds it took."""
+    """One kind of entry: its phase, and the field with its duration in s."""
 
     phase: str
     seconds: str
@@ -43,18 +43,18 @@ class CheckpointLogger:
     """An Orbax logger (registered as an ``AbstractLogger``) that records spans. Never raises: that would end the save.
 
     Args:
-        find: gives what records by now, if anything does.
-        leads: whether this process looks for commits.
+        find: returns the tracer to record with, or None.
+        leads: returns whether this process looks for commits.
     """
 
     def __init__(self, find: Callable[[], PhaseTracer | None], leads: Callable[[], bool]) -> None:
         self._find = find
         self._leads = leads
-        self._watches: dict[str, Watch] = {}  # the latest, by directory
+        self._watches: dict[str, Watch] = {}  # the latest watch of each directory
 
     @guarded(None)
     def log_entry(self, entry: Any, *_: object, **__: object) -> None:
-        """Take one entry of Orbax's, on the thread that saved or restored."""
+        """Record one entry of Orbax's, on the thread that saved or restored."""
         tracer = self._find()
         told = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
         if tracer is None or told is None:
@@ -70,7 +70,7 @@ class CheckpointLogger:
         directory = str(entry.get("directory"))
         before = self._watches.pop(directory, None)
         if before is not None:
-            before.last_look()  # Orbax has waited for it
+            before.last_look()  # Orbax has waited for the previous commit
         around = enclosing(told.phase)
         if around is not None:
             self._save(tracer, around, entry, step, end)
@@ -93,7 +93,7 @@ class CheckpointLogger:
 
 
 class Watch(threading.Thread):
-    """Looks whether a commit is among the finished steps of its directory."""
+    """A thread that looks for a commit among the finished steps of its directory."""
 
     def __init__(self, tracer: PhaseTracer, commit: Commit, directory: str) -> None:
         super().__init__(name="goodput-commit", daemon=True)
@@ -103,7 +103,7 @@ class Watch(threading.Thread):
         self._over = threading.Event()
 
     def last_look(self) -> None:
-        """The commit is over: look once more, now."""
+        """Look once more, now, because the commit is over."""
         self._over.set()
 
     def run(self) -> None:

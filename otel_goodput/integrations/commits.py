@@ -1,4 +1,4 @@
-"""Commits: the part of checkpoint saves that goes on in the background, and when it is known to be safely stored."""
+"""Commits: the background part of checkpoint saves, and when a checkpoint is known to be durable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from otel_goodput.semconv import (
 
 
 def step_number(step: Any) -> int | None:
-    """`step` as an int from 0; None where it is none, for such a save has a span but no number."""
+    """Return `step` as a non-negative int; None if it is not one: such a save has a span without a step number."""
     try:
         number = operator.index(step)
     except TypeError:
@@ -35,9 +35,9 @@ def step_number(step: Any) -> int | None:
 
 
 class Promise:
-    """Whether the checkpoint of a ``checkpoint_save`` span is durable: once all that is saved in it is, and not before.
+    """Decides whether the checkpoint of a ``checkpoint_save`` span is durable: once all that is saved in it is stored.
 
-    What its user said when opening it holds until Orbax saves in it, which knows better.
+    The user's ``durable=`` is overridden as soon as Orbax saves in the span.
     """
 
     def __init__(self, tracer: PhaseTracer, span: trace_api.Span) -> None:
@@ -49,20 +49,20 @@ class Promise:
         self._lock = threading.Lock()
 
     def begin(self, span: trace_api.Span) -> None:
-        """Something is being saved in `span`."""
+        """Note that something is being saved in `span`."""
         with self._lock:
             self._pending += 1
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
 
     def skip(self, span: trace_api.Span) -> None:
-        """Nothing was saved in `span` this time."""
+        """Note that a call saved nothing in `span`."""
         with self._lock:
             nothing = not (self._kept or self._pending)
         if nothing:
             span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
 
     def end(self, span: trace_api.Span | None, kept: bool, moment: int) -> None:
-        """What was being saved is stored since `moment` (ns), or never will be."""
+        """Note that what was being saved is stored since `moment` (ns), or, if not `kept`, never will be."""
         with self._lock:
             self._pending -= 1
             self._kept |= kept
@@ -72,7 +72,7 @@ class Promise:
             return
         if span is not None and span.is_recording():
             span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, True)
-        if span is None or not span.is_recording():  # or has ended in between: then said twice is said once
+        if span is None or not span.is_recording():  # also if it ended just now: stating it twice is harmless
             self._tracer.account.durable(self._key, moment)
 
 
@@ -80,7 +80,7 @@ _promises: Final[WeakKeyDictionary[trace_api.Span, Promise]] = WeakKeyDictionary
 
 
 def promise_of(tracer: PhaseTracer, span: trace_api.Span) -> Promise:
-    """The promise of a save's span: one, however many checkpoints are saved in it."""
+    """Return the promise of a save's span: one, however many checkpoints are saved in it."""
     promise = _promises.get(span)
     if promise is None:
         promise = _promises[span] = Promise(tracer, span)
@@ -88,17 +88,17 @@ def promise_of(tracer: PhaseTracer, span: trace_api.Span) -> Promise:
 
 
 class Commit:
-    """A commit going on: a span that holds up nothing, from now until somebody learns how it ended.
+    """A commit under way: a non-blocking span, from now until it is known how the commit ended.
 
-    Any number of threads may ask its owner at once, and an error is told to only one of them: it is safe when one has
-    learned that it is over, and none of the others comes back with an error.
+    Any number of threads may ask the same owner at once, and Orbax raises an error in only one of them. So the commit
+    is durable once one thread has seen its end and no other thread that asked comes back with an error.
 
     Args:
-        tracer: what records.
-        save: the span of what blocked.
-        promise: to be kept, of that span.
+        tracer: records the span.
+        save: span of the blocking part.
+        promise: of that span.
         step: of the checkpoint.
-        owners: Orbax's objects that know how it ends.
+        owners: objects of Orbax that know how the commit ends.
         start: ns, by default now.
     """
 
@@ -117,7 +117,7 @@ class Commit:
         self._tracer = tracer
         self._save = save
         self._promise = promise
-        self._owners = tuple(map(ref, owners))  # alive or not: that is not for us to decide
+        self._owners = tuple(map(ref, owners))  # weak references: a commit must not keep Orbax's objects alive
         self._asking = 0
         self._over: int | None = None
         self._lock = threading.Lock()
@@ -132,17 +132,17 @@ class Commit:
             self._span = tracer.start_span(Phase.CHECKPOINT_SAVE, attributes, start)
 
     def of(self, owner: object) -> bool:
-        """Whether `owner` knows how it ends."""
+        """Return whether `owner` knows how the commit ends."""
         return any(known() is owner for known in self._owners)
 
     def ask(self) -> None:
-        """A thread is about to learn something of it; it must :meth:`answer`."""
+        """Note that a thread is about to ask an owner; it must :meth:`answer`."""
         with self._lock:
             self._asking += 1
 
     def answer(self, error: BaseException | None, over: bool) -> None:
-        """A thread that asked is back, with an error or without; `over`: it would have waited for the end."""
-        failure = error if isinstance(error, Exception) else None  # Ctrl-C of one who waits is no failed commit
+        """Note that a thread that asked is back, with or without an error; `over`: its call waits for the end."""
+        failure = error if isinstance(error, Exception) else None  # Ctrl-C in a waiting thread does not fail the commit
         with self._lock:
             self._asking -= 1
             if error is None and over and self._over is None:
@@ -154,7 +154,7 @@ class Commit:
         self._end(failure)
 
     def abandon(self) -> None:
-        """Nobody will learn how it ends."""
+        """End the span as interrupted: it will not be known how the commit ended."""
         with self._lock:
             if self.decided.is_set():
                 return
@@ -167,7 +167,7 @@ class Commit:
     def _end(self, failure: Exception | None) -> None:
         span = self._span
         if not span.is_recording() or self._tracer.closed:
-            return  # shut down meanwhile, which ended it
+            return  # the tracer was shut down meanwhile, which ended the span
         if failure is None:
             span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, True)
         else:

@@ -1,8 +1,8 @@
-"""Compilations as phases, from the events that a compiler gives while it traces, lowers and compiles.
+"""Record compilations as phases, from the events that a compiler emits while it traces, lowers and compiles.
 
-The stages of one compilation follow each other within microseconds on one thread, and inside of them others may nest.
-What is recorded is their union, as one ``compile`` span: open from its first stage on, so that a compilation that takes
-forever is seen while it does.
+The stages of one compilation follow each other within microseconds on one thread, and other stages may nest in them.
+Their union is recorded as one ``compile`` span. It is open from the first stage on, so that a compilation that never
+ends is visible, too.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from otel_goodput.semconv import (
 )
 
 TRACE, LOWER, BACKEND = range(3)
-ADJACENT: Final = 50_000_000  # ns between two stages of one compilation at most
+ADJACENT: Final = 50_000_000  # ns at most between two stages of one compilation
 AT_ONCE: Final = 2_000_000  # ns within which the next stage nearly always follows
-IDLE: Final = 200_000_000  # ns after which no further stage is waited for
-FUNCTIONS: Final = 10_000  # names remembered; of a function beyond them no recompilation is noticed
+IDLE: Final = 200_000_000  # ns after which no further stage is expected
+FUNCTIONS: Final = 10_000  # names remembered; recompilations of further functions go unnoticed
 
-# Threads that compile for us.
+# Threads that are compiling something of ours, such as a marker.
 _unheard: Final[set[int]] = set()
 
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """What this thread compiles within is nobody's: it is none of the job's compilations."""
+    """Do not record what this thread compiles in the ``with`` block: it is not the job's."""
     _unheard.add(get_ident())
     try:
         yield
@@ -61,7 +61,7 @@ def unheard() -> Iterator[None]:
 
 
 def is_heard() -> bool:
-    """Whether what this thread compiles is the job's."""
+    """Return whether what this thread compiles is the job's."""
     return not _unheard or get_ident() not in _unheard
 
 
@@ -99,21 +99,21 @@ class Compilation:
     ) -> None:
         self.key = key
         self.function = function
-        self.titles = (function, f"jit({function})")  # what its stages call it
+        self.titles = (function, f"jit({function})")  # what jax calls it in its stages
         self.start = self.since = self.end = start
         self.parent = parent
         self.step = step
         self.aside = aside
         self.gate = gate
-        self.taken = taken  # exported whatever it takes
-        self.stages = [0, 0, 0]  # ns in each
+        self.taken = taken  # exported, however short it is
+        self.stages = [0, 0, 0]  # ns in each stage
         self.again = False
         self.hit: bool | None = None
         self.retrieval = 0
 
 
 class _Thread:
-    """Where a compiling thread is: stages open, the outermost one's compilation."""
+    """State of a compiling thread: how many stages are open, and the compilation of the outermost one."""
 
     __slots__ = ("current", "depth")
 
@@ -125,35 +125,35 @@ class _Thread:
 class Compilations:
     """Follows the compilations of all threads.
 
-    What runs on a compiling thread appends records and tuples; spans are built by :meth:`tick`.
+    On the compiling threads it only appends records and tuples; spans are built by :meth:`tick`.
 
     Args:
-        tracer: what records them.
-        theirs: whether a function of that name is the compiler's own; that it is compiled again is nobody's concern.
+        tracer: records the compilations.
+        theirs: returns whether a function of that name is the compiler's own; its recompilations are not reported.
     """
 
     def __init__(self, tracer: PhaseTracer, theirs: Callable[[str], bool] = lambda _: False) -> None:
         self._tracer = tracer
         self._theirs = theirs
         self._clock = tracer.clock
-        # By ident: cheaper than a threading.local. Who gets the ident of a thread that has ended finds it at rest.
+        # By ident, cheaper than a threading.local. A thread that reuses the ident of an ended one finds it at depth 0.
         self._threads: defaultdict[int, _Thread] = defaultdict(_Thread)
-        # Between two stages, by thread. Whoever pops an entry owns it: no lock that the keeper could hold.
+        # Between two stages, by thread. The thread that pops an entry owns it: no lock that the keeper could hold.
         self._between: dict[int, Compilation] = {}
         self._done: deque[Compilation] = deque()
-        self._compiled: set[str] = set()  # functions, by name
+        self._compiled: set[str] = set()  # names of functions
 
     # --- on the compiling thread --------------------------------------------------------------------------------------
 
     def begin(self, title: object) -> None:
-        """A stage of the function that jax calls `title` begins here and now."""
+        """Begin a stage of the function that jax calls `title`."""
         thread = self._threads[get_ident()]
         thread.depth = depth = thread.depth + 1
         if depth == 1:
             thread.current = self._take_up(title, self._clock())
 
     def end(self, stage: int, title: object, seconds: float) -> None:
-        """A stage that took `seconds` is over."""
+        """End a stage that took `seconds`."""
         thread = self._threads[get_ident()]
         depth = thread.depth
         if depth > 1:
@@ -166,7 +166,7 @@ class Compilations:
             if current is None:
                 return
         else:
-            # Its beginning was not told: an older jax, or we came in between.
+            # There was no begin event: an older jax, or the listener was installed during the stage.
             current = self._take_up(title, now - round(seconds * 1e9))
         current.end = now
         current.stages[stage] += now - current.since
@@ -187,7 +187,7 @@ class Compilations:
         self._finish(current, function)
 
     def cached(self, hit: bool | None = None, retrieval: int = 0) -> None:
-        """What the persistent cache said within this thread's stage; `retrieval` in ns."""
+        """Note what the persistent cache reported in this thread's stage; `retrieval` in ns."""
         thread = self._threads[get_ident()]
         current = thread.current
         if current is not None and thread.depth == 1:
@@ -196,7 +196,7 @@ class Compilations:
             current.retrieval += retrieval
 
     def _take_up(self, title: object, start: int) -> Compilation:
-        """The compilation of which a stage began at `start` (ns): the one before it goes on, or a new one."""
+        """Return the compilation whose stage began at `start` (ns): the previous one if it goes on, else a new one."""
         current = self._between.pop(get_ident(), None)
         if current is not None:
             if start - current.end <= ADJACENT and title in current.titles:
@@ -223,7 +223,7 @@ class Compilations:
         number = ev.NO_STEP if step is None else step.step
         tracer.jobs.append(ev.START, rules.COMPILE, flags, name, key, number, start)
         if around is step and step is not None:
-            # What nearly every one is in; the journal's reader knows by the number.
+            # The usual case. It needs no PARENT record: the journal's reader knows the step by its number.
             return Compilation(key, function, start, step, number, aside, gate, taken)
         parent = self._context(around, step)
         if parent.trace_id != tracer.traces.root(0).trace_id:
@@ -233,7 +233,7 @@ class Compilations:
         return Compilation(key, function, start, parent, number, aside, gate, taken)
 
     def _context(self, span: trace_api.Span, step: ShortSpan | None) -> SpanContext:
-        """The parent of what is compiled within `span`: itself, but for a span that is none of the job's."""
+        """Return the parent of what is compiled in `span`: that span, or our root if `span` is not part of the job."""
         tracer, context = self._tracer, span.get_span_context()
         number = tracer.latest.step if step is None else step.step
         if context.is_valid and not tracer.traces.own and tracer.traces.volumes.number_of(context.trace_id) is None:
@@ -241,7 +241,7 @@ class Compilations:
         return tracer.traces.parent_of(number, context)
 
     def _finish(self, done: Compilation, compiled: str = "") -> None:
-        """`done` is over; `compiled` is its function if it was not traced only."""
+        """End `done`; `compiled` is the name of its function, empty if it was only traced."""
         account = self._tracer.account
         name = account.journal.name(compiled) if compiled else 0
         exported = self._exports(done)
@@ -251,7 +251,7 @@ class Compilations:
             self._done.append(done)
 
     def _exports(self, done: Compilation) -> bool:
-        """Whether `done` is exported; else it is summed up."""
+        """Return whether `done` is exported; if it is not, add it to the gate's summary."""
         gate, parent = done.gate, done.parent
         slow = gate.stands_out(done.end - done.start, failed=False)
         if done.taken:
@@ -268,7 +268,7 @@ class Compilations:
     # --- in the background --------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Close what no further stage comes for, export what is done."""
+        """End compilations for which no further stage is expected, and export those that are done."""
         idle = self._clock() - IDLE
         self._close_since(idle)
         for _ in range(len(self._done)):
@@ -279,17 +279,17 @@ class Compilations:
             self._tracer.emitter.emit(self._span(done))
 
     def settle(self) -> None:
-        """Somebody wants to know the account: what was traced, and had nothing compiled for it at once, is over."""
+        """Before the account is read: end what was traced and not compiled right after."""
         self._close_since(self._clock() - AT_ONCE)
 
     def close(self) -> None:
-        """No stage is waited for any more."""
+        """End and export all compilations; no further stages are expected."""
         self._close_since(self._clock())
         self.tick()
 
     def _close_since(self, moment: int) -> None:
         for thread, compilation in self._between.copy().items():
-            # The thread may have begun another one meanwhile: that is ours then, and is not to be lost.
+            # The thread may have begun another one meanwhile: then we have popped that one, and must finish it.
             if compilation.end <= moment and (taken := self._between.pop(thread, None)) is not None:
                 self._finish(taken)
 
@@ -326,6 +326,6 @@ class Compilations:
 
 
 def _plain(title: object) -> str:
-    """The function's name: ``train_step`` of ``jit(train_step)``."""
+    """Return the function's name: ``train_step`` for ``jit(train_step)``."""
     name = str(title or "")
     return name[4:-1] if name.startswith("jit(") and name.endswith(")") else name

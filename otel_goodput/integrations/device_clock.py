@@ -1,11 +1,11 @@
-"""When work left the device: dispatch is asynchronous, so the host's clock does not tell.
+"""Find out when work left the device. Dispatch is asynchronous, so the host's clock does not show it.
 
-By itself: where a step ends, or another phase that puts work on the device, the thread that dispatched it sets a mark
-behind it (see ``markers``). By hand: the user hands over an output of the step. A thread of ours learns when each is
-ready (see ``watcher``).
+Automatically: where a step ends, or another phase that puts work on the device, the thread that dispatched the work
+sets a mark behind it (see ``markers``). Manually: the user passes an output of the step. A thread of ours finds out
+when each is ready (see ``watcher``).
 
-What a phase dispatched between two of its boundaries is a *segment*. A phase that begins inside another one ends the
-outer one's segment; a new one begins when it is over.
+What a phase dispatches between two of its boundaries is a *segment*. A phase that begins inside another one ends the
+outer one's segment; a new one begins when the inner phase is over.
 
 Longer than other files: what opens, cuts and marks a segment is one state.
 """
@@ -30,7 +30,7 @@ from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
 
-# Blocking phases whose work on the device is their own.
+# Blocking phases that own the work they put on the device.
 OWNERS: Final = frozenset(
     rules.PHASE_INDEX[phase]
     for phase in (
@@ -41,18 +41,18 @@ OWNERS: Final = frozenset(
         Phase.TRAINING_PREP,
     )
 )
-DISPATCHED: Final = 10_000  # ns after the begin of a segment in which nothing can have been dispatched
-BACKFILLED: Final = 10_000_000  # ns: a phase that is told so far from its begin is told as a whole, with its times
-SHARED: Final = 4_000_000  # ns on the device, and on the host, of steps that share a mark
-SHARERS: Final = 64  # steps at most that share one
-PREPARING_S: Final = 1.0  # for what marks need, while nothing is training yet
-POLLED: Final = 20_000_000  # ns between two looks for a runtime where steps end, after the
-POLLS: Final = 100  # first steps, of which each looks
-FAILURES: Final = 3  # of a marker, then there is none
+DISPATCHED: Final = 10_000  # ns after the start of a segment within which nothing can have been dispatched
+BACKFILLED: Final = 10_000_000  # ns; a phase reported this long after its start is reported as a whole, in retrospect
+SHARED: Final = 4_000_000  # ns that the steps sharing a mark may take, on the device and on the host
+SHARERS: Final = 64  # steps at most that share a mark
+PREPARING_S: Final = 1.0  # s to wait for markers to be prepared while nothing is training
+POLLED: Final = 20_000_000  # ns between two looks for runtimes at the ends of steps, after the
+POLLS: Final = 100  # first steps, which look each time
+FAILURES: Final = 3  # failures to mark, after which all markers are dropped
 
 
 class Segment:
-    """What the open phase `key` has dispatched since `since` (ns); `cut`: it has had others before."""
+    """What the open phase `key` has dispatched since `since` (ns); `cut`: the phase had segments before this one."""
 
     __slots__ = ("cut", "key", "phase", "since")
 
@@ -67,14 +67,14 @@ class DeviceClock:
     """Follows what the phases of one process put on its devices.
 
     Args:
-        tracer: what records the phases.
-        mode: ``auto``; ``observe``: without marks; ``host``: the host's clock is right, says the user.
-        processes: how many take part in the job. With several, which steps are marked depends on nothing but their
-            number, lest they launch different sequences: every one is.
-        patience: seconds that a question after the job waits for what is still on the device.
+        tracer: records the phases.
+        mode: ``auto``; ``observe``: without marks; ``host``: the user states that the host's clock is right.
+        processes: how many take part in the job. With several, every step is marked: if timing decided which steps
+            are, the processes would launch different sequences of computations.
+        patience: s to wait, when the account is read after the job, for what is still on the device.
 
     Attributes:
-        awake: something may be on a device. Else nobody has to tell of steps and loads.
+        awake: something may be on a device. If not, steps and loads need not be reported to the clock.
     """
 
     def __init__(
@@ -91,30 +91,30 @@ class DeviceClock:
         self._finding = threading.Lock()
         self._found_at = tracer.clock()  # when runtimes were looked for last, ns
         self._fallback = ClockState.HOST
-        self._asleep = True  # nothing here can be asynchronous
+        self._asleep = True  # no asynchronous runtime is in use or imported
         self.awake = False
         self._polls = POLLS
-        self._awake_at = 0  # when that was found out, ns
+        self._awake_at = 0  # when it woke up, ns
         self._markers: list[Marker] = []
         self._order = MarkingOrder()
         self._failures = 0
-        self._segments: list[Segment] = []  # of the open phases, the innermost last
+        self._segments: list[Segment] = []  # one for each open phase, the innermost last
         self._marking_at = 0  # when the latest mark's dispatch began, ns
-        self._marked_at = 0  # and when it was over
-        self._sharing = 0  # steps since then that have no mark of their own
-        self._missed = False  # the latest of them could not be marked
+        self._marked_at = 0  # when it was over, ns
+        self._sharing = 0  # steps since then without a mark of their own
+        self._missed = False  # the latest step or segment could not be marked
         self._job = 0
-        self._compiled = 0  # when the training thread's latest compilation was over, ns
+        self._compiled = 0  # end of the training thread's latest compilation, ns
         self._settled_by: float | None = None
         if mode == ClockState.HOST:
             self._tell_fallback(ClockState.HOST, self._found_at)
         self.poll()
-        # Later nobody waits: where a runtime is in use already, the first step shall not come too early for a mark.
+        # Only here: if a runtime is in use already, the first step should find its marker prepared.
         self._watcher.finish_tasks(PREPARING_S)
 
     @property
     def lost(self) -> int:
-        """What left the device nobody knows when; it is accounted by another clock."""
+        """Number of observations whose end is unknown; they are accounted by another clock."""
         return self._watcher.lost
 
     @property
@@ -134,7 +134,7 @@ class DeviceClock:
             now = self._tracer.clock()
             found = self._runtimes.found()
             if found and self._fallback != ClockState.UNKNOWN:
-                # It came into use after we looked the last time.
+                # It came into use at some time after the previous look.
                 self._tell_fallback(ClockState.UNKNOWN, self._found_at)
             if self._mode == "auto" and not self._order.wrong:
                 for runtime in found:
@@ -167,12 +167,12 @@ class DeviceClock:
         self._markers.append(marker)
 
     def _prepare_anew(self) -> None:
-        """See that marks can be set; what they need may have been cleared meanwhile."""
+        """Prepare markers that are not prepared, or no longer, because the runtime was cleared."""
         if not self._watcher.tasks and not all(marker.prepared for marker in self._markers):
             self._watcher.work(self._prepare)
 
     def _prepare(self) -> None:
-        """Make marks possible, on the watching thread."""
+        """Prepare markers, on the watching thread; drop those that cannot be prepared."""
         for marker in tuple(self._markers):
             if marker.prepared:
                 continue
@@ -264,16 +264,16 @@ class DeviceClock:
         self._watcher.pass_by(end)
 
     def _interrupt(self, now: int) -> None:
-        """Another phase begins inside the innermost one."""
+        """End the segment of the innermost phase at `now` (ns), where another phase begins inside it."""
         around = self._segments[-1]
         if self._markers and (self._alike or now - around.since > DISPATCHED):
             self._mark_segment(around, now)
         around.cut = True
 
     def _leave(self, key: int) -> Segment | None:
-        """Of the phase `key`, if it is open, the last segment; that of the phase around it begins anew."""
+        """Close the phase `key`; return its last segment, None if not open. The phase around it gets a new one."""
         segments = self._segments
-        found = tuple(segments)  # the phases of other threads end here, too, and find nothing
+        found = tuple(segments)  # phases of other threads end here, too, and are not found
         for at in range(len(found) - 1, -1, -1):
             if found[at].key == key:
                 del segments[at:]
@@ -285,7 +285,7 @@ class DeviceClock:
     # --- marks --------------------------------------------------------------------------------------------------------
 
     def _mark_step(self, key: int, since: int, end: int) -> Observation:
-        """Mark a step that is one segment; if it is short, the next mark may be its own, too."""
+        """Mark a step with a single segment; if it is short, a later step's mark may serve it, too."""
         leaf = None
         if not self._shares():
             leaf = self._mark()
@@ -303,7 +303,7 @@ class DeviceClock:
         self._follow(key, segment.phase, segment.since, end, leaf)
 
     def _shares(self) -> bool:
-        """Whether a step that ends now may share the mark of one that follows."""
+        """Return whether a step that ends now may share the mark of a later one."""
         return (
             not self._alike
             and self._sharing < SHARERS
@@ -330,7 +330,7 @@ class DeviceClock:
         return marks[0] if len(marks) == 1 else Together([mark for mark in marks if mark is not None])
 
     def _follow(self, key: int, phase: int, since: int, end: int, leaf: Mark | None) -> Observation:
-        """Follow what was dispatched between `since` and `end` (ns)."""
+        """Follow the work dispatched between `since` and `end` (ns)."""
         tracer, watcher, markers = self._tracer, self._watcher, self._markers
         waits = len(markers) == 1 and markers[0].waits
         observation = Observation(key, phase, max(since, self._compiled), leaf, ours=waits, told=True)
@@ -342,10 +342,10 @@ class DeviceClock:
         if self._order.due() and len(markers) == 1:
             observation.results = markers[0].results()
         self._marked_at = marked_at = tracer.clock()
-        # A mark behind nothing takes as long on its way as it took to dispatch, give or take.
+        # A mark with no work in front of it becomes ready in about the time that it took to dispatch.
         observation.ended, observation.at_once = max(end, observation.start), 2 * marked_at - self._marking_at
         if leaf.is_ready():
-            # The device was idle: the work was waited for in the step, or there was none.
+            # The device was idle: the step waited for its work, or had none.
             if observation.results:
                 self._check(observation)
             if watcher.finish(observation, observation.ended):
@@ -354,7 +354,7 @@ class DeviceClock:
         return observation
 
     def _close_shared(self) -> None:
-        """Steps that share a mark get one now: what follows is not theirs."""
+        """Set the shared mark of the latest steps now, because what follows is not their work."""
         try:
             last = self._watcher.queue[-1]
         except IndexError:
@@ -363,14 +363,14 @@ class DeviceClock:
         if last.leaf is not None or (leaf := self._mark()) is None:
             return
         if self._missed and leaf.is_ready():
-            # They may have been over for long.
+            # They may have ended long ago.
             self._watcher.work(lambda: self._watcher.forget(all_of_ours=False))
             return
         last.leaf = leaf
         self._watcher.wake()
 
     def _check(self, observation: Observation) -> bool:
-        """A mark is ready: whether marks can be trusted."""
+        """Check the order of marks with one that is ready; return whether marks can be trusted."""
         results, observation.results = observation.results, ()
         if results and self._markers:
             self._order.check(results, ready, self._markers[0].widen)
@@ -384,7 +384,7 @@ class DeviceClock:
     # --- what users hand over -----------------------------------------------------------------------------------------
 
     def observe(self, span: ShortSpan, output: Any) -> None:
-        """`output` is ready when the step of `span` has left the device."""
+        """Watch `output`: when it is ready, the step of `span` has left the device."""
         if self._closed or span.observation is not None:
             return
         found = self._outputs.choose(output)
@@ -396,7 +396,7 @@ class DeviceClock:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Somebody asks after the job: what it left on the device is waited for, a moment once. Never while it runs."""
+        """Before the account is read: once the job is over, wait `patience` s in all for what it left on the device."""
         job = self._tracer.traces.job_span
         if job is None or job.is_recording():
             self._settled_by = None

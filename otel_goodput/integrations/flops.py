@@ -1,27 +1,27 @@
-"""How many floating-point operations a step of the model takes, counted in its jaxpr.
+"""Count the floating-point operations (FLOPs) of a step of the model in its jaxpr.
 
-Counted are multiplications of matrices and convolutions, 2 for each multiply-add; all else is free, element-wise
-operations and data movement too. That is the definition of MFU (Chowdhery et al., "PaLM", 2022, arXiv:2204.02311,
-appendix B), and the peaks it is compared with are those of the units that multiply matrices.
+Matrix multiplications and convolutions count, 2 for each multiply-add. All else counts nothing, including element-wise
+operations and data movement. That is the definition of MFU (Chowdhery et al., "PaLM", 2022, arXiv:2204.02311, appendix
+B), and MFU is relative to the peak of the units that multiply matrices.
 
-Two counts, as that paper tells them apart: *model* FLOPs, what the model needs, for MFU; and *hardware* FLOPs, with
-what ``jax.checkpoint`` computes a second time to save memory, for HFU. XLA's own ``cost_analysis()`` gives neither: it
-counts the body of a scan once, whatever its length. What a function of one's own computes again in its way back
-(``jax.custom_vjp``) cannot be told apart, and counts.
+There are two counts, as in that paper: *model* FLOPs, which the model needs, for MFU; and *hardware* FLOPs, which
+include what ``jax.checkpoint`` computes a second time to save memory, for HFU. XLA's own ``cost_analysis()`` gives
+neither: it counts the body of a scan once, whatever its length. What a ``jax.custom_vjp`` function of the user computes
+again in its backward pass cannot be distinguished, and counts in both.
 
 =========================  ===================================================================================
 ``dot_general``            2 x batch x rows x columns x contracted; complex numbers count four times
 ``ragged_dot_general``     the same, each row with the one group it belongs to
-``conv_general_dilated``   2 for each input that meets a weight: neither padding nor the holes of a dilation count
+``conv_general_dilated``   2 for each pair of a weight and an input; padding and dilation holes do not count
 ``scan``                   its length times its body
-``while``                  once, and it is said: how often it goes round shows only when it runs
+``while``                  once, with a remark: the number of iterations is known only at run time
 ``cond``                   its largest branch
 ``shard_map``, ``pmap``    the body of one shard times the number of shards
 ``pallas_call``            its ``cost_estimate``, else its body times its grid
-calls out of JAX           nothing, and it is said
+calls out of JAX           nothing, with a remark
 =========================  ===================================================================================
 
-The counts are those of all devices together, as ``flops_per_step=`` wants them.
+The counts are for all devices together, as ``flops_per_step=`` expects.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput.guard import report_once
 
-# In the name stack of what a checkpointed function computes again (jax 0.4.30 to 0.12).
+# Part of the name stack of what a checkpointed function computes a second time (jax 0.4.30 to 0.12).
 _RECOMPUTED: Final = "rematted_computation"
 
-# Primitives that run what they hold several times, and which parameter says how often.
+# Primitives that run their body several times, and the parameter that says how often.
 _TRIPS: Final[Mapping[str, str]] = {"scan": "length", "for": "nsteps", "xla_pmap": "global_axis_size"}
-# Primitives that hold more than what they run.
+# Primitives that hold more jaxprs than they run, and how to find the one that they run.
 _RUNS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "linear_call": lambda params: params["callee"],
     "custom_linear_solve": lambda params: params["jaxprs"].solve,
 }
-# The axes that a shard_map cuts along, in jax 0.8 and later, in 0.6; before there were those that it does not: auto.
+# Parameter with the axes that a shard_map splits: in jax 0.8 and later, in 0.6. Before, `auto` had the other axes.
 _MANUAL: Final = ("newly_manual_axes", "manual_axes")
-# Primitives that nobody can look into.
+# Primitives whose computation has no jaxpr to look into.
 _OPAQUE: Final = frozenset({"ffi_call", "custom_call", "tpu_custom_call", "triton_kernel_call", "bass_call"})
 _OPAQUE_FAMILIES: Final = ("dot_product_attention_", "cudnn_")
 
 
 class Flops(NamedTuple):
-    """Operations of one call, on all devices together.
+    """FLOPs of one call, on all devices together.
 
     Attributes:
-        model: without what is computed a second time; MFU is made of these.
-        hardware: with it; HFU is made of these.
+        model: without recomputation, for MFU.
+        hardware: with recomputation, for HFU.
         remarks: what could not be counted exactly, in words.
     """
 
@@ -64,18 +64,18 @@ class Flops(NamedTuple):
 
 
 def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """Model FLOPs of ``function(*args, **kwargs)``, for ``configure(flops_per_step=…)``.
+    """Return the model FLOPs of ``function(*args, **kwargs)``, for ``configure(flops_per_step=…)``.
 
-    The function is traced, not run. Hand in the whole step, gradient included; or only the gradient of the loss, where
-    the optimizer multiplies matrices too and that should not count. What cannot be counted exactly is logged once.
+    The function is traced, not run. Pass the whole step, gradient included; or only the gradient of the loss, if the
+    optimizer multiplies matrices and that should not count. What cannot be counted exactly is logged once.
 
     Args:
         function: jitted or not.
-        args, kwargs: its arguments, or ``jax.ShapeDtypeStruct`` in the place of arrays. What is no array stays as it
-            is, so static arguments may be among them.
+        args, kwargs: its arguments, or ``jax.ShapeDtypeStruct`` in place of arrays. What is not an array is passed
+            on as it is, so there may be static arguments.
 
     Raises:
-        ImportError: there is no jax.
+        ImportError: jax is not installed.
         Exception: whatever the function raises when it is traced.
     """
     flops = tally(function, *args, **kwargs)
@@ -85,7 +85,7 @@ def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 
 def tally(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Flops:
-    """Model and hardware FLOPs of ``function(*args, **kwargs)``; see :func:`count_flops`."""
+    """Return the model and hardware FLOPs of ``function(*args, **kwargs)``; see :func:`count_flops`."""
     import jax
 
     leaves, structure = jax.tree_util.tree_flatten((args, kwargs))
@@ -102,7 +102,7 @@ def tally(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Flops:
 
 
 def of_jaxpr(jaxpr: Any) -> Flops:
-    """FLOPs of a jaxpr, as ``jax.make_jaxpr`` makes it."""
+    """Return the FLOPs of a jaxpr, as made by ``jax.make_jaxpr``."""
     remarks: dict[str, None] = {}
     model, hardware = _jaxpr(jaxpr, remarks)
     return Flops(model, hardware, tuple(remarks))
@@ -111,7 +111,7 @@ def of_jaxpr(jaxpr: Any) -> Flops:
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 _Pair = tuple[int, int]  # model, hardware
-_Remarks = dict[str, None]  # in the order of their finding
+_Remarks = dict[str, None]  # an ordered set
 
 
 def _jaxpr(jaxpr: Any, remarks: _Remarks) -> _Pair:
@@ -125,9 +125,9 @@ def _jaxpr(jaxpr: Any, remarks: _Remarks) -> _Pair:
 
 
 def _in_order(jaxpr: Any) -> Iterator[tuple[Any, bool]]:
-    """The equations, and whether each is computed a second time."""
-    # Before jax 0.7 a jitted function's way back is named like its recomputation. But the way back begins only when all
-    # is computed that is to be, and the last input of a checkpointed function's way back is a cotangent.
+    """Yield the equations, and whether each is computed a second time."""
+    # Before jax 0.7 the backward pass of a jitted function is named like its recomputation. But it begins only after
+    # all recomputation, and the last input of a checkpointed function's backward pass is a cotangent.
     back = {id(variable) for variable in getattr(jaxpr, "jaxpr", jaxpr).invars[-1:]}
     begun = False
     for equation in jaxpr.eqns:
@@ -169,7 +169,7 @@ def _equation(equation: Any, remarks: _Remarks) -> _Pair:
 
 
 def _held(values: Iterable[Any]) -> Iterable[Any]:
-    """The jaxprs among the parameters of a primitive."""
+    """Yield the jaxprs among the parameters of a primitive."""
     for value in values:
         if hasattr(value, "eqns"):
             yield value
@@ -178,7 +178,7 @@ def _held(values: Iterable[Any]) -> Iterable[Any]:
 
 
 def _times(name: str, params: Mapping[str, Any]) -> int:
-    """How many times, on all devices together, a primitive runs what it holds."""
+    """Return how many times a primitive runs its body, on all devices together."""
     if name in _TRIPS:
         return int(params[_TRIPS[name]])
     if name == "shard_map":
@@ -194,7 +194,7 @@ def _times(name: str, params: Mapping[str, Any]) -> int:
 
 
 def _multiply_add(dtype: Any) -> int:
-    """Operations in one multiply-add: of complex numbers it takes four real ones."""
+    """Return the operations in one multiply-add; with complex numbers it takes four real ones."""
     return 8 if dtype.kind == "c" else 2
 
 
@@ -212,13 +212,13 @@ def _ragged_dot_general(equation: Any) -> int:
 
 
 def _ragged_dot(equation: Any) -> int:
-    """Of jax before 0.5: rows of ``left`` (m, k) with one of the groups of ``right`` (g, k, n)."""
+    """Count for jax before 0.5: each row of ``left`` (m, k) with one of the groups of ``right`` (g, k, n)."""
     left, right = (variable.aval for variable in equation.invars[:2])
     return _product(left, right, {0, 1})
 
 
 def _product(left: Any, right: Any, shared: set[int]) -> int:
-    """All of `left` with every column of `right`: its dimensions other than `shared`."""
+    """Multiply all of `left` with every column of `right`; the columns are its dimensions that are not `shared`."""
     columns: int = prod(size for axis, size in enumerate(right.shape) if axis not in shared)
     rows: int = prod(left.shape)
     return _multiply_add(left.dtype) * rows * columns
@@ -249,10 +249,10 @@ def _convolution(equation: Any) -> int:
 def _meetings(
     inputs: int, window: int, outputs: int, stride: int, padding: int, input_dilation: int, window_dilation: int
 ) -> int:
-    """How many (output, weight) pairs along one axis meet an input, rather than padding or a hole of the dilation.
+    """Return how many (output, weight) pairs along one axis meet an input, not padding or a hole of the dilation.
 
-    The same triples of input, weight and output meet in a convolution and in both of its gradients, so that a gradient
-    takes exactly 3 times the operations; with padding and holes it would not.
+    A convolution and both of its gradients multiply the same triples of input, weight and output, so that with the
+    gradients it takes exactly 3 times the operations. It would not if padding and holes counted.
     """
     common = gcd(stride, input_dilation)
     period = input_dilation // common

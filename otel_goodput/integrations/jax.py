@@ -1,6 +1,6 @@
-"""What jax tells of itself: its compilations, through ``jax.monitoring``.
+"""Record jax's compilations, from the events of ``jax.monitoring``.
 
-Nothing else fires there: no event for a dispatch, so a step that is compiled already costs nothing.
+There is no event for a dispatch, so a step that is already compiled costs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CACHE: Final = {"/jax/compilation_cache/cache_hits": True, "/jax/compilation_cac
 _NUMERICAL: Final = ("jax._src.numpy", "jax._src.lax", "jax._src.random", "jax._src.nn", "jax._src.scipy")
 CACHE_RETRIEVAL: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
 
-# (what registers a listener, what takes it back, which listener): the latter is nowhere public before jax 0.9.
+# (function that registers, function that unregisters, listener). Unregistering is not public before jax 0.9.
 _LISTENERS: Final = (
     ("register_scalar_listener", "unregister_scalar_listener", "begin"),
     ("register_event_duration_secs_listener", "unregister_event_duration_listener", "end"),
@@ -32,7 +32,7 @@ _LISTENERS: Final = (
 
 
 def install(tracer: PhaseTracer) -> Callable[[], None] | None:
-    """Listen to jax from now on; returns what ends it, None while jax is still being imported."""
+    """Listen to jax from now on. Return what ends it, or None while jax is still being imported."""
     jax = sys.modules.get("jax")
     monitoring = getattr(jax, "monitoring", None)
     if monitoring is None or not hasattr(jax, "jit"):
@@ -42,14 +42,14 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
 
 @lru_cache(FUNCTIONS)
 def is_jaxs(function: str) -> bool:
-    """Whether jax has a primitive, or something that it compiles by itself, of that name: ``add``, ``_where``.
+    """Return whether jax has a primitive, or a function that it compiles itself, of that name: ``add``, ``_where``.
 
-    What is computed outside of a compiled function is compiled like that, once for each shape: nothing to look after.
-    A function of the user's that is called like one of these is taken for it.
+    Operations outside a compiled function are compiled under such names, once for each shape; that is no
+    recompilation. A user's function with such a name is mistaken for jax's.
     """
     if not function:
         return False
-    for name, module in sys.modules.copy().items():  # other threads import meanwhile, and only a copy is made at once
+    for name, module in sys.modules.copy().items():  # other threads import meanwhile; copy() is atomic
         if name.partition(".")[0] != "jax":
             continue
         inside = getattr(module, "__dict__", {})
@@ -58,8 +58,8 @@ def is_jaxs(function: str) -> bool:
         found = inside.get(function)
         if found is None or str(getattr(found, "__module__", "")).partition(".")[0] != "jax":
             continue
-        # A function that is compiled, or stands for one (a ufunc, one with a derivative of its own); or a private one
-        # of the numerical modules, that is compiled by another of them.
+        # A compiled function, or an object that wraps one (a ufunc, a function with its own derivative); or a private
+        # function of the numerical modules, which another of their functions compiles.
         compiled = type(found).__module__.partition(".")[0] in ("jax", "jaxlib")
         if compiled or (function.startswith("_") and name.startswith(_NUMERICAL) and callable(found)):
             return True
@@ -67,13 +67,13 @@ def is_jaxs(function: str) -> bool:
 
 
 class Listener:
-    """The listeners on ``jax.monitoring``; none of them raises, an error in one would end the user's compilation."""
+    """The listeners on ``jax.monitoring``. None of them raises: an error in one would abort the user's compilation."""
 
     def __init__(self, tracer: PhaseTracer, monitoring: Any) -> None:
         self._compilations: Compilations | None = Compilations(tracer, is_jaxs)
         self._tracer = tracer
         self._monitoring = monitoring
-        self._compiles = False  # it has done so, which takes a backend
+        self._compiles = False  # jax has begun to compile for a backend, so there is one
         self._registered: list[tuple[str, Callable[..., None]]] = []
         for register, unregister, name in _LISTENERS:
             if not hasattr(monitoring, register):
@@ -86,10 +86,10 @@ class Listener:
             self._registered.append((unregister, listener))
         tracer.hooks.at_tick(self._compilations.tick)
         tracer.hooks.before_figures(self._compilations.settle)
-        # xprof then shows the same steps.
+        # So that xprof shows the same steps.
         tracer.hooks.profile(getattr(getattr(sys.modules["jax"], "profiler", None), "StepTraceAnnotation", None))
 
-    # jax calls these for every event of its own on the compiling thread: what is not ours is left at the first look.
+    # jax calls these on the compiling thread, for each of its events. Those of no interest return at the first check.
 
     def _begin(self, event: str, _value: object, /, fun_name: object = "", **_: object) -> None:
         if event in STAGES and self._compilations is not None and is_heard():
@@ -97,7 +97,7 @@ class Listener:
                 self._compilations.begin(fun_name)
                 if not self._compiles and STAGES[event] == BACKEND:
                     self._compiles = True
-                    # While this is compiled, the marker can be, so that the first step finds it.
+                    # The marker can be compiled while this is, so that it is there for the first step.
                     if self._tracer.hooks.device is not None:
                         self._tracer.hooks.device.poll()
             except Exception as error:
@@ -123,7 +123,7 @@ class Listener:
                 contain("compile listener", error)
 
     def remove(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         hooks = self._tracer.hooks
         hooks.profile(None)
         hooks.before_figures(None)
@@ -135,6 +135,6 @@ class Listener:
             try:
                 getattr(self._monitoring, unregister)(listener)
             except Exception:
-                # Somebody has cleared jax's listeners, or this jax cannot take one back: ours is deaf by now.
+                # Somebody has cleared jax's listeners, or this jax cannot remove one. Ours ignores events by now.
                 continue
         self._registered.clear()

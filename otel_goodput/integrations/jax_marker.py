@@ -1,7 +1,7 @@
-"""Marks behind what jax has dispatched: a tiny computation over the devices of the step, compiled ahead of time.
+"""Marks in jax: a tiny computation over the devices of the step, compiled ahead of time, dispatched behind the work.
 
-It must be a computation (a transfer is not in order with them), one program over all devices (several are not), and
-dispatched by the thread that dispatched the work.
+It must be a computation, because transfers are not in order with computations; one program over all devices, because
+several are not in order; and dispatched by the thread that dispatched the work.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from otel_goodput.integrations.compilations import unheard
 
-NEWEST: Final = 8  # results that are looked at
+NEWEST: Final = 8  # newest arrays that are looked at
 _ELSEWHERE: Final = ("pathways", "proxy")  # backends whose devices another process drives
 
 
 class JaxMarker:
-    """Marks in jax. Its backend must have been started by somebody else."""
+    """Sets marks in jax. Something else must have started jax's backend."""
 
     waits = True
 
@@ -30,18 +30,18 @@ class JaxMarker:
         self._argument: Any = None
         self._client: Any = None
         self._devices: tuple[Any, ...] = ()
-        self._wanted: tuple[Any, ...] = ()  # empty: all
-        self._all = False  # a part of the devices was not enough
+        self._wanted: tuple[Any, ...] = ()  # devices to mark; empty: all
+        self._all = False  # always mark all devices: a part of them was not enough
 
     @property
     def prepared(self) -> bool:
         return self._call is not None and self._client is self._bridge._default_backend
 
     def prepare(self) -> bool:
-        """Compile the marker for all local devices, or for those that the latest results are on."""
+        """Compile the marker for all local devices, or for those with the latest results."""
         client = self._bridge._default_backend
         if client is None:
-            return True  # the backends were cleared, and nobody has started new ones yet
+            return True  # the backends were cleared, and none has been started since
         local = tuple(client.local_devices())
         if not local or any(_driven_elsewhere(each) for each in (client, local[0])):
             return False
@@ -62,13 +62,13 @@ class JaxMarker:
         return call(self._argument)
 
     def results(self) -> Sequence[Any]:
-        """The newest arrays; also what tells on which devices the work is."""
+        """Return the newest arrays, and note which devices they are on."""
         newest = [array for array in self._client.live_arrays()[:NEWEST] if not array.is_deleted()]
         self._find_devices(newest)
         return newest
 
     def _find_devices(self, arrays: Sequence[Any]) -> None:
-        """Where all the newest results are on a part of the devices, the next marks shall be, too."""
+        """If all the newest results are on a part of the devices, have the next marks set on that part."""
         found: set[Any] = set()
         for array in arrays:
             found |= array.sharding.addressable_devices
@@ -91,13 +91,13 @@ class JaxMarker:
 
 
 def started() -> bool:
-    """Whether jax has a backend. Does not start one, nor wait for one that is being started."""
+    """Return whether jax has a backend. Neither starts one nor waits for one that is being started."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     return getattr(bridge, "_default_backend", None) is not None
 
 
 def jax_marker() -> JaxMarker | None:
-    """The marker of this process's jax; None where this jax does not let us see what a marker must know."""
+    """Return a marker for this process's jax; None if this jax lacks internals that the marker needs."""
     jax, bridge = sys.modules.get("jax"), sys.modules.get("jax._src.xla_bridge")
     clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
     if jax is None or clean is None or bridge is None:
@@ -106,7 +106,7 @@ def jax_marker() -> JaxMarker | None:
 
 
 def _driven_elsewhere(thing: Any) -> bool:
-    """Whether a client or a device says that another process drives it."""
+    """Return whether the description of a client or a device says that another process drives it."""
     told = (str(getattr(thing, name, "")) for name in ("platform", "platform_version", "runtime_type", "device_kind"))
     text = " ".join(told).lower()
     return any(word in text for word in _ELSEWHERE)

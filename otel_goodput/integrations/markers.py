@@ -1,7 +1,7 @@
-"""What a runtime that works asynchronously gives to the device clock: marks behind the work that was dispatched.
+"""The interface between an asynchronous runtime and the device clock: marks behind dispatched work.
 
-:class:`Marker` is all that the clock asks of a runtime. Those for jax and PyTorch stand beside this file; another one
-is written by implementing it and entering it in the table of ``async_runtimes``.
+:class:`Marker` is all that the clock needs of a runtime. The modules ``jax_marker`` and ``torch_marker`` implement it;
+to add another runtime, implement it and enter it in the table of ``async_runtimes``.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Protocol
 
 
 class Mark(Protocol):
-    """Becomes ready when all is done that was dispatched before it. Nobody but the clock has it."""
+    """Becomes ready when all that was dispatched before it is done. Only the clock has references to it."""
 
     def is_ready(self) -> bool:
-        """Whether it is; never waits."""
+        """Return whether the mark is ready; never wait."""
 
     def is_deleted(self) -> bool:
-        """Whether nobody can ask it any more; False where that cannot happen."""
+        """Return whether :meth:`is_ready` can no longer be called; False if that cannot happen."""
 
 
 class Marker(Protocol):
     """Sets marks in one runtime.
 
     Attributes:
-        waits: its marks have a ``block_until_ready()`` that lets go of the interpreter's lock, so that a thread may
-            wait for one instead of asking it again and again.
-        prepared: whether marks can be set without preparing anything.
+        waits: its marks have a ``block_until_ready()`` that releases the GIL, so that a thread can wait for a mark
+            instead of polling it.
+        prepared: whether marks can be set without :meth:`prepare`.
     """
 
     waits: bool
@@ -35,26 +35,26 @@ class Marker(Protocol):
     def prepared(self) -> bool: ...
 
     def prepare(self) -> bool:
-        """Make ready what marks need, on a thread of ours; it may take its time. False: there will be no marks."""
+        """Prepare what marks need, on a thread of ours; it may take long. Return False if there will be no marks."""
 
     def mark(self) -> Mark | None:
-        """A mark behind what this thread has dispatched so far, None where none can be set here and now.
+        """Set a mark behind what this thread has dispatched so far; return None if that is impossible now.
 
-        Never waits for the device, never starts a runtime, talks to no other process.
+        Never waits for the device, starts a runtime, or talks to another process.
         """
 
     def results(self) -> Sequence[Mark]:
-        """Some results of what was dispatched latest, to check the order by; none where the order is documented."""
+        """Return some results of the latest work, to check the order with; none if the order is documented."""
 
     def widen(self) -> bool:
-        """The order was wrong: take more devices in; False where all are."""
+        """Mark more devices, because the order was wrong; return False if all are marked already."""
 
     def close(self) -> None:
-        """Take back what was changed in the runtime."""
+        """Undo what was changed in the runtime."""
 
 
 class Together:
-    """A mark in each of several runtimes."""
+    """One mark made of a mark in each of several runtimes."""
 
     def __init__(self, marks: Sequence[Mark]) -> None:
         self._marks = tuple(marks)

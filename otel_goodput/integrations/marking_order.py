@@ -1,4 +1,4 @@
-"""Whether marks come in order: nothing documents that a computation dispatched last is done last."""
+"""Check that marks become ready in order: nothing documents that what is dispatched last is done last."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")
 
-FIRST: Final = 3  # marks that are checked, then
-EVERY: Final = 1000
-TWICE: Final = 2  # times in a row that most results were late: one may be a transfer for a step to come
+FIRST: Final = 3  # marks checked at the beginning
+EVERY: Final = 1000  # of later marks, one in this many is checked
+TWICE: Final = 2  # checks in a row with most results late; a single one may be due to a transfer for a later step
 
 
 class MarkingOrder:
     """Checks some marks against results of the work before them.
 
     Attributes:
-        wrong: marks came before the work was done: they say nothing.
+        wrong: marks became ready before the work in front of them, so they cannot be trusted.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,15 @@ class MarkingOrder:
         self.wrong = False
 
     def due(self) -> bool:
-        """A mark is set: whether it is to be checked."""
+        """Count a mark that was set; return whether it is to be checked."""
         self._set = count = self._set + 1
         return count <= FIRST or not count % EVERY or 0 < self._bad < TWICE
 
     def check(self, results: Any, ready: Callable[[Any], bool | None], widen: Callable[[], bool]) -> None:
-        """A mark is ready, here and now: so must be `results`."""
+        """Check that `results` are ready, now that the mark behind them is.
+
+        If most are late in ``TWICE`` checks in a row, call `widen`; if that returns False, marks are `wrong` for good.
+        """
         answers = [answer for answer in map(ready, results) if answer is not None]
         if 2 * sum(answers) >= len(answers):
             self._bad = 0

@@ -1,18 +1,18 @@
-"""What Orbax saves and restores, as spans of their own accord.
+"""Record what Orbax saves and restores as spans, without the user's help.
 
-The public methods of ``CheckpointManager`` and ``AsyncCheckpointer`` are wrapped at their classes, so that managers
-made before and after are seen alike:
+The public methods of ``CheckpointManager`` and ``AsyncCheckpointer`` are wrapped on the classes, so that managers made
+before the installation are recorded, too:
 
-- ``CheckpointManager.save`` is a ``checkpoint_save`` from the moment on that it is known not to skip the step.
-- The commit that ``AsyncCheckpointer.save`` leaves to a thread is another one, which holds up nothing. It ends when
-  whoever asks first, as a rule Orbax's own finalizing thread, is back from ``AsyncCheckpointer.wait_until_finished``;
-  only then is the checkpoint durable, and never if that raised. On several hosts Orbax returns there behind a barrier:
-  the primary host commits, and the others learn of it.
-- ``CheckpointManager.wait_until_finished`` is a ``checkpoint_save`` too where there is a commit to wait for.
+- ``CheckpointManager.save`` is a ``checkpoint_save``, once it is known that it does not skip the step.
+- The commit that ``AsyncCheckpointer.save`` leaves to a thread is a second ``checkpoint_save``, non-blocking. It ends
+  when the first thread that waits, usually Orbax's own finalizing thread, returns from
+  ``AsyncCheckpointer.wait_until_finished``. Only then is the checkpoint durable; if that call raised, it never is. On
+  several hosts Orbax returns from it after a barrier: the primary host commits, and the others learn of it.
+- ``CheckpointManager.wait_until_finished`` is a ``checkpoint_save`` too if there is a commit to wait for.
 - ``CheckpointManager.restore`` is a ``checkpoint_restore``.
 
-Inside a phase of the same kind that the user has opened there is no second one. Its checkpoint is as durable as what
-Orbax saves in it, whether it was opened with ``durable=False`` or not.
+Inside a phase of the same kind that the user has opened, no second one is opened. The user's checkpoint is then as
+durable as what Orbax saves in it, even if it was opened with ``durable=False``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PACKAGE: Final = "orbax.checkpoint"
 
 # Called after a wrapped method with its result or its exception.
 Done: TypeAlias = Callable[[Any, "BaseException | None"], None]
-# Called before it with its object and arguments.
+# Called before a wrapped method with its object and arguments; returns what to call after it.
 Before: TypeAlias = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]"], "Done | None"]
 
 _hooks: Final[dict[PhaseTracer, Hook]] = {}
@@ -46,7 +46,7 @@ _changing: Final = threading.Lock()
 
 
 def install(tracer: PhaseTracer) -> Callable[[], None] | None:
-    """Record what Orbax does from now on; returns what ends it, None while Orbax is not imported. From any thread."""
+    """Record what Orbax does from now on, from any thread. Return what ends it, or None while Orbax is not imported."""
     package = sys.modules.get(PACKAGE)
     manager, checkpointer = getattr(package, "CheckpointManager", None), getattr(package, "AsyncCheckpointer", None)
     if manager is None or checkpointer is None:
@@ -64,13 +64,13 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
 def checkpoint_logger(
     find: Callable[[], PhaseTracer | None], leads: Callable[[], bool] = lambda: True
 ) -> CheckpointLogger:
-    """A logger for ``CheckpointManager(directory, logger=CompositeLogger(checkpoint_logger(), StandardLogger()))``.
+    """Return a logger for ``CheckpointManager(…, logger=CompositeLogger(checkpoint_logger(), StandardLogger()))``.
 
-    For those who want no methods wrapped. It records nothing while :func:`install` does.
+    It is an alternative to wrapped methods, and records nothing while :func:`install` is in effect.
 
     Args:
-        find: gives what records by now, if anything does.
-        leads: whether this process is the one that accounts; the others do not look for commits.
+        find: returns the tracer to record with, or None.
+        leads: returns whether this process does the accounting; other processes do not look for commits.
     """
     logging = import_module(f"{PACKAGE}.logging")
     base = getattr(logging, "AbstractLogger", None) or logging.abstract_logger.AbstractLogger  # until Orbax 0.6
@@ -84,10 +84,10 @@ def checkpoint_logger(
 
 
 class Saving:
-    """One call of ``CheckpointManager.save``: nothing until it is known that the step is not skipped.
+    """One call of ``CheckpointManager.save``. Nothing is recorded until it is known that the step is not skipped.
 
     Attributes:
-        promised: what is saved is being committed, and the call may return before.
+        promised: a commit for what is saved has begun, and the call may return before the commit ends.
     """
 
     def __init__(self, tracer: PhaseTracer, manager: Any, step: int | None) -> None:
@@ -101,7 +101,7 @@ class Saving:
         self.promised = False
 
     def begin(self) -> None:
-        """The step is not skipped."""
+        """Open the span, or use the user's: the step is not skipped."""
         if self._span is not None:
             return
         span = enclosing(Phase.CHECKPOINT_SAVE)
@@ -123,7 +123,7 @@ class Saving:
         self._promise.begin(span)
 
     def commit(self, *owners: Any) -> Commit | None:
-        """What is saved is not stored yet: one of `owners` will know."""
+        """Open a commit; one of `owners` will know how it ends. Return None if nothing is recorded."""
         self.begin()
         if self._span is None or self._promise is None:
             return None
@@ -133,7 +133,7 @@ class Saving:
         return Commit(self._tracer, self._span, self._promise, self._step, owners)
 
     def end(self, saved: bool, error: BaseException | None) -> None:
-        """The call is over."""
+        """End the call; `saved`: it has saved the step."""
         if saved:
             self.begin()
         if self._span is None or self._promise is None:
@@ -151,14 +151,14 @@ class Hook:
     """Orbax's classes, wrapped for one tracer.
 
     Args:
-        tracer: what records.
+        tracer: records the spans.
         manager, checkpointer: ``CheckpointManager`` and ``AsyncCheckpointer``.
     """
 
     def __init__(self, tracer: PhaseTracer, manager: type, checkpointer: type) -> None:
         self._tracer = tracer
         self._here = threading.local()
-        self._commits: list[Commit] = []  # replaced, never changed: read by any thread
+        self._commits: list[Commit] = []  # replaced, never mutated, because any thread reads it
         self._lock = threading.Lock()
         self._removed = False
         methods: tuple[tuple[type, str, Before], ...] = (
@@ -173,7 +173,7 @@ class Hook:
         self._unwrap = [self._wrap(owner, name, before) for owner, name, before in methods if hasattr(owner, name)]
 
     def remove(self) -> None:
-        """Record no more. Commits that are going on are ended as interrupted: they are not known to be durable."""
+        """Stop recording. Commits under way end as interrupted: they are not known to be durable."""
         with _changing:
             if _hooks.get(self._tracer) is self:
                 del _hooks[self._tracer]
@@ -185,7 +185,7 @@ class Hook:
         self._commits = []
 
     def _wrap(self, owner: type, name: str, before: Before) -> Callable[[], None]:
-        """Call `before` and what it returns around the method; returns what takes it back."""
+        """Wrap a method: call `before` ahead of it, and after it what `before` returned. Return what unwraps it."""
         original = getattr(owner, name)
         inherited = name not in vars(owner)
 
@@ -209,7 +209,7 @@ class Hook:
 
         def unwrap() -> None:
             if vars(owner).get(name) is not wrapped:
-                return  # somebody has wrapped it again: ours stays in between and does nothing
+                return  # it was wrapped again by others: our wrapper stays in between and does nothing
             if inherited:
                 delattr(owner, name)
             else:
@@ -234,7 +234,7 @@ class Hook:
         def done(result: Any, error: BaseException | None) -> None:
             self._here.saving = outer
             try:
-                # In progress without an AsyncCheckpointer, which we would have seen: only the manager will know.
+                # Saving goes on, but no AsyncCheckpointer has begun a commit: only the manager knows when it ends.
                 if error is None and result and not saving.promised and manager.is_saving_in_progress():
                     self._follow(saving.commit(manager))
             finally:
@@ -265,7 +265,7 @@ class Hook:
     def _wait(self, manager: Any, *_: object) -> Done:
         saving: Saving | None = getattr(self._here, "saving", None)
         if saving is not None and saving.manager is manager:
-            saving.begin()  # Orbax waits for the save before, so this one is not skipped
+            saving.begin()  # save() waits for the previous save only if it does not skip this step
         asked = self._asked(manager)
         context = save = None
         if asked and saving is None and enclosing(Phase.CHECKPOINT_SAVE) is None:
@@ -288,7 +288,7 @@ class Hook:
     def _commit(self, checkpointer: Any, *_: object) -> Done | None:
         saving: Saving | None = getattr(self._here, "saving", None)
         if saving is None:
-            return None  # used without a manager: nobody knows the step
+            return None  # used without a manager: the step is unknown
         saving.begin()
 
         def done(_: Any, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""What users hand to ``step.observe()``: which array of it tells when the step left the device."""
+"""Choose which array of the output passed to ``step.observe()`` shows when the step left the device."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from otel_goodput.recording.observation import ALONE, Observation
 
 
 class Outputs:
-    """Chooses among the leaves of outputs, and learns which of them are donated to the next step."""
+    """Chooses one of the leaves of an output, and learns which leaves are donated to the next step."""
 
     def __init__(self) -> None:
-        self._places: dict[int, int] = {}  # how many leaves: which of them is observed
-        self._donated: set[tuple[int, int]] = set()  # (how many leaves, which) that turned out to be donated
+        self._places: dict[int, int] = {}  # number of leaves: index of the one that is observed
+        self._donated: set[tuple[int, int]] = set()  # (number of leaves, index) of leaves that turned out to be donated
 
     def choose(self, output: Any) -> tuple[Any, tuple[int, int]] | None:
-        """What to watch of `output`, and its place; None where there is nothing, which is said once."""
+        """Return the array to watch and its place (number of leaves, index); None, logged once, if there is none."""
         place = ALONE
         if not hasattr(output, "is_ready"):
             found = self._smallest(output)
@@ -35,7 +35,7 @@ class Outputs:
         return output, place
 
     def _smallest(self, tree: Any) -> tuple[Any, tuple[int, int]] | None:
-        """The smallest array in `tree` that is not known to be donated; of several the last: results follow state."""
+        """Return the smallest array not known to be donated. Of several the last, because results follow state."""
         jax = sys.modules.get("jax")
         if jax is None:
             return None
@@ -54,7 +54,7 @@ class Outputs:
         return leaves[best], (count, best)
 
     def refuse(self, observation: Observation) -> None:
-        """Somebody has deleted what was watched."""
+        """Choose another leaf from now on: the array of `observation` was donated or deleted."""
         self._refuse(observation.place)
 
     def _refuse(self, place: tuple[int, int]) -> None:

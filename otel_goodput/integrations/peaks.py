@@ -1,7 +1,7 @@
-"""How fast a chip is at its best: the denominator of program goodput (MFU).
+"""Peak FLOP/s of chips: the denominator of program goodput (MFU).
 
 Figures are dense bfloat16 FLOP/s of a whole chip, as its maker states them. NVIDIA's data sheets print the figure with
-2:4 sparsity, which is twice the dense one. A chip that is not in the table has no number, rather than a guess.
+2:4 sparsity, which is twice the dense one. A chip that is not in the table has no peak; none is guessed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Chip(NamedTuple):
     """One kind of chip.
 
     Attributes:
-        name: what people call it.
-        kinds: the values of jax's ``device_kind`` that mean it; a regular expression, matched as a whole, in any case.
+        name: common name.
+        kinds: regular expression for jax's ``device_kind``; must match all of it, ignoring case.
         flops: dense bfloat16 operations per second.
         devices: how many devices jax counts for one chip.
-        source: where the figure is stated.
+        source: address of the page with the figure.
     """
 
     name: str
@@ -38,7 +38,7 @@ _TPU: Final = "https://cloud.google.com/tpu/docs/"
 _NVIDIA: Final = "https://www.nvidia.com/en-us/data-center/"
 _HOPPER: Final = "https://resources.nvidia.com/en-us-tensor-core/gtc22-whitepaper-hopper"
 
-# jax has one device for a whole chip but of v3 and 7x: there each of the two cores is one.
+# jax counts one device for each chip, but two for v3 and 7x, one for each of the cores.
 CHIPS: Final[tuple[Chip, ...]] = (
     # "Peak compute per chip (bf16)" on the page of each.
     Chip("TPU v3", "TPU v3", 123 * TERA, 2, _TPU + "v3"),
@@ -68,16 +68,16 @@ CHIPS: Final[tuple[Chip, ...]] = (
 
 
 def find_chip(device_kind: str) -> Chip | None:
-    """The chip that jax calls `device_kind`; None for one that is not in the table.
+    """Return the chip that jax calls `device_kind`; None if it is not in the table.
 
-    A part of a GPU (MIG) is not: its share of the peak does not follow from its name.
+    A partition of a GPU (MIG) is not in it: its share of the peak does not follow from its name.
     """
     kind = device_kind.strip()
     return next((chip for chip in CHIPS if re.fullmatch(chip.kinds, kind, re.IGNORECASE)), None)
 
 
 def peak_flops(device_kind: str, device_count: int) -> float | None:
-    """Dense bfloat16 FLOP/s of `device_count` devices together; None for an unknown chip: see :func:`hint`.
+    """Return the dense bfloat16 FLOP/s of `device_count` devices; None for an unknown chip, see :func:`hint`.
 
     Args:
         device_kind: ``jax.devices()[0].device_kind``.
@@ -88,20 +88,20 @@ def peak_flops(device_kind: str, device_count: int) -> float | None:
 
 
 def peak_of(devices: Sequence[Any]) -> float | None:
-    """As :func:`peak_flops`, of ``jax.devices()``; None also where chips are not all of one kind."""
+    """Return :func:`peak_flops` of `devices`, such as ``jax.devices()``; None also if chips differ."""
     kinds = {str(device.device_kind) for device in devices}
     return peak_flops(kinds.pop(), len(devices)) if len(kinds) == 1 else None
 
 
 def backend_started() -> bool:
-    """Whether jax has its devices already; asking for them would start it, for which some jobs are not ready yet."""
-    # Nowhere public; a jax without it has no peak but the user's.
+    """Return whether jax knows its devices already. Asking for them would start it, too early for some jobs."""
+    # Not public; in a jax without it the only peak is one set by the user.
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
 
 
 def peak_of_all() -> float | None:
-    """As :func:`peak_of`, of all devices that jax has; where they have no stated peak, that is said once."""
+    """Return :func:`peak_of` of all devices of jax; if they have no stated peak, log that once."""
     import jax
 
     devices = jax.devices()
@@ -112,7 +112,7 @@ def peak_of_all() -> float | None:
 
 
 def hint(device_kind: str) -> str:
-    """What to tell a person whose chip is not in the table."""
+    """Return the message for a user whose chip is not in the table."""
     if device_kind.strip().lower() == "cpu":
         return "a CPU has no stated peak, so there is no program goodput (MFU); peak_flops= sets one"
     return (

@@ -1,4 +1,4 @@
-"""Marks behind what PyTorch has put on a stream of CUDA (or ROCm): events, recorded by the thread that did."""
+"""Marks in PyTorch: events on a CUDA (or ROCm) stream, recorded by the thread that dispatched the work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CAPTURES = ("capture_begin", "capture_end")
 
 
 class EventMark:
-    """One event. It is asked, and not waited for: CUDA forbids both while a graph is captured anywhere."""
+    """One event. It is polled, never waited for. CUDA forbids both while any thread captures a graph."""
 
     __slots__ = ("_event", "_marker")
 
@@ -20,7 +20,7 @@ class EventMark:
         self._marker = marker
 
     def is_ready(self) -> bool:
-        # Between the two no other thread begins to capture: the question keeps the interpreter's lock.
+        # No other thread can begin a capture between the two: query() holds the GIL.
         return not self._marker.capturing and bool(self._event.query())
 
     def is_deleted(self) -> bool:
@@ -28,10 +28,10 @@ class EventMark:
 
 
 class TorchMarker:
-    """Marks in PyTorch's current stream of its current device.
+    """Sets marks in the current stream of PyTorch's current device.
 
     Attributes:
-        capturing: how many graphs are being captured, on any thread.
+        capturing: number of graphs that are being captured, on all threads.
     """
 
     waits = False
@@ -47,7 +47,7 @@ class TorchMarker:
                 self._count(name, count)
 
     def _count(self, name: str, count: int) -> None:
-        """Count captures where they begin and end: nobody tells other threads of one."""
+        """Wrap a method that begins or ends a capture, to count captures: PyTorch shows other threads none."""
         original = getattr(self._graph, name)
 
         @wraps(original)
@@ -78,7 +78,7 @@ class TorchMarker:
         return EventMark(event, self)
 
     def results(self) -> Sequence[Any]:
-        return ()  # a stream is in order, which is documented
+        return ()  # that a stream is in order is documented
 
     def widen(self) -> bool:
         return False
@@ -86,13 +86,13 @@ class TorchMarker:
     def close(self) -> None:
         for name, original in self._originals.items():
             if original is None:
-                delattr(self._graph, name)  # it was inherited
+                delattr(self._graph, name)  # the original was inherited
             else:
                 setattr(self._graph, name, original)
         self._originals.clear()
 
 
 def torch_marker() -> TorchMarker | None:
-    """The marker of this process's PyTorch; None where it has none for what it computes on."""
+    """Return a marker for this process's PyTorch; None if it has no CUDA events."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return None if cuda is None or not hasattr(cuda, "Event") else TorchMarker(cuda)

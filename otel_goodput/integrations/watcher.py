@@ -1,8 +1,8 @@
-"""The thread that learns when work left the device: it waits where that is safe, and asks where it is not.
+"""A thread that finds out when work left the device: it waits where that is safe, and polls where it is not.
 
-To wait in C++ without the interpreter's lock costs one wake-up, and is exact. But a thread that sits there when the
-interpreter ends aborts the process, and an array that is donated or deleted meanwhile crashes it. So only marks of our
-own are waited for, and only shortly before they are due; all else is asked now and then.
+To wait in C++ without the GIL costs one wake-up, and is exact. But a thread that waits there when the interpreter ends
+aborts the process, and an array that is donated or deleted meanwhile crashes it. So the thread waits only for marks of
+our own, and only shortly before they are due; all else is polled.
 
 Longer than other files: the order in which it waits, asks and gives up is one argument.
 """
@@ -23,46 +23,46 @@ from otel_goodput.guard import contain
 from otel_goodput.recording.observation import Observation
 from otel_goodput.recording.tracer import PhaseTracer
 
-IN_FLIGHT: Final = 1024  # observations that may be on their way to the device
-DEADLINE: Final = 600_000_000_000  # ns after which what does not become ready is taken by the host's clock
-RECENT: Final = 16  # steps that tell how long the next one takes
-SHORTEST: Final = 700_000  # ns between two questions at least
-LONGEST: Final = 250_000_000  # ns between two questions at most
-COARSEST: Final = 5  # a step's end is looked for in this part of its length at most
-TOGETHER: Final = 20_000_000  # ns of steps that follow each other and are looked at as one
-SOON: Final = 100_000_000  # ns before it is due that a mark is waited for
-LATE: Final = 16  # a late step is asked again after this part of the time it took so far
+IN_FLIGHT: Final = 1024  # observations in the queue at most
+DEADLINE: Final = 600_000_000_000  # ns after which work that is not ready is accounted by the host's clock
+RECENT: Final = 16  # steps from which the length of the next one is estimated
+SHORTEST: Final = 700_000  # ns between two polls at least
+LONGEST: Final = 250_000_000  # ns between two polls at most
+COARSEST: Final = 5  # two polls are at most 1/COARSEST of the steps' usual length apart
+TOGETHER: Final = 20_000_000  # ns of consecutive steps that are watched as one
+SOON: Final = 100_000_000  # ns before it is due from which on a mark is waited for
+LATE: Final = 16  # a late step is polled again after 1/LATE of the time it took so far
 GOLDEN: Final = 0.618034
-STALE: Final = 1_000_000_000  # ns after which steps that no mark came for are taken to be as long as usual
-IDLE_LOOKS: Final = 20  # at an empty queue, before the training thread has to wake us
-PASSED_BY: Final = 4  # ends in a row that the training thread was awake at: it will be at the next one
+STALE: Final = 1_000_000_000  # ns without a mark after which steps are assumed to be as long as usual
+IDLE_LOOKS: Final = 20  # looks at an empty queue, before the training thread has to wake this one
+PASSED_BY: Final = 4  # ends in a row that the training thread saw; then it is expected to see the next one
 _QUESTIONS: Final = (methodcaller("is_deleted"), methodcaller("is_ready"))
 _ask = methodcaller.__call__
 
 
 def ready(leaf: Any) -> bool | None:
-    """Whether it has left the device; None: that cannot be known any more."""
-    # jax crashes where a deleted array is asked whether it is ready, so nothing may come between the two questions:
-    # no bytecode lies between them, where the interpreter could turn to the thread that deletes it.
+    """Return whether `leaf` has left the device; None if it was deleted, so that nobody can know."""
+    # jax crashes if it is asked whether a deleted array is ready. So there is no bytecode between the two calls: at
+    # one, the interpreter could switch to the thread that deletes the array.
     answers = tuple(takewhile(not_, map(_ask, _QUESTIONS, (leaf,) * 2)))
     return len(answers) == 1 if answers else None
 
 
 class Watcher:
-    """Follows what is on its way to the device.
+    """Follows the work that is on its way to the device.
 
-    Steps shorter than ``TOGETHER`` that follow each other are looked at as one, and steps without a mark of their own
-    with the next one that has one: they share the time as steps of equal length.
+    Consecutive steps shorter than ``TOGETHER`` are watched as one, and steps without a mark of their own together with
+    the next one that has a mark: they share the time as steps of equal length.
 
     Args:
-        tracer: what records the ends.
-        refuse: told of what a user handed over and somebody deleted.
-        check: told of a mark that is ready and is to be checked; whether marks can be trusted.
+        tracer: records the ends.
+        refuse: called with an observation whose array was deleted.
+        check: called with an observation that is ready and has results to check; returns whether marks can be trusted.
 
     Attributes:
-        lost: whose end will never be known.
-        usual: ns that a step is on the device.
-        tasks: other work for this thread, before it looks again.
+        lost: number of observations whose end will never be known.
+        usual: ns that a step usually takes on the device.
+        tasks: other work for this thread, to be done before it looks at the queue again.
     """
 
     def __init__(
@@ -81,21 +81,21 @@ class Watcher:
         self._news = threading.Event()
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._idle = False  # somebody has to wake us
-        self._polling = False  # the latest could not be waited for
-        self._recent: deque[int] = deque(maxlen=RECENT)  # ns on the device
-        self._end = 0  # when the device was done with the latest known, ns
+        self._idle = False  # waits until it is woken
+        self._polling = False  # the latest observation is polled, not waited for
+        self._recent: deque[int] = deque(maxlen=RECENT)  # ns that recent steps took on the device
+        self._end = 0  # the latest known end of work on the device, ns
         self.usual = 0
-        self._shortest = 0  # ns on the device, of recent ones
-        self._passed_by = 0  # ends in a row that the training thread was awake at
+        self._shortest = 0  # ns that the shortest recent step took on the device
+        self._passed_by = 0  # ends in a row that the training thread saw
         self._dither = 0.5
-        self._before = 0  # when those at the front were asked last and were not ready, ns
-        self._target: Observation | None = None  # which was
+        self._before = 0  # when the front was polled last and was not ready, ns
+        self._target: Observation | None = None  # the observation that was polled then
 
     # --- on the training thread ---------------------------------------------------------------------------------------
 
     def put(self, observation: Observation) -> None:
-        """Follow it."""
+        """Follow `observation`."""
         if self._closing:
             self._lose(observation)
             return
@@ -106,9 +106,9 @@ class Watcher:
             self._news.set()
 
     def pass_by(self, now: int) -> None:
-        """Somebody is awake, at `now` (ns): what is ready by now was so before we are told the time."""
+        """Look at the front from the training thread at `now` (ns): if it is ready, it ended no later than that."""
         queue = self.queue
-        if not queue:  # as mostly; the exception would cost more than all the rest
+        if not queue:  # the usual case; the exception would cost more than all the rest
             return
         try:
             front = queue[0]
@@ -119,7 +119,7 @@ class Watcher:
             front.by = now
 
     def finish(self, observation: Observation, now: int) -> bool:
-        """Of what is ready as soon as it was dispatched, the end is known at once, unless others come before it."""
+        """Record the end of what was ready as soon as dispatched; return False if the queue holds others before it."""
         if self.queue:
             observation.by = now
             return False
@@ -127,14 +127,14 @@ class Watcher:
         return True
 
     def work(self, task: Callable[[], None]) -> None:
-        """Do this on the watching thread."""
+        """Run `task` on the watching thread."""
         self.tasks.append(task)
         if self._thread is None:
             self._start()
         self.wake()
 
     def wake(self) -> None:
-        """There is something new about what is in the queue."""
+        """Wake the thread, because something about the queue has changed."""
         self._news.set()
 
     def _start(self) -> None:
@@ -156,7 +156,7 @@ class Watcher:
                 contain("device clock", error)
                 seen, pause = 0, LONGEST
             if pause is None and self._polling and idle < IDLE_LOOKS and 0 < self._shortest < TOGETHER:
-                # A step that is dispatched meanwhile is not over when we look again: nobody has to wake us.
+                # Look again before a step that is dispatched meanwhile can be over: nobody has to wake this thread.
                 idle += 1
                 pause = max(SHORTEST, self._shortest * 3 // 4)
             elif pause is not None:
@@ -170,10 +170,10 @@ class Watcher:
         try:
             self.tasks[0]()
         finally:
-            self.tasks.popleft()  # while it is there, it is not done
+            self.tasks.popleft()  # only now: a task in `tasks` is not done yet
 
     def _wait(self, seen: int) -> None:
-        """Until there is news, a second at most; `seen`: how many were in the queue when it was looked at."""
+        """Wait until woken, at most a second; `seen`: length of the queue when it was looked at."""
         self._news.clear()
         self._idle = True
         if len(self.queue) <= seen and not self.tasks and not self._closing:
@@ -181,13 +181,13 @@ class Watcher:
         self._idle = False
 
     def _look(self) -> int:
-        """Look at what is at the front; returns how long to wait until the next look, ns."""
+        """Look at the front of the queue; return how long to wait until the next look, ns."""
         queue = self.queue
         while len(queue) > IN_FLIGHT:
             self._lose(queue.popleft())
         newest = queue[-1]
         if not newest.told:
-            # The end of its span will say so; until then a checkpoint in the loop's body shall not own its time.
+            # The end of its span says so, too; but until then a checkpoint in the loop's body must not own its time.
             newest.told = True
             self._tracer.jobs.append(ev.OBSERVED, newest.phase, 0, 0, newest.key, ev.NO_STEP, newest.start)
         count = self._group()
@@ -218,7 +218,10 @@ class Watcher:
         return self._pause(asked, begun, expected, now, count)
 
     def _group(self) -> int:
-        """How many at the front are looked at as one. Up to 0: so many that no mark of theirs has come (yet)."""
+        """Return how many observations at the front are watched as one.
+
+        0: no mark has come yet. Negative: no mark will come for that many.
+        """
         queue = self.queue
         most = max(1, TOGETHER // (self.usual or TOGETHER))
         marked = at = 0
@@ -226,7 +229,7 @@ class Watcher:
         for at in range(len(queue)):
             each = queue[at]
             if at and (each.phase != phase or phase != rules.STEP):
-                return marked or -at  # none of theirs will come
+                return marked or -at  # another phase follows: none of these gets a mark any more
             if each.leaf is not None:
                 marked = at + 1
                 if marked >= most:
@@ -234,7 +237,7 @@ class Watcher:
         return marked
 
     def _without_a_mark(self, count: int) -> int:
-        """Nothing at the front tells when it is over; the first `count` will never have anything that does."""
+        """Handle a front without a mark; the first `count` will never get one. Return ns until the next look."""
         queue = self.queue
         for _ in range(count):
             self._lose(queue.popleft())
@@ -242,7 +245,7 @@ class Watcher:
             return 0
         now = self._clock()
         if now - queue[-1].start > STALE + self.usual:
-            # Steps so short that they share a mark, and then a long time without one.
+            # Steps so short that they share a mark, and none came for a long time: assume the usual length.
             while queue and queue[0].leaf is None:
                 if not self.usual or queue[0].phase != rules.STEP:
                     self._lose(queue.popleft())
@@ -253,13 +256,14 @@ class Watcher:
         return STALE
 
     def _pause(self, asked: bool, begun: int, expected: int, now: int, count: int) -> int:
-        """How long until those at the front are asked again, ns; `expected`: until they are over, as usual."""
+        """Return ns until the next poll of the front; `expected`: ns until it is over if it is as long as usual."""
         bracket = self._bracket(count)
         if not asked:
             if self._passed_by >= PASSED_BY and expected > 0 and self._busy_behind(count):
-                self._target = None  # by then the training thread has seen it
+                self._target = None  # the training thread is expected to see the end first
                 return min(LONGEST, expected + bracket)
-            # The middle of a bracket that stood still over the true end would always err to the same side.
+            # Vary where polls fall: if the true end were always at the same place between two of them, taking the
+            # middle would always err to the same side.
             self._dither = (self._dither + GOLDEN) % 1
             first = begun + self.usual * (count - 1) + max(self._shortest * 3 // 4, self._shortest - 2 * bracket) - now
             return min(LONGEST, max(0, first) + round(bracket * (0.5 + self._dither)))
@@ -268,11 +272,11 @@ class Watcher:
         return bracket
 
     def _bracket(self, count: int) -> int:
-        """ns between two questions where the end of `count` steps is expected."""
+        """Return ns between two polls around the expected end of `count` steps."""
         return max(SHORTEST, min(LONGEST, self.usual * count // COARSEST))
 
     def _over(self, count: int, target: Observation, before: int, now: int) -> int:
-        """The first `count` are ready at `now`, and were not at `before` (ns; 0: they were not asked)."""
+        """Record the end of the first `count`: ready at `now`, not ready at `before` (ns; 0: not polled)."""
         queue = self.queue
         if target.results and not self._check(target):
             return 0
@@ -283,7 +287,7 @@ class Watcher:
             now = min(self._clock(), target.by) if target.by else self._clock()
         begun = max(queue[0].start, self._end)
         usual = begun + self.usual * count
-        likely = bool(self.usual) and target.phase == rules.STEP  # that it took as long as usual
+        likely = bool(self.usual) and target.phase == rules.STEP  # whether the usual length is a good guess
         end, learn = now, True
         if before:
             before = max(begun, min(before, now))
@@ -291,22 +295,22 @@ class Watcher:
             if likely and before < usual < now and now - before > 2 * self._bracket(count):
                 end = usual  # we were woken late
         elif likely and usual < now and not target.by and not self._busy_behind(count):
-            # Nobody looked, and nothing behind it is on its way that would end the later.
+            # It was not polled in time, and no step behind it would make up for an end that is too late.
             end, learn = usual, False
         if end <= target.at_once:
-            end = target.ended  # the mark's own way is none of the work's
+            end = target.ended  # nothing was in front of the mark, and its own way is not work
         self._tell(count, max(begun, end), learn)
         return 0
 
     def _busy_behind(self, count: int) -> bool:
-        """Whether a step that follows the first `count` is on the device yet: what they get too much, it lacks."""
+        """Return whether a step behind the first `count` is still on the device; it evens out an error in their end."""
         if len(self.queue) <= count or self.queue[count].phase != rules.STEP:
             return False
         leaf = self.queue[count].leaf
         return leaf is None or not ready(leaf)
 
     def _all_ready(self, count: int) -> int:
-        """How many steps at the front are ready, of which `count` are known to be."""
+        """Return how many steps at the front are ready; `count` of them are known to be."""
         queue = self.queue
         for at in range(count, len(queue)):
             each = queue[at]
@@ -319,13 +323,13 @@ class Watcher:
         return count
 
     def _tell(self, count: int, end: int, learn: bool) -> None:
-        """The first `count` in flight have left the device, the last of them at `end` (ns)."""
+        """Record that the first `count` left the device, the last at `end` (ns); `learn`: update `usual`."""
         queue = self.queue
-        # Of one length all, each begins when it was dispatched and the one before it is done: so long is it.
+        # Equally long steps, each beginning when it was dispatched and the previous one is done, are at most this long.
         lengths = [(end - max(queue[at].start, self._end)) // (count - at) for at in range(count)]
         length = min(lengths)
         if length < lengths[0] and self.usual:
-            length = min(length, self.usual)  # the device was idle between two of them: one end tells little of others
+            length = min(length, self.usual)  # the device was idle between two: one end says little about the others
         for more in range(count, 0, -1):
             observation = queue[0]
             if more > 1 and observation.leaf is not None and ready(observation.leaf) is None:
@@ -356,20 +360,20 @@ class Watcher:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def forget(self, *, all_of_ours: bool) -> None:
-        """No mark will come for those that have none; `all_of_ours`: none can be trusted."""
+        """Give up observations without a mark, because none will come; `all_of_ours`: also those with marks of ours."""
         for observation in tuple(self.queue):
             if observation.leaf is None or (all_of_ours and observation.ours):
                 self.queue.remove(observation)
                 self._lose(observation)
 
     def finish_tasks(self, seconds: float) -> None:
-        """Wait until the other work is done, `seconds` at most."""
+        """Wait until `tasks` is empty, `seconds` at most."""
         until = time.monotonic() + seconds
         while self.tasks and time.monotonic() < until and self._thread is not None and self._thread.is_alive():
             time.sleep(0.001)
 
     def drain(self, seconds: float) -> None:
-        """Wait until nothing is in flight, `seconds` at most."""
+        """Wait until nothing is in flight and `tasks` is empty, `seconds` at most."""
         until = time.monotonic() + seconds
         thread = self._thread
         while (self.queue or self.tasks) and time.monotonic() < until and thread is not None and thread.is_alive():
@@ -382,7 +386,7 @@ class Watcher:
         self._closing = True
         self._news.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            # It may wait for a mark that is due: what ends the interpreter under it would abort the process.
+            # It may be waiting for a mark that is due: the process would abort if the interpreter ended meanwhile.
             self._thread.join(max(1.0, until - time.monotonic()))
         while self.queue:
             self._lose(self.queue.popleft())

@@ -1,1 +1,1 @@
-"""Where a job runs: attributes of the resource that spans and metrics bear."""
+"""Where a job runs: resource attributes for its spans and metrics."""

@@ -1,7 +1,7 @@
-"""Which chips this host has, told by the type of the machine, that of its TPU slice, or NVIDIA's driver.
+"""The chips of this host, found from its machine type, the type of its TPU slice, or NVIDIA's driver.
 
-The words are those of ``integrations.peaks`` wherever a chip is in its table. The number is that of the host's chips,
-also where this process uses some of them only.
+Chips are named as in ``integrations.peaks`` if they are in its table. The count is that of the host's chips, even if
+this process uses only some of them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Accelerator(NamedTuple):
     """One kind of chip.
 
     Attributes:
-        name: what people call it.
-        machines: machine types that have it, a regular expression for the whole; its group is the number of chips.
-        slices: what the names of TPU slices begin with.
+        name: common name.
+        machines: regular expression for all of a machine type with this chip; its group is the number of chips.
+        slices: regular expression for the beginning of a TPU slice's type.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Accelerator(NamedTuple):
 
 
 # https://cloud.google.com/compute/docs/gpus and https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus.
-# To an N1 any GPU may be attached.
+# N1 is not here: any GPU may be attached to it.
 ACCELERATORS: Final = (
     Accelerator("TPU v2", "", "v2"),
     Accelerator("TPU v3", r"ct3p?-hightpu-(\d+)t", "v3"),
@@ -52,7 +52,7 @@ ACCELERATORS: Final = (
     Accelerator("L4", r"g2-standard-\d+"),
     Accelerator("RTX PRO 6000 Blackwell Server Edition", r"g4-standard-\d+"),
 )
-# Where the number in the name counts virtual CPUs. The smaller ones of G4 have a part of a chip.
+# Machine types whose number counts virtual CPUs, and their chips. The smaller ones of G4 have a part of a chip.
 _COUNTS: Final = {
     **{f"g2-standard-{cpus}": 1 for cpus in (4, 8, 12, 16, 32)},
     "g2-standard-24": 2,
@@ -64,7 +64,7 @@ _VARIANT: Final = "(?:-nolssd|-metal)?"
 
 
 def of_machine(machine_type: str) -> dict[str, Value]:
-    """Type and number of the chips of a Google Cloud machine such as ``a3-highgpu-8g``, as far as its type tells."""
+    """Return type and number of chips of a Google Cloud machine type such as ``a3-highgpu-8g``, as far as known."""
     for accelerator in ACCELERATORS:
         match = re.fullmatch(accelerator.machines + _VARIANT, machine_type) if accelerator.machines else None
         if match is not None:
@@ -73,7 +73,7 @@ def of_machine(machine_type: str) -> dict[str, Value]:
 
 
 def of_slice(slice_type: str) -> dict[str, Value]:
-    """Type of the chips of a TPU slice such as ``v5litepod-256`` or, in GKE's words, ``tpu-v6e-slice``."""
+    """Return the chip type of a TPU slice such as ``v5litepod-256`` or, as GKE names it, ``tpu-v6e-slice``."""
     for accelerator in ACCELERATORS:
         if accelerator.slices and re.fullmatch(f"(?:tpu-?)?(?:{accelerator.slices})(?:-.*)?", slice_type.lower()):
             return _attributes(accelerator.name, None)
@@ -81,7 +81,7 @@ def of_slice(slice_type: str) -> dict[str, Value]:
 
 
 def of_driver(gpus: Path = DRIVER) -> dict[str, Value]:
-    """Type and number of the GPUs that NVIDIA's driver shows; empty where there are none, or different ones."""
+    """Return type and number of the GPUs listed by NVIDIA's driver; empty if there are none, or several types."""
     try:
         models = [
             _MODEL.search(files.read_named(path).decode("utf-8", "replace")) for path in gpus.glob("*/information")

@@ -1,4 +1,4 @@
-"""A resource part of which is still being found out while it is already in use."""
+"""A resource that is already in use while parts of it are still being detected."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ WAIT_S: Final = 1.0
 
 
 class DetectedResource(Resource):
-    """OpenTelemetry's resource; its ``attributes`` are what is known by now.
+    """OpenTelemetry's resource, with ``attributes`` that grow as they are detected.
 
-    What detectors find never replaces what is known from the beginning, but for a fallback. Equality and hash rest on
-    the beginning, so that one who groups by resource always has the same group. Nothing waits for the detectors but
-    :meth:`wait`, and no lock is held that a forked child could miss: there the detection is over, whatever it found.
+    Detected attributes never replace initial ones, except those in `fallback`. Equality and hash use only the initial
+    attributes, so that code that groups by resource always sees the same group. Only :meth:`wait` waits for the
+    detectors. No lock is held that a forked child could find locked; in the child, detection is over with what was
+    found before the fork.
 
     Args:
-        known: attributes from the beginning.
-        detectors: are run in a daemon thread, one after the other, the later ones winning; no thread without any.
-        fallback: attributes from the beginning that hold until something better is found.
+        known: initial attributes.
+        detectors: run in a daemon thread, one after another, the later ones winning; without any, there is no thread.
+        fallback: initial attributes that hold until others are detected.
         schema_url: of the conventions.
     """
 
@@ -48,7 +49,7 @@ class DetectedResource(Resource):
 
     @property
     def attributes(self) -> Known:
-        """What is known by now."""
+        """The attributes known by now."""
         found = self._search.found
         if not found:
             return super().attributes
@@ -59,11 +60,11 @@ class DetectedResource(Resource):
         return whole.attributes
 
     def wait(self, seconds: float = WAIT_S) -> bool:
-        """Wait until detection is over, `seconds` at most; whether it is."""
+        """Wait until detection is over, `seconds` at most; return whether it is."""
         return self._search.wait(seconds)
 
     def merge(self, other: Resource) -> Resource:
-        """As OpenTelemetry's; the result, too, learns what is still to be found."""
+        """Merge as OpenTelemetry does; attributes detected later appear in the result, too."""
         merged = super().merge(other)
         if merged is self:
             return self
@@ -72,20 +73,20 @@ class DetectedResource(Resource):
         return whole
 
     def __hash__(self) -> int:
-        # The SDK makes JSON of all attributes each time, and its encoder asks for it with every span.
+        # Cached: the SDK serialises all attributes for each call, and its encoder calls this for every span.
         if self._hash is None:
             self._hash = super().__hash__()
         return self._hash
 
     def __deepcopy__(self, memo: object) -> DetectedResource:
-        return copy(self)  # nothing in it changes but what is found, and that for all
+        return copy(self)  # only the detected attributes change, and they do for all copies
 
 
 class _Search:
-    """Runs detectors, and has what they found."""
+    """Runs detectors, and keeps what they found."""
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
-        self.found: Known = {}  # replaced, never changed: it needs no lock
+        self.found: Known = {}  # replaced, never mutated, so it needs no lock
         self._thread: threading.Thread | None = None
         if not detectors:
             return

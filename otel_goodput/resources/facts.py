@@ -1,18 +1,18 @@
-"""What a table finds in texts that others wrote: variables of the environment, attributes of a machine."""
+"""Extract attributes, listed in tables, from text that others wrote: environment variables, attributes of a machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-LONGEST: Final = 256  # characters of a value; names of machines and pods have a quarter of that
+LONGEST: Final = 256  # characters of a value at most; names of machines and pods have a quarter of that
 _LARGEST: Final = 1 << 40
 
 Value = str | int
 
 
 def text(given: object) -> str | None:
-    """A short text that can be printed, or a number written as one; None for anything else."""
+    """Return a short printable text, also for an int; None for anything else."""
     if isinstance(given, bool) or not isinstance(given, (str, int)):
         return None
     stripped = str(given).strip()
@@ -20,7 +20,7 @@ def text(given: object) -> str | None:
 
 
 def index(given: object) -> int | None:
-    """A number from 0, as text or not; None for anything else."""
+    """Return a non-negative int, given as int or text; None for anything else."""
     digits = text(given)
     if digits is None or not (digits.isascii() and digits.isdecimal() and len(digits) < 16):
         return None
@@ -28,7 +28,7 @@ def index(given: object) -> int | None:
 
 
 class Fact(NamedTuple):
-    """An attribute's key, the names under which it is told (the first that makes sense counts), and how it is read."""
+    """An attribute's key, the names that may hold its value (the first valid one counts), and how the value is read."""
 
     key: str
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Fact(NamedTuple):
 
 
 def told(facts: Iterable[Fact], source: Mapping[str, object]) -> dict[str, Value]:
-    """The attributes that `source` tells of."""
+    """Return the attributes that `source` has values for."""
     found: dict[str, Value] = {}
     for fact in facts:
         values = (fact.read(source.get(name)) for name in fact.names)

@@ -1,6 +1,6 @@
-"""What the metadata server of a Google Cloud machine says of it: one question, one second, and named keys only.
+"""Look up a Google Cloud machine at its metadata server: one request, at most one second, and only named keys.
 
-OpenTelemetry's own detector of Google Cloud knows the same keys, but it asks a fixed address and waits for up to 7 s.
+OpenTelemetry's own detector of Google Cloud reads the same keys, but it asks a fixed address and waits up to 7 s.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from otel_goodput.text.redact import printable, redacting_logger
 logger = redacting_logger(__name__)
 
 TIMEOUT_S: Final = 1.0
-LONGEST: Final = 1 << 22  # bytes: a project and a machine have 512 KB of attributes each, scripts and keys among them
+LONGEST: Final = 1 << 22  # bytes of an answer; project and machine have 512 KB of attributes each, scripts among them
 ALL: Final = "?recursive=true"
 
 
 class Unknown(GoodputError):
-    """Nothing is known of the machine; the text says why, and what to do where something can be done."""
+    """Nothing is known of the machine. The message says why, and what to do if something can be done."""
 
 
 class Machine(NamedTuple):
@@ -32,8 +32,8 @@ class Machine(NamedTuple):
 
     Attributes:
         project: id of its project.
-        zone, id, name: of the instance. Where GKE's Workload Identity answers, the name is taken from the host name.
-        type: of the machine, such as ``a3-highgpu-8g``; Workload Identity keeps it to itself.
+        zone, id, name: of the instance. With GKE's Workload Identity, the name is taken from the host name.
+        type: of the machine, such as ``a3-highgpu-8g``; not known with Workload Identity.
         cluster, cluster_location: of GKE; the location is a zone or a region.
         slice: attributes of its TPU slice.
     """
@@ -54,13 +54,13 @@ class Machine(NamedTuple):
 
 
 def look_up(host: str | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
-    """What the metadata server says. Waits for it, `timeout_s` seconds at most.
+    """Ask the metadata server about this machine, waiting `timeout_s` seconds at most.
 
     Args:
         host: ``host`` or ``host:port`` of the server; by default this machine's.
 
     Raises:
-        Unknown: this is no machine of Google Cloud, or its server does not say anything useful in time.
+        Unknown: this is not a Google Cloud machine, or its server gives no useful answer in time.
     """
     host = host or metadata_host()
     if host is None:
@@ -86,13 +86,13 @@ def look_up(host: str | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
 
 
 def attributes(machine: Machine, *, in_cluster: bool) -> dict[str, Value]:
-    """Attributes of the resource, as OpenTelemetry's own detector words them.
+    """Return resource attributes, named and valued as by OpenTelemetry's own detector.
 
-    The accelerator's count is that of the chips of this host. On GKE the place is the cluster's, as Cloud Monitoring
-    wants it: a regional cluster is in no zone.
+    The accelerator count is that of this host's chips. On GKE, zone and region are the cluster's, as Cloud Monitoring
+    expects: a regional cluster has no zone.
 
     Args:
-        in_cluster: whether this process runs in a pod; then the host's name is the pod's, and not the machine's.
+        in_cluster: whether this process runs in a pod; then the host's name is the pod's, not the machine's.
     """
     on_gke = in_cluster and bool(machine.cluster)
     zone, region = machine.zone, machine.region
@@ -121,7 +121,7 @@ def attributes(machine: Machine, *, in_cluster: bool) -> dict[str, Value]:
 
 
 def detect(host: str, *, in_cluster: bool) -> dict[str, Value]:
-    """As :func:`attributes`, of what `host` says; empty where nothing is known."""
+    """Return :func:`attributes` of the machine that `host` describes; empty if nothing is known."""
     try:
         return attributes(look_up(host), in_cluster=in_cluster)
     except Unknown as why:
@@ -157,5 +157,5 @@ def _branch(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _last(given: object) -> str:
-    """The last part of a path such as ``projects/1234/zones/us-central1-a``."""
+    """Return the last part of a path such as ``projects/1234/zones/us-central1-a``."""
     return (text(given) or "").rpartition("/")[2]

@@ -1,7 +1,7 @@
-"""What a pod knows of itself: from its environment and the mounted service account, and nothing is asked.
+"""What is known of this pod from its environment and its mounted service account, without any request.
 
-Kubernetes tells a container next to nothing by itself; manifests hand the rest over through the downward API, and these
-are the names that they usually give it.
+Kubernetes itself tells a container next to nothing. Manifests pass on the rest through the downward API; the names here
+are the usual names of the variables.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FACTS: Final = (
     Fact(semconv.K8S_POD_NAME, ("POD_NAME", "K8S_POD_NAME")),
     Fact(semconv.K8S_POD_UID, ("POD_UID", "K8S_POD_UID")),
     Fact(semconv.K8S_CONTAINER_NAME, ("CONTAINER_NAME", "K8S_CONTAINER_NAME")),
-    Fact(semconv.K8S_JOB_NAME, ("K8S_JOB_NAME",)),  # JOB_NAME may be anybody's
+    Fact(semconv.K8S_JOB_NAME, ("K8S_JOB_NAME",)),  # not JOB_NAME, which may be anybody's
     Fact(semconv.K8S_JOB_COMPLETION_INDEX, ("JOB_COMPLETION_INDEX",), index),
     Fact(semconv.K8S_JOBSET_NAME, ("JOBSET_NAME",)),
     Fact(semconv.K8S_JOBSET_REPLICATED_JOB_NAME, ("REPLICATED_JOB_NAME",)),
@@ -31,20 +31,20 @@ FACTS: Final = (
     Fact(semconv.K8S_JOBSET_JOB_GLOBAL_INDEX, ("JOB_GLOBAL_INDEX",), index),
     Fact(semconv.K8S_JOBSET_RESTART_ATTEMPT, ("JOBSET_RESTART_ATTEMPT", "RESTART_ATTEMPT"), index),
 )
-# How a JobSet calls its jobs.
+# The parts of the names that a JobSet gives to its jobs.
 _JOB: Final = (semconv.K8S_JOBSET_NAME, semconv.K8S_JOBSET_REPLICATED_JOB_NAME, semconv.K8S_JOBSET_JOB_INDEX)
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:
-    """Whether this process runs in a pod."""
+    """Return whether this process runs in a pod."""
     return bool(environ.get(CLUSTER, "").strip())
 
 
 def attributes(environ: Mapping[str, str], account: Path = ACCOUNT) -> dict[str, Value]:
-    """Attributes of this pod; empty outside of one, where the variables mean other things.
+    """Return the attributes of this pod; empty outside of one, where the variables mean other things.
 
     Args:
-        environ: of the process.
+        environ: environment of the process.
         account: directory of the mounted service account, with the file ``namespace``.
     """
     if not in_cluster(environ):
@@ -54,7 +54,7 @@ def attributes(environ: Mapping[str, str], account: Path = ACCOUNT) -> dict[str,
     if namespace is not None:
         found[semconv.K8S_NAMESPACE_NAME] = namespace
     pod = text(environ.get(HOSTNAME))
-    # A pod's host has its name, but not in an indexed Job, where the name goes on, nor in the network of its node.
+    # A pod's host name is its name, except in an indexed Job, where its name is longer, and on the network of its node.
     if pod is not None and semconv.K8S_JOB_COMPLETION_INDEX not in found and pod != found.get(semconv.K8S_NODE_NAME):
         found.setdefault(semconv.K8S_POD_NAME, pod)
     if all(key in found for key in _JOB):

@@ -1,4 +1,4 @@
-"""The resource of this process of the job."""
+"""The resource of this process."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def describe(
     detect: bool = True,
     traced: bool = True,
 ) -> DetectedResource:
-    """Identity of this process, and what is known of where it runs; waits for nothing of it.
+    """Return the resource: the identity of this process, and where it runs. Does not wait for detection.
 
-    What is found out is overridden by ``OTEL_RESOURCE_ATTRIBUTES``, that by the identity, and everything by `more`.
-    Of several launchers the outermost one that counts its restarts is told of.
+    ``OTEL_RESOURCE_ATTRIBUTES`` overrides what is detected, the identity overrides both, and `more` everything. Of
+    several launchers, the outermost one that counts its restarts is named.
 
     Args:
         job_name, run_id, attempt, process, count, more: the identity, and the user's own attributes.
-        detect: whether to ask the machine; else there is only what the environment tells.
-        traced: whether the attempt's trace has the id that we give it: a provider of the user's own chooses itself.
+        detect: whether to ask the machine; if not, only the environment is read.
+        traced: whether the attempt's trace has the id that we give it; a provider of the user's own chooses another.
     """
     identity: dict[str, types.AttributeValue] = {
         semconv.SERVICE_NAME: job_name,
@@ -50,7 +50,7 @@ def describe(
         semconv.PROCESS_INDEX: process,
         semconv.PROCESS_COUNT: count,
         semconv.PROCESS_PID: os.getpid(),
-        # By this a collector knows whose spans are measured already.
+        # Tells a collector that it need not derive metrics from these spans: this process exports its own.
         semconv.TELEMETRY_DISTRO_NAME: semconv.SCOPE_NAME,
         semconv.TELEMETRY_DISTRO_VERSION: __version__,
     }
@@ -72,7 +72,7 @@ def describe(
 
 
 def _detectors(environ: Mapping[str, str]) -> list[Detector]:
-    """Whom there is to ask on this machine; nobody off Google Cloud and without NVIDIA's driver."""
+    """Return the detectors for this machine; none off Google Cloud and without NVIDIA's driver."""
     detectors: list[Detector] = []
     host = metadata_host(environ)
     if host is not None:

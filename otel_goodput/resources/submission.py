@@ -1,9 +1,9 @@
-"""When the job was submitted, as Kubernetes knows it: what scheduling goodput counts from.
+"""Ask Kubernetes when the job was submitted, which is where scheduling goodput begins to count.
 
-Asked in this order, until one answers: the JobSet that ``JOBSET_NAME`` or a label of the pod names, the Job that
-another label names, the pod itself. A pod and a Job may be made anew for each attempt, a JobSet outlives them; so what
-is found is only credible where it lies before the first start of the run. Outside of a pod nothing is asked; in a pod
-whose service account may not read any of them, which is usual, nothing is found and nothing is said.
+These are asked until one answers: the JobSet named by ``JOBSET_NAME`` or a label of the pod, the Job named by another
+label, the pod itself. A pod and a Job may be created anew for each attempt, a JobSet outlives them; so the time found
+is credible only if it is before the first start of the run. Outside of a pod nothing is asked. In a pod whose service
+account may read none of them, which is usual, nothing is found and nothing is logged.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 
-TIMEOUT_S: Final = 1.0  # for all questions together
+TIMEOUT_S: Final = 1.0  # s, for all requests together
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_LONGEST: Final = 1 << 22  # bytes of an answer; an object has at most 1.5 MB
+_LONGEST: Final = 1 << 22  # bytes of an answer at most; an object has at most 1.5 MB
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _JOBSET: Final = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/{name}"
 _JOB: Final = "/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
-# What a pod belongs to: kind, the pod's label that names it, where it is. The first that can be read counts.
+# Owners of a pod: kind, label of the pod with the owner's name, path. The first that can be read counts.
 _OWNERS: Final = (
     ("JobSet", "jobset.sigs.k8s.io/jobset-name", _JOBSET),
     ("Job", "batch.kubernetes.io/job-name", _JOB),
@@ -54,8 +54,8 @@ class Cluster:
 
     Attributes:
         host, port: of the API server.
-        namespace, pod, jobset: names of this pod's; an unknown one is empty.
-        token: the service account's.
+        namespace, pod, jobset: names for this pod; an unknown one is empty.
+        token: of the service account.
         authority: file with the certificates to trust; None for plain HTTP.
     """
 
@@ -69,10 +69,10 @@ class Cluster:
 
 
 def this_cluster(environ: Mapping[str, str] | None = None, account: Path = ACCOUNT) -> Cluster | None:
-    """The cluster that this process runs in; None outside of one, and where its service account is not mounted.
+    """Return the cluster that this process runs in; None outside of one, or if no service account is mounted.
 
     Args:
-        environ: by default the process's.
+        environ: by default that of the process.
         account: directory with the service account's ``token``, ``ca.crt`` and ``namespace``.
     """
     environ = os.environ if environ is None else environ
@@ -86,7 +86,7 @@ def this_cluster(environ: Mapping[str, str] | None = None, account: Path = ACCOU
     except (OSError, ValueError):
         return None
     authority = account / "ca.crt"
-    # Anything but visible ASCII would be more than a header's value.
+    # The token goes into a header: other characters than printable ASCII could add lines to it.
     if not namespace or not token or not token.isprintable() or not authority.is_file():
         return None
     pod = environ.get("POD_NAME") or environ.get("HOSTNAME") or socket.gethostname()
@@ -94,7 +94,7 @@ def this_cluster(environ: Mapping[str, str] | None = None, account: Path = ACCOU
 
 
 def look_up(cluster: Cluster, timeout_s: float = TIMEOUT_S) -> Submission | None:
-    """When the job was submitted; None where the cluster does not say so within `timeout_s` seconds. Waits for it."""
+    """Return when the job was submitted, waiting `timeout_s` seconds at most; None if the cluster does not say so."""
     until = monotonic() + timeout_s
     if cluster.jobset:
         found = _submission("JobSet", _metadata(cluster, _JOBSET, cluster.jobset, until))
@@ -118,9 +118,9 @@ def seek(
     locate: Callable[[], Cluster | None] = this_cluster,
     timeout_s: float = TIMEOUT_S,
 ) -> threading.Thread | None:
-    """Look the submission time up in the background, and hand it to `found` there if there is one.
+    """Look up the submission time in the background; call `found` with it there, if there is one.
 
-    Returns the thread, for those who want to wait for it; None outside of Kubernetes.
+    Return the thread, so that the caller can wait for it; None outside of Kubernetes.
     """
     if locate is this_cluster and not os.environ.get("KUBERNETES_SERVICE_HOST"):
         return None
@@ -151,7 +151,7 @@ def _submission(kind: str, metadata: Mapping[str, Any]) -> Submission | None:
 
 
 def _metadata(cluster: Cluster, path: str, name: str, until: float) -> dict[str, Any]:
-    """The metadata of an object; empty where it cannot be had."""
+    """Return the metadata of an object; empty if it cannot be read."""
     place = path.format(namespace=quote(cluster.namespace, safe=""), name=quote(name, safe=""))
     try:
         answer = json.loads(_get(cluster, place, until))
@@ -162,13 +162,13 @@ def _metadata(cluster: Cluster, path: str, name: str, until: float) -> dict[str,
 
 
 def _get(cluster: Cluster, path: str, until: float) -> bytes:
-    """The body of a successful answer, by HTTP/1.0: it ends where the connection does.
+    """Return the body of a successful answer. With HTTP/1.0 it ends where the connection does.
 
-    By hand, because the limit then holds for the whole exchange, and not for each of the pieces of a slow answer.
+    Without ``http.client``, so that the limit holds for the whole exchange, not for each piece of a slow answer.
 
     Raises:
-        OSError: it cannot be had in time.
-        ValueError: the answer is no success.
+        OSError: there is no answer in time.
+        ValueError: the answer is not a success, or too long.
     """
     with socket.create_connection((cluster.host, cluster.port), timeout=_left(until)) as plain:
         plain.settimeout(_left(until))
@@ -207,10 +207,10 @@ def _secured(plain: socket.socket, cluster: Cluster) -> socket.socket:
 
 
 def _left(until: float) -> float:
-    """Seconds.
+    """Return the seconds left.
 
     Raises:
-        TimeoutError: none is left.
+        TimeoutError: none are left.
     """
     left = until - monotonic()
     if left <= 0:

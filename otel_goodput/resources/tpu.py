@@ -1,6 +1,6 @@
-"""The TPU slice that this process belongs to, as GKE, Cloud TPU and libtpu tell of it.
+"""The TPU slice that this process belongs to, as reported by GKE, Cloud TPU and libtpu.
 
-GKE tells it in the environment of a pod, Cloud TPU in attributes of the machine, most of it in the text ``tpu-env``.
+GKE reports it in the environment of a pod, Cloud TPU in attributes of the machine, mostly in the text ``tpu-env``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from otel_goodput import semconv
 from otel_goodput.resources import accelerators
 from otel_goodput.resources.facts import Fact, Value, index, text, told
 
-MOST_CHIPS: Final = 64  # of one host; they have up to 8
+MOST_CHIPS: Final = 64  # of one host at most; real ones have up to 8
 
 
 def chips(given: object) -> int | None:
-    """How many chips lie within bounds such as ``2,2,1``; None for anything else."""
+    """Return how many chips lie within bounds such as ``2,2,1``; None for anything else."""
     bounds = [index(bound) for bound in (text(given) or "").split(",")]
     count = math.prod(bound or 0 for bound in bounds)
     return count if len(bounds) == 3 and 0 < count <= MOST_CHIPS else None
@@ -52,17 +52,17 @@ LINES: Final = (
 
 
 def of_environment(environ: Mapping[str, str]) -> dict[str, Value]:
-    """Attributes that the environment tells of; empty without a TPU."""
+    """Return the attributes found in the environment; empty without a TPU."""
     return _with_chip(told(VARIABLES, environ))
 
 
 def of_machine(attributes: Mapping[str, object]) -> dict[str, Value]:
-    """Attributes that those of a machine tell of; empty without a TPU."""
+    """Return the attributes found in those of a machine; empty without a TPU."""
     lines = attributes.get(TPU_ENV)
     pairs = (line.partition(":") for line in (lines.splitlines() if isinstance(lines, str) else ()))
     quoted = {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
     found = {**told(LINES, quoted), **told(ATTRIBUTES, attributes)}
-    # Anybody may give a machine attributes; those of a TPU tell its type.
+    # Anybody may set attributes on a machine; only those of a TPU include its type.
     return _with_chip(found) if semconv.SLICE_TYPE in found else {}
 
 
