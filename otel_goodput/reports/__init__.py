@@ -1,1 +1,1 @@
-"""The account for people: of a live job, or of a run's journal."""
+"""Reports for people: the account of a live job, of a run's journal or of a timeline."""

@@ -1,4 +1,4 @@
-"""What the largest loss was, and what usually helps, in a plain sentence; none from figures that are in doubt."""
+"""The closing sentence of a report: the largest loss and what usually helps. Doubtful figures give no advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from otel_goodput.reports.quantities import format_duration, percent
 from otel_goodput.semconv import Category
 
-# What to say of each source of badput: what it is, and what usually helps.
+# By source of badput: how the time was spent, and what usually helps.
 EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     Category.ACCELERATOR_INIT: ("bringing up accelerators", "check the runtime's start and the network between hosts"),
     Category.TRAINING_PREP: ("setting up model and data", "look at what happens between start and the first step"),
@@ -25,7 +25,7 @@ EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     Category.IN_FLIGHT: ("in a step that has not ended", "if it takes much longer than the others, it hangs"),
     Category.OTHER: ("in no phase at all", "open phases around what happens between the steps"),
 }
-# The same where no compilation was seen: start-up is then what the first steps took above the usual.
+# The same if no compilation was seen: start-up is then the excess time of the first steps (rule R5).
 _UNCOMPILED: Final[Mapping[str, tuple[str, str]]] = {
     Category.PROGRAM_STARTUP: (
         "until steps took their usual time",
@@ -36,19 +36,19 @@ _UNCOMPILED: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def sources(seconds: Mapping[str, Any]) -> list[tuple[str, str, float]]:
-    """(category, custom name or '', seconds) of all that holds time, the largest first."""
+    """Return (category, custom name or '', seconds) of each category that has time, the largest first."""
     flat = [(name, "", held) for name, held in seconds.items() if name != Category.CUSTOM]
     flat += [(Category.CUSTOM, name, held) for name, held in seconds.get(Category.CUSTOM, {}).items()]
     return sorted((source for source in flat if source[2]), key=lambda source: -source[2])
 
 
 def doubted(report: Mapping[str, Any]) -> set[str]:
-    """Categories from whose figures no advice is given."""
+    """Return the categories whose figures are doubtful, so that no advice is based on them."""
     return {category for warning in report.get("warnings", ()) for category in warning["doubts"]}
 
 
 def sentence(report: Mapping[str, Any]) -> str:
-    """The closing sentence of a report (as JSON) in which time has passed."""
+    """Return the closing sentence of a report (as JSON) whose elapsed time is not 0."""
     if report["goodput"] is None:
         return "What to improve is known once it is known when the device was done: see the note above."
     losses = [source for source in sources(report["seconds"]) if source[0] != Category.PRODUCTIVE]

@@ -1,4 +1,4 @@
-"""Notes that follow from the figures themselves: what makes them doubtful, and what to do about it."""
+"""Notes on figures that look doubtful: the reason, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from otel_goodput.journal.notes import Note
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
 
-# With fewer steps, or with steps that take more than this share of the cadence, nothing is suspected.
+# With fewer steps, or if the median step takes at least this share of the cadence, nothing is suspected.
 DISPATCH_STEPS: Final = 20
 DISPATCH_SHARE: Final = 0.05
 
@@ -35,7 +35,7 @@ SKEWED_CLOCKS: Final = Note(
 
 
 def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
-    """What follows from the figures of a report (as JSON)."""
+    """Yield the notes that the figures of a report (as JSON) call for."""
     if report.get("reason"):
         yield UNKNOWN_CLOCK
     elif dispatch_only(report):
@@ -45,9 +45,9 @@ def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def dispatch_only(report: Mapping[str, Any]) -> bool:
-    """Whether the steps' times look like those of asynchronous dispatch, though no such runtime was seen.
+    """Return whether the step times look like asynchronous dispatch, although no asynchronous runtime was detected.
 
-    Attempts recorded by versions that did not look for one are judged by this alone.
+    This is the only check for attempts recorded by versions that did not detect such runtimes.
     """
     times, cadence = report.get("step_time"), report.get("step_cadence_s")
     if not times or not cadence or report.get("observed_steps") or times["count"] < DISPATCH_STEPS:

@@ -1,4 +1,4 @@
-"""Figures that a plan is made of: of a finished run, or given by hand."""
+"""The figures that a plan is computed from: of a finished run, or given on the command line."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from otel_goodput.semconv import Category, Phase, Reason
 
 @dataclass(frozen=True)
 class Figures:
-    """What a plan is made of, seconds; None: not known.
+    """The figures that a plan is computed from, times in seconds; None: not known.
 
     Attributes:
-        mtbf: mean time between failures, while the job is up.
-        save: how long a save holds up training.
+        mtbf: mean time between failures, counting only the time in which the job is up.
+        save: how long a save blocks training.
         restore: from the start of the job until it trains again after a failure: start-up, compilation and restore.
         reschedule: from a failure to the start of the job.
         step: net time of a step.
-        interval: training between two saves, as it is now.
-        beside: seconds of loading, evaluation and the like for each second of steps.
-        goodput: what was measured.
-        name: whose figures they are.
-        origins: where each is from, in words.
+        interval: present time of training between two saves.
+        beside: seconds spent between steps (loading, evaluation and the like) per second of steps.
+        goodput: the measured goodput (1 = all).
+        name: name of the job or the run.
+        origins: by figure, where its value comes from, for people.
     """
 
     mtbf: float | None = None
@@ -44,25 +44,25 @@ class Figures:
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def given(self, **by_hand: float | None) -> Figures:
-        """With those that are not None in the place of its own."""
+        """Return a copy with the given values, except those that are None, in place of its own."""
         known = {name: value for name, value in by_hand.items() if value is not None}
         return replace(self, **known, origins={**self.origins, **dict.fromkeys(known, "given")})  # type: ignore[arg-type]
 
 
-_NO_FAILURES: Final = frozenset({Reason.RESTART, Reason.ROLLBACK})  # nothing broke, and nobody had to be rescheduled
+_NO_FAILURES: Final = frozenset({Reason.RESTART, Reason.ROLLBACK})  # nothing failed, and nothing had to be rescheduled
 _START_UP: Final = (Category.ACCELERATOR_INIT, Category.TRAINING_PREP, Category.PROGRAM_STARTUP)
 
 
 def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores: int | None = None) -> Figures:
-    """Figures of a run from its report, and what was assumed in them.
+    """Return the figures of a run from its report.
 
     Args:
         report: as ``otel-goodput report --json`` prints it.
-        saves, restores: how many held up training, see :func:`completed`; a report alone does not tell, so without
-            them there is neither `save` nor `interval`, and one restore for each restart is assumed.
+        saves, restores: how many blocked training, see :func:`completed`. A report does not contain them. Without
+            them `save` and `interval` are None, and one restore for each restart is assumed.
 
     Raises:
-        ConfigurationError: the report is none, or of a run in which no time has passed.
+        ConfigurationError: `report` is not a report of a run, or no time has passed in the run.
     """
     try:
         elapsed, attempts = float(report["elapsed_s"]), int(report["attempts"])
@@ -102,7 +102,7 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
         known["step"], origins["step"] = float(step), "mean of this run's latest"
     return Figures(
         **known,
-        # Where steps are known by their dispatch only, what went by beside them is not known.
+        # If only the dispatch of the steps is known, the time spent between them is not.
         beside=beside / trained if trained and not report.get("reason") else 0.0,
         goodput=report.get("goodput"),
         name=str(report.get("job_name") or report.get("run_id") or ""),
@@ -111,7 +111,7 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
 
 
 def completed(events: Iterable[Event]) -> tuple[int, int]:
-    """How many saves and restores that held up training a run completed."""
+    """Return how many saves and how many restores that blocked training a run completed."""
     restore = rules.PHASE_INDEX[Phase.CHECKPOINT_RESTORE]
     open_phases: dict[int, int] = {}
     done: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""The report of a run from its journal."""
+"""Make the report of a run from its journal."""
 
 from __future__ import annotations
 
@@ -35,17 +35,20 @@ def of_run(
     ideal_step_time: float | None = None,
     process: int = 0,
 ) -> Report:
-    """The report of a run from its journal.
+    """Return the report of a run from its journal.
+
+    The whole journal is read if any of `at`, `windows`, `exclusions` and `ideal_step_time` is given.
 
     Args:
-        run: its folder.
+        run: the run's folder.
         at: time of the question, ns; by default now while the job is running, else its last sign of life.
-        windows, exclusions: (start, end) in ns; with these the whole journal is read.
-        ideal_step_time: ns, instead of the estimate.
-        process: whose journal.
+        windows, exclusions: (start, end) pairs in ns.
+        ideal_step_time: ns; by default it is estimated.
+        process: index of the process whose journal is read.
 
     Raises:
-        JournalError: that process left none, or none that can be read.
+        JournalError: `process` left no journal, or none that can be read.
+        ValueError: a window or an exclusion ends before it starts.
     """
     identity = run.identity()
     whose = about(run.called(), encodable(str(identity.get("job_name", ""))))
@@ -84,7 +87,7 @@ def of_run(
 
 
 def _count(identity: dict[str, Any]) -> int:
-    """How many processes there are; 0 where that is not written down."""
+    """Return the number of processes of the run; 0 if `identity` (run.json) has none that is valid."""
     found = identity.get("process_count")
     return found if isinstance(found, int) and 0 < found < _MANY else 0
 
@@ -94,14 +97,14 @@ def _ns(moment: int | Moment, start: int | None) -> int:
 
 
 def _latest(restored: Restored, state: str, asked: int) -> tuple[Totals, Standing]:
-    """The account at the run's end, or now, and how it stands."""
+    """Return the account of the run at time `asked` (ns), and the state of the run."""
     ledger = restored.ledger
     totals = ledger.totals(asked)
     if totals.ended or state == RUNNING:
         return totals, live(totals)
     standing = Standing(state, restored.last_sign, totals.in_flight_step, totals.in_flight_since)
     if state == DIED:
-        # What was in flight is lost with it; only the next attempt would say so.
+        # Steps in flight are lost, but the account learns of a death only from the start of the next attempt.
         ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
         totals = ledger.totals(asked)
     return totals, standing

@@ -1,4 +1,4 @@
-"""The runs of a folder, the one that began last first."""
+"""List the runs of a folder, the latest first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN: Final = 20
 
 
 class Entry(NamedTuple):
-    """One run: its folder, its id, when its latest attempt began (ns; None: not known), how many there were."""
+    """One run: its folder, its id, when its latest attempt began (ns; None: not known), and the number of attempts."""
 
     run: RunDirectory
     run_id: str
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 def entries(runs: Iterable[RunDirectory], process: int = 0) -> list[Entry]:
-    """The runs of which `process` left something, the latest first; reads no more of them than it must."""
+    """Return the runs with a journal of `process`, the latest first; only the beginning of a journal is read."""
     found = []
     for run in runs:
         attempts = run.attempts(process)
@@ -33,7 +33,7 @@ def entries(runs: Iterable[RunDirectory], process: int = 0) -> list[Entry]:
 
 
 def render(found: list[Entry], place: str) -> str:
-    """The list for a person."""
+    """Return the list as text; `place` says where the runs are."""
     return "".join(f"{shown(line)}\n" for line in _lines(found, place))
 
 

@@ -1,7 +1,7 @@
-"""``otel-goodput plan``: how often to save, and the runtime goodput to expect of it.
+"""``otel-goodput plan``: how often to save, and the runtime goodput to expect.
 
-The formulas are those of ``renewal``, the figures those of a finished run or given by hand. Time that goes by beside
-the steps, in loading or evaluation, counts as training between saves; its share comes off the goodput.
+The formulas are in ``renewal``; the figures come from a finished run or the command line. Time between the steps, spent
+in loading or evaluation, counts as training between saves, and its share is deducted from the goodput.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Choice(NamedTuple):
-    """An interval (s of training between saves), the same in steps where their time is known, and what to expect."""
+    """An interval (s of training between saves), the same in steps (None: not known), and the goodput to expect."""
 
     interval: float
     steps: int | None
@@ -43,11 +43,11 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect of which interval.
+    """Intervals to choose from, and the goodput to expect of each.
 
     Attributes:
-        figures: what it was made of; none that the formulas need is None.
-        choices: by name: ``best``, ``daly``, ``young``, and ``now`` where today's interval is known.
+        figures: the figures that it was computed from; those that the formulas need are not None.
+        choices: by name: ``best``, ``daly``, ``young``, and ``now`` if the present interval is known.
     """
 
     figures: Figures
@@ -58,7 +58,7 @@ class Plan:
         return self.choices["best"]
 
     def to_json(self) -> dict[str, Any]:
-        """Seconds and shares of 1."""
+        """Return the plan as a JSON object: times in seconds, shares as fractions of 1."""
         figures = self.figures
         return {
             "name": figures.name,
@@ -77,10 +77,10 @@ class Plan:
 
 
 def make_plan(figures: Figures) -> Plan:
-    """The plan for `figures`. Where it is not known how long a restore or a reschedule takes, none is assumed.
+    """Return the plan for `figures`. A restore or reschedule time that is not known is assumed to be 0.
 
     Raises:
-        ConfigurationError: `mtbf` or `save` is not known, or a figure cannot be.
+        ConfigurationError: `mtbf` or `save` is not known, or a figure is out of range.
     """
     for name, missing in (("mtbf", "no failure was seen"), ("save", "no save was seen")):
         if getattr(figures, name) is None:
@@ -115,7 +115,7 @@ def _choice(figures: Figures, interval: float) -> Choice:
 
 
 def _best(figures: Figures, interval: float) -> Choice:
-    """The best interval in whole steps, of at least one, where the time of a step is known."""
+    """Return the best interval, in whole steps (at least one) if the time of a step is known."""
     period = _period(figures)
     if period is None:
         return _choice(figures, interval)
@@ -135,7 +135,7 @@ def _expected(figures: Figures, interval: float) -> float:
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
-_REPORT: Final = 16 * files.MIB  # bytes of a report
+_REPORT: Final = 16 * files.MIB  # bytes; a larger report file is refused
 _SHOWN: Final = {
     "mtbf": "mean time between failures",
     "save": "a save holds training up for",
@@ -188,7 +188,7 @@ def _sentence(plan: Plan) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``otel-goodput plan``."""
+    """Add the arguments of ``otel-goodput plan`` to `parser`."""
     parser.add_argument(
         "directory",
         nargs="?",
@@ -204,10 +204,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command ``otel-goodput plan``; returns its exit status.
+    """Run the command ``otel-goodput plan`` and return its exit status.
 
     Raises:
-        ConfigurationError, JournalError: a figure is missing, or there is no run.
+        ConfigurationError, JournalError: a figure is missing or out of range, or there is no run.
     """
     by_hand = {name: getattr(options, name) for name in _SHOWN}
     damaged: list[str] = []
@@ -223,7 +223,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]:
-    """Figures of the runs asked for; what is the matter with their journals goes to `damaged`."""
+    """Return the figures of the requested runs; append to `damaged` what is wrong with their journals."""
     if options.directory is None and options.mtbf is not None and options.save is not None:
         return [Figures()]
     if options.directory is not None and options.directory.endswith(".json"):
@@ -236,7 +236,7 @@ def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]
     figures = []
     with found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id) as found:
         for one, _ in found:
-            saves, restores = completed(all_events(one, options.process, Damages()))  # the report tells of them
+            saves, restores = completed(all_events(one, options.process, Damages()))  # the report notes the damages too
             report = of_run(one, process=options.process)
             damaged += [note.text for note in report.notes if note.kind.startswith(DAMAGED)]
             figures.append(from_report(report.to_json(), saves=saves, restores=restores))
@@ -247,4 +247,4 @@ def _seconds(text: str) -> float:
     return 0.0 if text.strip() == "0" else parse_duration(text) / NS
 
 
-_seconds.__name__ = "length of time"  # as argparse names it
+_seconds.__name__ = "length of time"  # the name of the type in argparse's errors

@@ -1,4 +1,4 @@
-"""Quantities as a person reads them."""
+"""Format durations, shares, times and counts for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 
 def format_duration(seconds: float) -> str:
-    """A duration as a person reads it: ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 07 min``, ``2 d 04 h``."""
+    """Format a duration in seconds: ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 07 min``, ``2 d 04 h``."""
     if seconds < 0:
         return f"-{format_duration(-seconds)}"
     if seconds < 1:
@@ -25,10 +25,10 @@ def percent(part: float, whole: float) -> str:
 
 
 def format_moment(seconds: float) -> str:
-    """A moment, in seconds since the epoch, as a person reads it: ``2026-11-22 11:25:00 UTC``."""
+    """Format a time in seconds since the epoch: ``2026-11-22 11:25:00 UTC``."""
     return f"{datetime.fromtimestamp(seconds, tz=timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def plural(count: int, word: str) -> str:
-    """``1 attempt``, ``2 attempts``."""
+    """Return the count and the word, in the plural if needed: ``1 attempt``, ``2 attempts``."""
     return f"{count} {word}{'s' if count != 1 else ''}"

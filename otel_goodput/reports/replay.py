@@ -1,4 +1,4 @@
-"""Offline: a timeline in the neutral form, or a journal, through the same ledger as the live job."""
+"""Account for a timeline in the neutral form, or for a journal, offline, by the same rules as the live job."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def replay(
 
     Args:
         rows: phases in any order.
-        at: time of the question in the rows' seconds; by default the latest time in them, where the clock of the
-            latest attempt was behind, in its own.
-        windows: (start, end) pairs in seconds to account for on their own (rule R8).
-        exclusions: (start, end) pairs in seconds to leave out (rule R7).
-        ideal_step_time: seconds, instead of the estimate.
+        at: time of the question, in seconds as in the rows; by default the latest time of all rows, or of the latest
+            attempt if its clock was behind.
+        windows: (start, end) pairs in seconds to account for separately (rule R8).
+        exclusions: (start, end) pairs in seconds to cut out (rule R7).
+        ideal_step_time: seconds; by default it is estimated.
 
     Returns:
         the JSON answer of docs/accounting.md.
 
     Raises:
-        ValueError: a window that ends before it starts.
+        ValueError: a window or an exclusion ends before it starts.
     """
     return timeline_totals(
         rows, at=at, windows=windows, exclusions=exclusions, ideal_step_time=ideal_step_time
@@ -51,7 +51,7 @@ def timeline_totals(
     exclusions: Sequence[Window] = (),
     ideal_step_time: float | None = None,
 ) -> Totals:
-    """As :func:`replay`, as integers of ns."""
+    """Do as :func:`replay` does, but return the totals in integer ns."""
     return account_timeline(
         Timeline(rows),
         at=None if at is None else _ns(at),
@@ -69,7 +69,7 @@ def account_timeline(
     exclusions: Sequence[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
 ) -> Totals:
-    """As :func:`replay`, all times in ns."""
+    """Do as :func:`replay` does, for a timeline, but with all times in ns."""
     return account(
         timeline.events(at),
         at=at,
@@ -89,10 +89,13 @@ def account(
     exclusions: Sequence[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
 ) -> Totals:
-    """Account for events in the order of attempt and time, with exact windows and exclusions; all times in ns.
+    """Account for events that are ordered by attempt and time, with exact windows and exclusions; all times in ns.
 
-    Where nothing is said of `at`, the question is asked at the `latest` time, which may depend on whether the clock of
-    the latest attempt was behind; by default that of the last event.
+    If `at` is None, the time of the question is what `latest` returns, given whether the latest attempt's clock was
+    behind; if that is None too (the default), it is the time of the last event.
+
+    Raises:
+        ValueError: a window or an exclusion ends before it starts.
     """
     for start, end in (*windows, *exclusions):
         if end < start:

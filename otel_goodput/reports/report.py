@@ -1,4 +1,4 @@
-"""An account for people and programs."""
+"""The report: an account as text, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
 from otel_goodput.text.redact import shown
 
-# Custom phases have names, and those that were never opened have none: without any the category is left out.
+# `custom` has a time for each name and no total, so without custom phases it is not in a report.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)
 
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """An account, whose it is, and what must be known beside it; ``str()`` is for a person, :meth:`to_json` for a
-    program.
+    """An account, the identity of its run, and notes on the figures. ``str()`` gives it as text, :meth:`to_json` as
+    JSON.
     """
 
     totals: Totals
@@ -35,11 +35,11 @@ class Report:
 
     @property
     def damaged(self) -> bool:
-        """Whether the figures rest on a journal of which something had to be left out, now or at an earlier start."""
+        """Whether a damaged part of the journal is missing from the figures, found now or at an earlier start."""
         return any(note.kind.startswith(DAMAGED) for note in self.notes)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON answer of docs/accounting.md with every category, and the run's identity."""
+        """Return the JSON answer of docs/accounting.md with every category, and the identity, state and warnings."""
         answer: dict[str, Any] = {
             **self.totals.to_json(),
             **self.about,
@@ -57,11 +57,11 @@ class Report:
         return text.render(self.to_json())
 
     def __repr__(self) -> str:
-        """What it is about; ``str()`` has all of it."""
+        """Return the headline only; ``str()`` gives the whole report."""
         return f"<{shown(text.headline(self.to_json()))}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: a bar, a table, and what the text has below them."""
+        """Return HTML for notebooks: a bar, a table, the notes and the closing sentence."""
         answer = self.to_json()
         remarks = [note["text"] for note in answer["warnings"]]
         if answer["elapsed_s"]:
@@ -71,5 +71,5 @@ class Report:
 
 
 def about(run_id: str, job_name: str) -> dict[str, Any]:
-    """Whose account it is."""
+    """Return the identity of a run, as a report's JSON has it."""
     return {"run_id": run_id, "job_name": job_name}

@@ -1,4 +1,4 @@
-"""Sections of a report as text, each from the report's JSON: steps, disruptions, processes, windows."""
+"""Sections of a report as lines of text, made from the report's JSON: steps, disruptions, processes, windows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from otel_goodput.reports.standing import DIED, SILENT
 from otel_goodput.semconv import Category
 
 WIDTH: Final = 24
-LATE_SHARE: Final = 0.05  # of the cadence, from which on it is worth a line
+LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned
 DISRUPTIONS_SHOWN: Final = 10
 FUNCTIONS_SHOWN: Final = 5
 
 
 def table(seconds: Mapping[str, Any], elapsed: float, *, shares: bool) -> Iterator[str]:
-    """Time by category, productive time first, and its sum; without `shares`, as seconds only."""
+    """Yield the time of each category, productive time first, and the sum; percentages only if `shares`."""
     productive = seconds.get(Category.PRODUCTIVE, 0.0)
     yield row(Category.PRODUCTIVE, productive, elapsed, shares=shares)
     total = productive
@@ -34,7 +34,7 @@ def row(name: str, seconds: float, elapsed: float, *, shares: bool, indent: str 
 
 
 def end(report: Mapping[str, Any]) -> Iterator[str]:
-    """How a run that neither runs nor ended came to its end."""
+    """Yield when and in which step a run died or fell silent; nothing if it is running or has ended."""
     state, last = report.get("state"), report.get("last_sign_of_life")
     if state not in (DIED, SILENT) or last is None:
         return
@@ -49,7 +49,7 @@ def end(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def steps(report: Mapping[str, Any]) -> Iterator[str]:
-    """What became of the steps, and how long they took."""
+    """Yield what became of the steps and how long they took, recompilations, progress at risk and slices."""
     yield f"  steps    {_fates(report)}"
     if report.get("in_flight_step") is not None:
         open_for = report.get("in_flight_step_s")
@@ -94,7 +94,7 @@ def _recompilations(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
-    """How often and why it was interrupted."""
+    """Yield how often and why the run was interrupted."""
     count = report["disruptions"]
     if not count:
         yield "  disruptions  none"
@@ -113,7 +113,7 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def processes(report: Mapping[str, Any]) -> Iterator[str]:
-    """Which process the others wait for."""
+    """Yield which processes are slow, so that the others wait for them."""
     told = report.get("processes")
     if not told or len(told["paces"]) < 2:
         return
@@ -134,7 +134,7 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def window(told: Mapping[str, Any]) -> Iterator[str]:
-    """A window's share of the account."""
+    """Yield the account of a window."""
     yield ""
     yield f"  window {told['start']:.3f} .. {told['end']:.3f}"
     elapsed = told["elapsed_s"]

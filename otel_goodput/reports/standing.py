@@ -1,4 +1,4 @@
-"""How a run stands: whether it is running, has ended, or died; and what it was doing then."""
+"""The state of a run: running, ended, died or silent; and the step in which it died."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from otel_goodput.journal.rundir import RunDirectory
 RUNNING: Final = "running"
 ENDED: Final = "ended"
 DIED: Final = "died"
-SILENT: Final = "silent"  # nobody can tell from here whether the process lives: it has given no sign of life lately
-# A copy of a journal is written every ten seconds, and takes some to arrive.
+SILENT: Final = "silent"  # no recent sign of life; the process runs elsewhere, so it may be alive
+# Copies of a journal are uploaded every ten seconds, and an upload takes time.
 RECENTLY_NS: Final = 60 * NS
 
 
 class Standing(NamedTuple):
-    """How a run stands at a moment.
+    """The state of a run at some time.
 
     Attributes:
-        state: one of the above.
-        last_sign: of a run that died or is silent: its last sign of life, ns.
-        step, since: of such a run: the step it was in, if it was in one, and when that had begun, ns.
+        state: ``RUNNING``, ``ENDED``, ``DIED`` or ``SILENT``.
+        last_sign: last sign of life of a run that died or is silent, ns; else None.
+        step, since: the open step of such a run, and when that step began, ns; None if no step was open.
     """
 
     state: str
@@ -44,27 +44,30 @@ class Standing(NamedTuple):
 
 
 def live(totals: Totals) -> Standing:
-    """As the job's own process has it, which is alive."""
+    """Return the state of a live process's own run: ended if its job has ended, else running."""
     return Standing(ENDED if totals.ended else RUNNING)
 
 
 def state_of(run: RunDirectory, attempt: int, process: int, last_sign: int) -> str:
-    """Of the latest attempt's process, whose job has not ended."""
+    """Return the state of a process in the latest attempt, if its job has not ended; `last_sign` in ns."""
     if run.alive(attempt, process):
         return RUNNING
     if run.lock(attempt, process).path.exists():
-        return DIED  # whoever held it let go of it
-    # A copy, from a URL perhaps: where the process runs nobody knows here.
+        return DIED  # the process has released its lock
+    # Without a lock file this is a copy of the journal, e.g. from a URL: the process runs on another machine.
     return RUNNING if time.time_ns() - last_sign < RECENTLY_NS else SILENT
 
 
 class Lives:
-    """Follows the events of a run as they pass, and tells how its lives ended.
+    """Iterates over the events of a run up to the time of a question, and finds the state of the run at that time.
 
     Args:
-        events: of the whole run, in the order of attempt and time.
-        state: of the latest attempt's process, should its job not have ended.
+        events: of the whole run, ordered by attempt and time.
+        state: of the latest attempt's process, used if its job has not ended.
         asked: time of the question, ns.
+
+    Attributes:
+        standing: state of the run at `asked`; known after the iteration.
     """
 
     def __init__(self, events: Iterable[Event], state: str, asked: int) -> None:
@@ -79,8 +82,8 @@ class Lives:
         self.standing = Standing(RUNNING)
 
     def __iter__(self) -> Iterator[Event]:
-        """The events up to the moment that was asked for; of a life that is over by then, that it is over."""
-        later = False  # another attempt began before the moment, or after it
+        """Yield the events up to the time of the question, and one more if the process had died by then."""
+        later = False  # whether another attempt began after the time of the question
         for event in self._events:
             time, kind = event[0], event[1]
             if kind == ev.ATTEMPT:
@@ -96,7 +99,7 @@ class Lives:
             yield event
         self.standing = self._stands(later)
         if self.standing.state == DIED:
-            # What was in flight is lost with it; only the next attempt would say so.
+            # Steps in flight are lost, but the account learns of a death only from the start of the next attempt.
             yield Event(self._last, ev.ATTEMPT, step=self._attempt + 1)
 
     def _begin(self, event: Event) -> None:

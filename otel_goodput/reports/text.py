@@ -1,4 +1,4 @@
-"""A report as text: the figures, what must be known beside them, and the largest loss in a plain sentence."""
+"""A report as text: the figures, notes on them, and a closing sentence on the largest loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RATIOS: Final = {
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The text of a report, from its JSON."""
+    """Return the text of a report (as JSON)."""
     return "".join(f"{shown(line)}\n" for line in _lines(report))
 
 
@@ -57,7 +57,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def headline(report: Mapping[str, Any]) -> str:
-    """The title and the figure."""
+    """Return the title and the goodput in one line."""
     return f"{title(report)}: {_goodput(report)}" if report["elapsed_s"] else title(report)
 
 
@@ -69,7 +69,7 @@ def _goodput(report: Mapping[str, Any]) -> str:
 
 
 def title(report: Mapping[str, Any]) -> str:
-    """Whose account it is, and how the run stands."""
+    """Return the title of a report: job, run, number of attempts, start and state."""
     name = report.get("job_name") or report.get("run_id") or "timeline"
     parts = [f"Goodput of {name}"]
     if report.get("run_id") and report["run_id"] != name:

@@ -35,27 +35,27 @@ _SLICE_COUNTS: Final = "slice_counts"
 _CLOCK: Final = "clock"
 _OPEN: Final = NEVER
 _BLOCK: Final = 1 << 16  # bytes read at once
-_BOUND: Final = 4_600_000_000 * NS  # beyond it nothing is a time; NEVER is beyond it
+_BOUND: Final = 4_600_000_000 * NS  # times are nearer to 0 than this; NEVER is not
 _STEP: Final = rules.STEP
 _LOAD: Final = rules.DATA_LOADING
 _MARKABLE: Final = rules.MARKABLE
-_PER_SECOND: Final = float(NS)  # a float, so that text times this is an error and not a longer text
+_PER_SECOND: Final = float(NS)  # a float: a string times this raises instead of being repeated
 
 _make: Final = tuple.__new__
 
 
 class _Entry(NamedTuple):
-    """A row, in the order in which it is to begin.
+    """A row; entries sort in the order in which they start.
 
     Attributes:
-        rank: orders what begins at the same time, see ``_RANKS``.
-        row: its number, from 1; the key of its phase.
-        end: ns; ``_OPEN`` where it never ended (or not before the question was asked), and of what only happens.
-        unsaid: a data load of which nobody said whether it blocks.
-        event: its start.
-        flags: of its end.
-        segments: what it dispatched to the device, as (from when on, when it left; ``NEVER`` where it has not), ns; a
-            step's device end alone is told by its start.
+        rank: orders entries that start at the same time, see ``_RANKS``.
+        row: number of the row, from 1; also the key of its phase.
+        end: ns; ``_OPEN`` if it has not ended by the time of the question, or has no duration.
+        unsaid: it is a data load without a value for `blocking`.
+        event: its START, or its only event.
+        flags: of its END.
+        segments: work dispatched to the device: pairs of ns, when dispatched and when it left (``NEVER``: it has not).
+            Empty for a step with nothing but a device end, which is the `arg` of its START.
     """
 
     attempt: int
@@ -69,26 +69,26 @@ class _Entry(NamedTuple):
     segments: tuple[tuple[int, int], ...] = ()
 
 
-# At the same time: what is dispatched from then on, ends, starts, and the ends of what has no length.
+# Order of events at the same time: marks, ends, starts, and the ends of phases without length.
 _MARKS: Final = 0
 _ENDS: Final = 1
 _STARTS: Final = 2
 _EMPTY_ENDS: Final = 3
-# What begins at the same time begins in the order of (factor × its end + offset). A job is around all. Steps are not
-# nested, they follow each other; other phases find theirs whichever begins first. Of these, what ends later is around.
+# Order of phases that start at the same time, by (factor × end + offset). The job contains all others. Steps follow
+# each other and are not nested; phases find their step in either order. Of others the one that ends later is outer.
 _RANKS: Final = tuple(
     {rules.JOB: (-1, -5 * NEVER), rules.STEP: (1, -3 * NEVER)}.get(phase, (-1, 0)) for phase in range(len(PHASES))
 )
 
 
 class Timeline:
-    """Rows of the neutral form, checked and in order.
+    """Rows of the neutral form, checked and sorted.
 
     Attributes:
-        latest: latest time of the leader's rows, ns; None where there is none.
-        last: the same of those of the latest attempt.
-        exclusions: (start, end) of the windows that the rows themselves exclude, ns.
-        dropped: rows that could not be understood.
+        latest: latest time in the leader's rows, ns; None without any.
+        last: latest time in the rows of the leader's latest attempt, ns.
+        exclusions: (start, end) of the windows that rows exclude, ns.
+        dropped: number of malformed rows, which are ignored.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -117,7 +117,7 @@ class Timeline:
             if last > latest:
                 latest = last
             if event[2] == rules.EXCLUSION:
-                # A window of time, whatever becomes of the attempt.
+                # It holds for this time whatever attempt the row names.
                 self.exclusions.append((start, end))
             else:
                 add(entry)
@@ -133,7 +133,7 @@ class Timeline:
         self._entries = _once(entries)
 
     def _entry(self, row: Row, number: int) -> _Entry | None:
-        """None for what is another process's. What follows is inlined where a million rows pass."""
+        """Check and convert a row; None if another process wrote it. Partly inlined, for files of a million rows."""
         get = row.get
         if get("process"):
             return None
@@ -180,7 +180,7 @@ class Timeline:
         if name.__class__ is not str:
             name = "" if name is None else str(name)
         flags = ev.NONBLOCKING if blocking is False else 0
-        # A third of the time of Event(…) and _Entry(…).
+        # `_make` takes a third of the time of Event(…) and _Entry(…).
         event = _make(Event, (start, ev.START, phase, number, step, flags, device, name))
         factor, offset = _RANKS[phase]
         unsaid = blocking is None and phase == _LOAD
@@ -191,11 +191,11 @@ class Timeline:
 
     @property
     def earliest(self) -> int | None:
-        """Earliest start of the leader's rows, ns; None where there is none."""
+        """Earliest start of the leader's rows, ns; None without any."""
         return min((entry.start for entry in self._entries), default=None)
 
     def events(self, at: int | None = None) -> Iterator[Event]:
-        """The rows as events in the order of attempt and time, as they were known at `at` (ns)."""
+        """Yield the rows as events ordered by attempt and time, as known at time `at` (ns; None: at the end)."""
         entries = self._entries
         if at is not None:
             entries = sorted(_as_known(entry, at) for entry in entries if entry[1] <= at)
@@ -207,11 +207,11 @@ class Timeline:
 
 
 def _in_order(entries: list[_Entry]) -> Iterator[Event]:
-    """One attempt's events."""
-    # What is to come: (four times when and what comes first at the same time, a job?, key, event). What has no length
+    """Yield the events of one attempt in order."""
+    # Heap of later events: (4 × time + order at the same time, whether a job ends, key, event). A phase without length
     # ends after its start; a job ends last.
     coming: list[tuple[int, bool, int, Event]] = []
-    stepping = -_OPEN  # latest end of the steps begun so far
+    stepping = -_OPEN  # latest end of the steps started so far, ns
     for _, start, _, row, end, unsaid, event, flags, segments in entries:
         limit = 4 * start + _STARTS
         while coming and coming[0][0] < limit:
@@ -221,7 +221,7 @@ def _in_order(entries: list[_Entry]) -> Iterator[Event]:
             if end > stepping:
                 stepping = end
         elif unsaid and end <= stepping:
-            # A timeline has no threads: a load inside a step is taken for a prefetch where it does not say.
+            # A timeline has no threads: a data load inside a step counts as a prefetch unless it has `blocking`.
             event = event._replace(flags=ev.NONBLOCKING)
         yield event
         for dispatched, left in segments:
@@ -239,20 +239,20 @@ def _in_order(entries: list[_Entry]) -> Iterator[Event]:
 
 
 def _once(entries: list[_Entry]) -> list[_Entry]:
-    """The sorted entries without those that say the same as another one."""
+    """Return the sorted entries without duplicates (rule R9)."""
     places = [entry[:3] for entry in entries]
     if len(set(places)) == len(places):
         return entries
     once: dict[object, _Entry] = {}
     for entry in entries:
         event = entry.event
-        said = event._replace(key=0) if event.kind == ev.START else event  # the key of a phase is its row's number
+        said = event._replace(key=0) if event.kind == ev.START else event  # keys are row numbers: they differ
         once.setdefault((*entry[:3], *entry[4:6], said, *entry[7:]), entry)
     return list(once.values())
 
 
 def _sign(kind: str, start: int, row: Row) -> Event:
-    """What only happens."""
+    """Return the event of a row without a duration: a heartbeat, slice counts or a clock state."""
     if kind == _HEARTBEAT:
         return Event(start, ev.HEARTBEAT)
     if kind == _SLICE_COUNTS:
@@ -264,7 +264,7 @@ def _sign(kind: str, start: int, row: Row) -> Event:
 
 
 def _device_end(get: Callable[[str], Any], start: int) -> int:
-    """When what a phase dispatched left the device, ns; 0 where nobody looked."""
+    """Return when the work that a phase dispatched left the device, ns; 0 if the row does not say."""
     device = get("device_end_ns")
     if device is None:
         seconds = get("device_end")
@@ -277,8 +277,8 @@ def _device_end(get: Callable[[str], Any], start: int) -> int:
 
 
 def _segments(row: Row, start: int, end: int, device_end: int) -> tuple[tuple[int, int], ...]:
-    """What a phase from `start` to `end` (ns) dispatched to the device piece by piece; from its start on until
-    `device_end` where that is told as well.
+    """Return what a phase from `start` to `end` dispatched to the device, as sorted (dispatched, left) pairs in ns;
+    (`start`, `device_end`) is one of them if `device_end` is not 0.
     """
     pairs = row.get("device_ns")
     if pairs is None:
@@ -293,7 +293,7 @@ def _segments(row: Row, start: int, end: int, device_end: int) -> tuple[tuple[in
 
 
 def _as_known(entry: _Entry, at: int) -> _Entry:
-    """As it was known at `at` (ns)."""
+    """Return the entry as known at time `at` (ns): what ends later has not ended."""
     event = entry.event
     if event.kind != ev.START:
         return entry
@@ -309,7 +309,7 @@ def _as_known(entry: _Entry, at: int) -> _Entry:
 
 
 def read_timeline(path: Path | None) -> Iterator[Row]:
-    """Rows of a JSON-lines file; of standard input where there is no path.
+    """Yield the rows of a JSON-lines file, or of standard input if `path` is None.
 
     Raises:
         ValueError: a line is not a JSON object, or longer than ``files.LONGEST_LINE``.
@@ -325,10 +325,10 @@ def read_timeline(path: Path | None) -> Iterator[Row]:
 
 
 def _at_once(lines: list[bytes]) -> list[Row] | None:
-    """The rows of lines that hold a flat object each; None where that is not sure. Twice as fast as one by one."""
+    """Decode lines of one flat object each at once, twice as fast as one by one; None if they may not be such lines."""
     block = b",".join(lines)
     if block.count(b"{") != len(lines) or not all(line.startswith(b"{") for line in lines):
-        return None  # else a row might go over lines, and a line hold several
+        return None  # else a row might span lines, or a line hold several
     try:
         rows: list[Row] = json.loads(b"[%b]" % block)
     except ValueError:
@@ -337,7 +337,7 @@ def _at_once(lines: list[bytes]) -> list[Row] | None:
 
 
 def _one_by_one(lines: list[bytes], source: object, first: int) -> Iterator[Row]:
-    """The rows of `lines`, of which `first` is the number of the first."""
+    """Yield the rows of `lines`, the first of which is line number `first`."""
     for number, line in enumerate(lines, first):
         if not line.strip():
             continue

@@ -1,1 +1,1 @@
-"""Text in and out: what may be shown, and lengths of time as people write them."""
+"""Text handling: remove credentials and control characters, and parse durations and times."""

@@ -1,4 +1,4 @@
-"""Lengths and moments of time as people write them, in ns: ``90s``, ``1h30m``, ``2026-11-22T11:25:00Z``, ``1h ago``."""
+"""Parse durations and times such as ``90s``, ``1h30m``, ``2026-11-22T11:25:00Z`` and ``1h ago`` to ns."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _LENGTH: Final = re.compile(f"(?:{_PART})+")
 _RFC_3339: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:\.(\d+))?)?\s*(Z|z|[+-]\d\d:\d\d)?", re.ASCII
 )
-_BOUND: Final = 9_200_000_000 * NS  # what fits into 64 bits; beyond it nothing is a time
+_BOUND: Final = 9_200_000_000 * NS  # the largest time accepted; it fits into 64 bits
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 def _length(text: str) -> int | None:
-    """The length that `text` spells with units, ns; None where it spells none."""
+    """Parse a duration written with units; return ns, or None if `text` is none."""
     if not _LENGTH.fullmatch(text):
         return None
     return round(sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text)))
 
 
 def parse_duration(text: str) -> int:
-    """A duration such as ``90s``, ``1.5h``, ``1h30m``, ``350ms``, ``2d`` or plain seconds, in ns.
+    """Parse a duration such as ``90s``, ``1.5h``, ``1h30m``, ``350ms``, ``2d`` or plain seconds; return ns.
 
     Raises:
-        ValueError: it is none, or not above 0.
+        ValueError: `text` is not a duration, or not above 0 and below 1e9 seconds.
     """
     length = _length(text.strip())
     seconds = float(text) if length is None else length / NS
@@ -42,10 +42,10 @@ def parse_duration(text: str) -> int:
 
 
 def parse_moment(text: str) -> int:
-    """Unix seconds or an RFC 3339 time, in ns since the epoch.
+    """Parse Unix seconds or an RFC 3339 time; return ns since the epoch.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: `text` is neither, has no time zone, or is too far from the epoch for 64 bits.
     """
     found = _RFC_3339.fullmatch(text.strip())
     if not found:
@@ -65,21 +65,21 @@ def parse_moment(text: str) -> int:
 
 
 class Moment(NamedTuple):
-    """A moment: `ns` since the epoch, or since a run's start where it is `relative` to that."""
+    """A point in time: `ns` since the epoch, or since the start of a run if `relative`."""
 
     ns: int
     relative: bool = False
 
     def since(self, start: int | None) -> int:
-        """In ns since the epoch, of a run that began at `start` (None: it has not begun)."""
+        """Return ns since the epoch, for a run that began at `start` (ns; None: it has not begun)."""
         return self.ns + (start or 0) if self.relative else self.ns
 
 
 def asked_moment(text: str) -> Moment:
-    """A moment as somebody asks for it: unix seconds, RFC 3339, ``now``, ``1h ago``, or ``1h`` after the start.
+    """Parse a time given by a user: Unix seconds, RFC 3339, ``now``, ``1h ago``, or ``1h`` (after the run's start).
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: `text` is none of these, or out of range.
     """
     plain = text.strip().lower()
     if plain == "now":
