@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -280,10 +279,8 @@ def test_a_child_on_a_machine_is_refused() -> None:
         assert refusals(google) == ["mon.sampling"]
 
 
-def test_a_flush_of_spans_does_not_know_its_time() -> None:
+def test_a_flush_of_spans_does_not_know_its_time(port: int) -> None:
     """Asked for 1 s, it takes 118 s while nobody answers; here it is only seen not to come back."""
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
     with process(FLUSH, f"127.0.0.1:{port}") as started:
         assert said(started) == "flushing"
         with pytest.raises(subprocess.TimeoutExpired):
