@@ -21,7 +21,7 @@ from opentelemetry.exporter.cloud_monitoring import CloudMonitoringMetricsExport
 from opentelemetry.exporter.cloud_trace import CloudTraceSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import Resource, ResourceDetector
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from waits import until
@@ -269,6 +269,9 @@ def forked(*attributes: str) -> Iterator[GoogleEmulator]:
 def test_a_child_exports_what_its_parent_counted() -> None:
     """As a task of its own, so that the sum over all tasks is twice what it is."""
     with forked("service.name=llama") as google:
+        if not hasattr(ResourceDetector, "is_process_dependent"):  # an older SDK: its child has no name of its own
+            assert (stored(google), refusals(google)) == ([7], ["mon.sampling"])
+            return
         assert stored(google) == [7, 7]
         assert len({dict(key.resource_labels)["task_id"] for key in google.series}) == 2
 
