@@ -1,6 +1,6 @@
 """Run the suite on every supported Python that is here, or with the oldest versions that pyproject.toml lets in.
 
-Which were not run is named, and why. Exit status 1 where one failed.
+Which were not run is named, and why. Exit status 1 where one failed that is supported or was asked for by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import NamedTuple
 from requirements import GROUPS, PYPROJECT, requirements, tomllib
 
 ROOT = Path(__file__).parents[1]
-SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14")
+SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
+UNCLAIMED = ("3.14",)  # tried where it is here; what fails there fails nothing
 LOWEST = SUPPORTED[0]
 # What needs the collector, Prometheus or kustomize is run by `make test`: a Python's version is nothing to them.
 LEFT_OUT = ("tests/otelcol", "tests/collector")
@@ -106,17 +107,20 @@ _VERMIN = ("-q", "--target=3.10-", "--no-tips", "--violations", "otel_goodput")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--lowest", action="store_true", help="the oldest versions, on the oldest Python")
-    parser.add_argument("--python", action="append", choices=SUPPORTED, help="only this one (repeatable)")
+    parser.add_argument("--python", action="append", choices=SUPPORTED + UNCLAIMED, help="only this one (repeatable)")
     options, arguments = parser.parse_known_args()
     outcomes = []
-    for version in [LOWEST] if options.lowest else options.python or SUPPORTED:
+    for version in [LOWEST] if options.lowest else options.python or SUPPORTED + UNCLAIMED:
         python, why = interpreter(version)
         if not python:
             print(f"Python {version}: NOT RUN, {why}", flush=True)
             continue
         print(f"Python {version} ({python}) ...", flush=True)
-        outcomes.append(run(version, python, arguments, lowest=options.lowest))
-        print(f"Python {version}: {outcomes[-1].said}", flush=True)
+        outcome = run(version, python, arguments, lowest=options.lowest)
+        unclaimed = version in UNCLAIMED and not options.python
+        print(f"Python {version}: {outcome.said}{' (it is not claimed)' if unclaimed else ''}", flush=True)
+        if not unclaimed:
+            outcomes.append(outcome)
     return int(not outcomes or not all(one.passed for one in outcomes))
 
 

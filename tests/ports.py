@@ -1,29 +1,36 @@
-"""Ports on which nobody listens yet: held for one that comes soon, or for one that goes and comes back."""
+"""Ports on which nobody listens yet: held for one that comes soon, or for one that goes and comes back.
+
+A port that is asked for and let go is anybody's: of another test, of another run beside this one. So each is bound, by
+a socket that does not listen, for as long as it is wanted. Who asks for it by number, with SO_REUSEADDR as servers do,
+may listen there as often as he likes; the system gives it to nobody else, neither to who asks for any port nor to a
+connection.
+"""
 
 from __future__ import annotations
 
-import random
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-# Not of those that the system gives to connections: collectors make many, and one that was killed wants its port back.
-_ports = iter(random.SystemRandom().sample(range(10_000, 32_000), 4_000))
+
+def _held() -> socket.socket:
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
     """A port where nobody listens, and that nobody but who asks for it by number is given meanwhile."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
+    with _held() as held:
         yield int(held.getsockname()[1])
 
 
-def free_address() -> str:
-    """An address of loopback on which nobody listens, for processes that are killed and listen there again."""
-    for port in _ports:
-        with suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return f"127.0.0.1:{port}"
-    raise AssertionError("no port is free")
+def kept_address() -> str:
+    """An address of loopback like that, until this process ends: for processes that are killed and listen there again.
+    """
+    held = _held()
+    port = held.getsockname()[1]
+    held.detach()  # stays open, and no object is there that could close it
+    return f"127.0.0.1:{port}"

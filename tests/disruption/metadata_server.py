@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from http_server import Answer, HttpServer, Request, Response
+from ports import reserved_port
 
 MAINTENANCE = "/computeMetadata/v1/instance/maintenance-event"
 PREEMPTED = "/computeMetadata/v1/instance/preempted"
@@ -21,14 +22,14 @@ class Asked(NamedTuple):
 
 
 class MetadataServer:
-    """`misbehave` answers in its own way; None: well-behaved."""
+    """On a port that is kept for it. `misbehave` answers in its own way; None: well-behaved."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int) -> None:
         self.values = {MAINTENANCE: "NONE", PREEMPTED: "FALSE"}
         self.asked: list[Asked] = []
         self.misbehave: Answer | None = None
         self.changed = threading.Condition()
-        self.port = 0
+        self.port = port
         self.come_back()
 
     @property
@@ -54,7 +55,6 @@ class MetadataServer:
     def come_back(self) -> None:
         """Listen again, at the same address."""
         self._server = HttpServer(self._answer, self.port)
-        self.port = self._server.port
         self._server.start()
 
     def count(self, path: str) -> int:
@@ -93,9 +93,10 @@ def answer(
 
 @contextmanager
 def metadata_server() -> Iterator[MetadataServer]:
-    server = MetadataServer()
-    try:
-        yield server
-    finally:
-        if not server.gone:
-            server.vanish()
+    with reserved_port() as port:
+        server = MetadataServer(port)
+        try:
+            yield server
+        finally:
+            if not server.gone:
+                server.vanish()

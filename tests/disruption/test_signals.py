@@ -570,9 +570,10 @@ import socket
 os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 from jax._src import distributed
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    address = "127.0.0.1:%d" % probe.getsockname()[1]
+held = socket.socket()  # the port is its own until it comes to it, which asks for it by number
+held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+held.bind(("127.0.0.1", 0))
+address = "127.0.0.1:%d" % held.getsockname()[1]
 def initialize(): jax.distributed.initialize(address, 1, 0)
 if {when!r} == "before":
     initialize()

@@ -145,11 +145,11 @@ def test_errors_of_the_exporter_cost_its_batch_and_are_told() -> None:
 
 
 def test_a_collector_that_comes_back_gets_what_was_made_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    with grpc_backend() as before:
-        port = int(before.endpoint.rpartition(":")[2])
+    with grpc_backend(port) as before:
+        pass
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", before.endpoint)
     recorder = Recorder("job", directory=tmp_path, exporters="otlp", grace_period=1.0)
     with recorder.job():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from exporters.google.jobs import inherited
-from ports import free_address
+from ports import kept_address
 from waits import until
 
 COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
@@ -70,7 +70,7 @@ class Collector:
             "extensions::health_check::endpoint",
             *ports,
         )
-        self.addresses = {**{place: free_address() for place in places}, **(addresses or {})}
+        self.addresses = {**{place: kept_address() for place in places}, **(addresses or {})}
         self.grpc, self.http, self._health = (self.addresses[place] for place in places[:3])
         pieces = [
             *(f"yaml:{place}: {address}" for place, address in self.addresses.items()),
@@ -83,7 +83,7 @@ class Collector:
             **inherited(),
             "GOOGLE_CLOUD_PROJECT": PROJECT,
             "OTELCOL_GOODPUT_STATE": str(directory / "state"),
-            "OTELCOL_GOODPUT_LOOPBACK": free_address(),
+            "OTELCOL_GOODPUT_LOOPBACK": kept_address(),
             **(environ or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None

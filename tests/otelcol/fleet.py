@@ -23,7 +23,7 @@ from emulators.google import GoogleEmulator
 from exporters.google.arrivals import otlp_span
 from exporters.google.jobs import inherited
 from exporters.google.training import Account, account, tell
-from ports import free_address
+from ports import kept_address
 
 import otel_goodput as goodput
 from otel_goodput import semconv
@@ -244,7 +244,7 @@ def sidecar(directory: Path, google: GoogleEmulator, *gateways: str, patience_s:
 def _collector(
     directory: Path, config: str, environ: Mapping[str, str], settings: Sequence[str], given: Mapping[str, str]
 ) -> Collector:
-    addresses = {place: free_address() for place in (GRPC, HTTP, HEALTH)} | {**given}
+    addresses = {place: kept_address() for place in (GRPC, HTTP, HEALTH)} | {**given}
     return Collector(
         directory, CONFIGS / config, OVERLAYS / "emulator.yaml", environ=environ, settings=settings, addresses=addresses
     )

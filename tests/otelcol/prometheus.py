@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import pytest
-from ports import free_address
+from ports import kept_address
 from waits import until
 
 from .collector import COLLECTOR
@@ -73,7 +73,7 @@ class Prometheus:
             ],
         }
         (directory / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML too
-        self._address = free_address()
+        self._address = kept_address()
         self._command = [
             program(),
             f"--config.file={directory / 'prometheus.yml'}",

@@ -15,7 +15,7 @@ from emulators.records import Point, SeriesKey
 from exporters.google import arrivals
 from exporters.google.jobs import Job
 from exporters.google.training import Account
-from ports import free_address
+from ports import kept_address
 from waits import until
 
 from .collector import CONFIGS, OVERLAYS, Collector
@@ -45,7 +45,7 @@ class Sidecar:
         self._directory = directory
         self._classic_spans = config == CLASSIC
         self._classic_metrics = self._classic_spans or "classic-metrics.yaml" in over
-        self.address = free_address()  # the emulator's
+        self.address = kept_address()  # the emulator's
         self.google = GoogleEmulator(port=int(self.address.rpartition(":")[2]))
         self.collector = Collector(
             directory / "collector",

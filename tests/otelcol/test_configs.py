@@ -13,7 +13,7 @@ import pytest
 import yaml
 from emulators.google import GoogleEmulator
 from exporters.google.arrivals import CUSTOM, Values, expected, last, missed
-from ports import free_address
+from ports import kept_address
 from waits import until
 
 from otel_goodput import semconv
@@ -81,7 +81,7 @@ def test_two_of_them_fit_on_one_machine(name: str, tmp_path: Path) -> None:
     asked = []
     with ExitStack() as running:
         for _ in range(2):
-            asked.append(free_address())
+            asked.append(kept_address())
             port = asked[-1].rpartition(":")[2]
             environ = {"GOOGLE_EMULATOR": "127.0.0.1:1", "OTELCOL_GOODPUT_METRICS_PORT": port}
             settings = ["service::telemetry::metrics::level: normal"]

@@ -11,7 +11,7 @@ import pytest
 import trustme
 from emulators.google import GoogleEmulator
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
-from ports import free_address
+from ports import kept_address
 from waits import until
 
 from . import flood
@@ -96,7 +96,7 @@ class Fleet:
             OVERLAYS / "emulator.yaml",
             environ={"GOOGLE_EMULATOR": self._google.endpoint.removeprefix("http://"), **environ},
             settings=[*settings, *QUICK, *([EXTENSIONS] if asks else [])],
-            addresses={GRPC: free_address()},
+            addresses={GRPC: kept_address()},
         )
         return self._exits.enter_context(collector)
 

@@ -27,7 +27,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
-from ports import free_address
+from ports import kept_address
 from tools.commands import goodput, succeeded
 from waits import until
 
@@ -277,7 +277,7 @@ def test_a_broken_queue_keeps_a_pod_s_collector_for_a_moment_only(name: str, tmp
     """Also where it has broken while the pod runs: its containers are started anew until they run."""
     place, beside = (each.under(tmp_path / "pod") for each in (kubernetes(name), queues(name)))
     (state,) = (tmp_path / "pod" / folder[1:] for folder, files in place.folders.items() if not files)
-    address = free_address()
+    address = kept_address()
     google = GoogleEmulator(port=int(address.rpartition(":")[2]), projects=["PROJECT", "example-project"])
     environ = {**place.environ, "GOOGLE_EMULATOR": address}
     collector = Collector(tmp_path / "collector", *place.without_auth(), environ=environ)

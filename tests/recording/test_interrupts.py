@@ -119,6 +119,8 @@ class At:
         self._kind = kind
 
     def __enter__(self) -> At:
+        # Python 3.12 hands out instructions only where some frame, whichever, asked for them before tracing began.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(self._call)
         return self
 

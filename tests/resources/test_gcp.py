@@ -202,9 +202,7 @@ def test_a_large_answer_is_read(server: MetadataServer) -> None:
 SCRIPT_OF_HALF_A_MEGABYTE = f'echo "{SECRET}"\n' * (512 * 1024 // 15)
 
 
-def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def test_nobody_listens(port: int) -> None:
     assert "cannot be reached: " in why(f"127.0.0.1:{port}")
 
 

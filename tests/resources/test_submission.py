@@ -151,9 +151,7 @@ def test_an_answer_that_does_not_come(api: ApiServer, cluster: Cluster, fault: A
     assert found == (None if where == POD else Submission(T0 + HOUR, "Pod"))
 
 
-def test_nobody_listens(cluster: Cluster) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def test_nobody_listens(cluster: Cluster, port: int) -> None:
     assert look_up(replace(cluster, port=port)) is None
 
 

@@ -233,11 +233,11 @@ def test_many_write_at_once(emulator: GoogleEmulator, traces: TraceServiceClient
     assert emulator.refusals == []
 
 
-def test_a_port_can_be_chosen(emulator: GoogleEmulator) -> None:
-    port = int(emulator.endpoint.rpartition(":")[2])
-    with pytest.raises(RuntimeError), GoogleEmulator(port=port):
-        pass
-    emulator.__exit__()
+def test_a_port_can_be_chosen(port: int) -> None:
+    with GoogleEmulator(port=port) as emulator:
+        assert emulator.endpoint == f"http://127.0.0.1:{port}"
+        with pytest.raises(RuntimeError), GoogleEmulator(port=port):
+            pass
     with GoogleEmulator(port=port) as another:
         assert another.endpoint == emulator.endpoint
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from opentelemetry.exporter.cloud_monitoring import CloudMonitoringMetricsExport
 from opentelemetry.exporter.cloud_trace import CloudTraceSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import Resource, ResourceDetector
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from waits import until
@@ -270,6 +269,9 @@ def forked(*attributes: str) -> Iterator[GoogleEmulator]:
 def test_a_child_exports_what_its_parent_counted() -> None:
     """As a task of its own, so that the sum over all tasks is twice what it is."""
     with forked("service.name=llama") as google:
+        if not hasattr(ResourceDetector, "is_process_dependent"):  # an older SDK: its child has no name of its own
+            assert (stored(google), refusals(google)) == ([7], ["mon.sampling"])
+            return
         assert stored(google) == [7, 7]
         assert len({dict(key.resource_labels)["task_id"] for key in google.series}) == 2
 
@@ -280,10 +282,8 @@ def test_a_child_on_a_machine_is_refused() -> None:
         assert refusals(google) == ["mon.sampling"]
 
 
-def test_a_flush_of_spans_does_not_know_its_time() -> None:
+def test_a_flush_of_spans_does_not_know_its_time(port: int) -> None:
     """Asked for 1 s, it takes 118 s while nobody answers; here it is only seen not to come back."""
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
     with process(FLUSH, f"127.0.0.1:{port}") as started:
         assert said(started) == "flushing"
         with pytest.raises(subprocess.TimeoutExpired):

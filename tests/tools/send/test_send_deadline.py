@@ -29,15 +29,15 @@ Talk = Callable[[socket.socket, threading.Event], None]
 
 
 @contextmanager
-def listening(talk: Talk) -> Iterator[int]:
-    """A server that does with each connection what `talk` does. Gives its port.
+def listening(talk: Talk, port: int) -> Iterator[None]:
+    """A server that does with each connection what `talk` does.
 
     A bare socket: what is tested are answers to requests that were not read, and in gRPC's frames.
     """
     over = threading.Event()
     held: list[socket.socket] = []
     threads: list[threading.Thread] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server(("127.0.0.1", port)) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)  # what is not read is to be noticed soon
 
         def work(connection: socket.socket) -> None:
@@ -57,9 +57,8 @@ def listening(talk: Talk) -> Iterator[int]:
 
         accepting = threading.Thread(target=accept)
         accepting.start()
-        port = server.getsockname()[1]
         try:
-            yield port
+            yield
         finally:
             over.set()
             socket.create_connection(("127.0.0.1", port)).close()
@@ -86,17 +85,15 @@ def silent(connection: socket.socket, over: threading.Event) -> None:
 
 
 @contextmanager
-def full() -> Iterator[int]:
-    """A port whose queue is full: who connects waits for an answer that does not come. Gives it."""
+def full(port: int) -> Iterator[None]:
+    """A server whose queue is full: who connects waits for an answer that does not come."""
     with ExitStack() as stack:
-        server = stack.enter_context(socket.socket())
-        server.bind(("127.0.0.1", 0))
-        server.listen(0)
+        server = stack.enter_context(socket.create_server(("127.0.0.1", port), backlog=0))
         for _ in range(4):
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(server.getsockname())
-        yield server.getsockname()[1]
+        yield
 
 
 def late(files: Path, port: int, wire: str, scheme: str = "http") -> str:
@@ -134,37 +131,37 @@ DRIPS = {
 
 
 @pytest.mark.parametrize("case", DRIPS)
-def test_a_receiver_that_drips(case: str, traces: Path) -> None:
+def test_a_receiver_that_drips(case: str, traces: Path, port: int) -> None:
     head, words, doubt = DRIPS[case]
-    with listening(dripping(head)) as port:
+    with listening(dripping(head), port):
         assert words in late(traces, port, HTTP)
     assert ("one request may be there twice" in next_time(traces, port, HTTP)) is doubt
 
 
-def test_a_receiver_of_grpc_that_drips(traces: Path) -> None:
-    with listening(dripping(b"\0")) as port:
+def test_a_receiver_of_grpc_that_drips(traces: Path, port: int) -> None:
+    with listening(dripping(b"\0"), port):
         late(traces, port, GRPC)
     assert "twice" not in next_time(traces, port, GRPC)
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
-def test_nobody_accepts(wire: str, traces: Path) -> None:
-    with full() as port:
+def test_nobody_accepts(wire: str, traces: Path, port: int) -> None:
+    with full(port):
         said = late(traces, port, wire)
     assert "no connection within 1 s" in said or "failed to connect" in said
     assert "twice" not in next_time(traces, port, wire)
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
-def test_nobody_agrees_upon_tls(wire: str, traces: Path) -> None:
-    with listening(silent) as port:
+def test_nobody_agrees_upon_tls(wire: str, traces: Path, port: int) -> None:
+    with listening(silent, port):
         assert "no connection within 1 s" in late(traces, port, wire, "https")
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
-def test_nobody_answers(wire: str, traces: Path) -> None:
+def test_nobody_answers(wire: str, traces: Path, port: int) -> None:
     """Over HTTP what was written may be read yet; over gRPC nothing goes before the receiver has said a word."""
-    with listening(silent) as port:
+    with listening(silent, port):
         said = late(traces, port, wire)
     # gRPC gives up the connection by itself where it is sooner than we are.
     expected = ("no answer within",) if wire == HTTP else ("no connection within", "SETTINGS frame")
@@ -178,22 +175,22 @@ def test_nobody_listens(wire: str, traces: Path, port: int) -> None:
     assert "twice" not in next_time(traces, port, wire)
 
 
-def test_nobody_reads(traces: Path) -> None:
+def test_nobody_reads(traces: Path, port: int) -> None:
     first, *others = traces.read_bytes().splitlines()
     content: dict[str, Any] = json.loads(first)
     content["resourceSpans"][0]["resource"].setdefault("attributes", []).append(
         {"key": "much", "value": {"stringValue": "x" * (8 << 20)}}
     )
     traces.write_bytes(b"\n".join([json.dumps(content).encode(), *others, b""]))
-    with listening(silent) as port:
+    with listening(silent, port):
         assert "it did not read what it was sent within 1 s" in late(traces, port, HTTP)
     assert "twice" not in next_time(traces, port, HTTP)
 
 
-def test_the_time_is_that_of_all_files(traces: Path) -> None:
+def test_the_time_is_that_of_all_files(traces: Path, port: int) -> None:
     for name in "abcdef":
         traces.with_name(f"traces-{name}.jsonl").write_bytes(traces.read_bytes())
-    with full() as port:
+    with full(port):
         began = time.monotonic()
         assert send(traces.parent, "--timeout", "1", to=f"http://127.0.0.1:{port}").returncode == 1
         assert time.monotonic() - began < TIMEOUT_S + PATIENT_S

@@ -175,13 +175,15 @@ def test_nowhere_any_credentials(place: Path) -> None:
 
 
 def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> None:
-    account = "/computeMetadata/v1/instance/service-accounts/default"
-    token = {"access_token": MARKER, "expires_in": 1800, "token_type": "Bearer"}
+    accounts = "/computeMetadata/v1/instance/service-accounts"
+    token = json.dumps({"access_token": MARKER, "expires_in": 1800, "token_type": "Bearer"})
 
     def as_json(request: Request) -> Response:
         path = request.path.partition("?")[0]
         body = {
-            "/": "", f"{account}/": json.dumps({"email": ACCOUNT, "scopes": []}), f"{account}/token": json.dumps(token),
+            "/": "", f"{accounts}/default/": json.dumps({"email": ACCOUNT, "scopes": []}),
+            # As metadata servers answer to both names: which one Google's library asks by is a matter of its version.
+            f"{accounts}/default/token": token, f"{accounts}/{ACCOUNT}/token": token,
             "/computeMetadata/v1/project/project-id": "test-project", "/computeMetadata/v1/": json.dumps(GPU_VM),
         }.get(path)  # fmt: skip
         kind = "application/json" if body and body.startswith("{") else "application/text"
