@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import unicodedata
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,6 +50,7 @@ from otel_goodput.semconv import (
     Category,
     ClockState,
 )
+from otel_goodput.text.quantities import short_duration, width
 from otel_goodput.text.redact import printable
 
 TERMINAL_INTERVAL_MS: Final = 1000.0
@@ -129,7 +129,7 @@ class ConsoleMetricExporter(MetricExporter):
     def __init__(self, stream: TextIO, *, terminal: bool) -> None:
         super().__init__()
         self._stream = stream
-        self._line = StatusLine(stream, self._columns, width) if terminal else None
+        self._line = StatusLine(stream, self._columns) if terminal else None
         self._steps = _StepTime()
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
@@ -290,26 +290,3 @@ def _line(head: list[str], sources: list[str], tail: list[str]) -> str:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.1f} %"
-
-
-def short_duration(seconds: float) -> str:
-    """Seconds as people say them, two or three digits: `310 ms`, `3.1 s`, `42 s`, `12.5 min`, `3.2 h`."""
-    if seconds < 0.0995:
-        return f"{seconds * 1e3:.1f} ms"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.0f} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 119.5:
-        return f"{seconds:.0f} s"
-    if seconds < 5970:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def width(text: str) -> int:
-    """Cells that `text` takes on a terminal."""
-    return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text.replace("\r", "")
-    )

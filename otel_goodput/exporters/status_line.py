@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, TextIO
 
+from otel_goodput.text.quantities import width
+
 BESIDE_BARS_S: Final = 60.0  # from one line to the next where it cannot be rewritten in place
 SETTLED_S: Final = 0.5  # after which a bar that is gone has been drawn for the last time, and its line has ended
 PATIENCE_S: Final = 0.05  # a print of the user's waits no longer than that for a line of ours
@@ -36,13 +38,11 @@ class StatusLine:
     Args:
         stream: where it is drawn.
         columns: how wide the terminal is now.
-        width: cells that a text takes.
     """
 
-    def __init__(self, stream: TextIO, columns: Callable[[], int], width: Callable[[str], int]) -> None:
+    def __init__(self, stream: TextIO, columns: Callable[[], int]) -> None:
         self._stream = stream
         self._columns = columns
-        self._width = width
         self._lock = threading.RLock()
         self._shown = 0  # cells of the line on the screen; 0 where there is none
         self._fresh = True  # what others write begins a line
@@ -82,7 +82,7 @@ class StatusLine:
             return
         with self._held(0) as mine:
             if mine and self._fresh and not self._waiting:
-                cells = self._width(text)
+                cells = width(text)
                 self._put(f"\r{text}{' ' * (self._shown - cells)}")
                 self._shown = cells
 
@@ -95,7 +95,7 @@ class StatusLine:
 
         def write(text: str) -> None:
             # A bar that is being closed is not taken off the screen: this stands in its place, and it is drawn below.
-            blank = " " * max(0, self._columns() - 1 - self._width(text))
+            blank = " " * max(0, self._columns() - 1 - width(text))
             tqdm.write(f"\r{text}{blank}", file=self._stream)
 
         return write

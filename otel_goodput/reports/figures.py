@@ -11,8 +11,8 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.reports.quantities import format_duration, plural
 from otel_goodput.semconv import Category, Phase, Reason
+from otel_goodput.text.quantities import format_duration, plural
 
 
 @dataclass(frozen=True)

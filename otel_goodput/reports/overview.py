@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.quantities import format_moment, plural
 from otel_goodput.text.durations import NS
+from otel_goodput.text.quantities import format_moment, plural
 from otel_goodput.text.redact import shown
 
 SHOWN: Final = 20

@@ -23,9 +23,9 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.notes import DAMAGED
 from otel_goodput.reports.figures import Figures, completed, from_report
-from otel_goodput.reports.quantities import format_duration
 from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
 from otel_goodput.text.durations import NS, parse_duration
+from otel_goodput.text.quantities import format_duration
 from otel_goodput.text.redact import shown
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from otel_goodput.reports.advice import sources
-from otel_goodput.reports.quantities import format_duration, format_moment, percent, plural
 from otel_goodput.reports.standing import DIED, SILENT
 from otel_goodput.semconv import Category
+from otel_goodput.text.quantities import format_duration, format_moment, percent, plural
 
 WIDTH: Final = 24
 LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned

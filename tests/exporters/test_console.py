@@ -18,9 +18,10 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, Pe
 from waits import until
 
 from otel_goodput import semconv
-from otel_goodput.exporters.console import ConsoleMetricExporter, Summary, render, short_duration, width
+from otel_goodput.exporters.console import ConsoleMetricExporter, Summary, render
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
+from otel_goodput.text.quantities import width
 
 from .telemetry import collect, observed, recorded
 
@@ -150,17 +151,6 @@ def test_a_histogram_that_starts_anew_is_no_surprise() -> None:
     assert [line.split(" · ")[2] for line in lines(whole_run(9), whole_run(2))] == ["3.1 s/step"] * 2
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0.0 ms"), (0.0004, "0.4 ms"), (0.0994, "99.4 ms"), (0.31, "310 ms"), (0.9996, "1.0 s"), (3.1, "3.1 s"),
-        (9.96, "10 s"), (42.4, "42 s"), (119.6, "2.0 min"), (750, "12.5 min"), (5990, "1.7 h"), (360_000, "100.0 h"),
-    ],
-)  # fmt: skip
-def test_durations_as_people_say_them(seconds: float, text: str) -> None:
-    assert short_duration(seconds) == text
-
-
 FULL = Summary(
     goodput=0.873, step=1240, step_time=3.1, at_risk=42.0, disruptions=2,
     badput=(("data_loading", 0.062), ("program_startup", 0.03), ("checkpoint_save", 0.02), ("other", 0.01)),
@@ -179,10 +169,9 @@ def test_what_a_narrow_terminal_keeps() -> None:
     assert render(FULL, 89).endswith("badput: data_loading 6.2 % · at risk 42 s")
 
 
-def test_names_cannot_steer_the_terminal_and_wide_ones_are_measured() -> None:
+def test_names_cannot_steer_the_terminal() -> None:
     line = render(Summary(goodput=0.5, badput=(("\x1b[2Jevil\n", 0.5),)))
     assert line == "goodput 50.0 % · badput: ?[2Jevil? 50.0 %"
-    assert width("評価 e\u0301") == 6
 
 
 @contextmanager

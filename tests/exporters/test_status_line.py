@@ -17,7 +17,7 @@ early = logging.StreamHandler()  # keeps the stream that stands there before us
 from otel_goodput.exporters import status_line
 from otel_goodput.exporters.status_line import StatusLine
 status_line.BESIDE_BARS_S = 0.001
-line = StatusLine(sys.stderr, lambda: 200, len)
+line = StatusLine(sys.stderr, lambda: 200)
 over, drawn = threading.Event(), threading.Event()
 def draw():
     number = 0
@@ -131,7 +131,7 @@ assert sys.stdout is sys.__stdout__ and "write" in vars(sys.stdout)
 end()
 assert "write" not in vars(sys.stdout) and "write" not in vars(sys.stderr)
 assert builtins.input.__module__ == "builtins"
-again = StatusLine(sys.stderr, lambda: 200, len)
+again = StatusLine(sys.stderr, lambda: 200)
 child = os.fork()
 if not child:
     assert "write" not in vars(sys.stdout)
@@ -186,7 +186,7 @@ class Lock:
         self.acquire()
     def __exit__(self, *_):
         self.release()
-line = StatusLine(sys.stderr, lambda: 200, len)
+line = StatusLine(sys.stderr, lambda: 200)
 bar = tqdm(total=10, mininterval=0, ascii=True, ncols=80, desc="train")
 bar.update(10)
 bar.set_lock(Lock())
@@ -206,7 +206,7 @@ def test_beside_a_live_display_of_rich() -> None:
     pytest.importorskip("rich")
     screen = ran("""
 end()
-line = StatusLine(sys.stderr, lambda: 200, len)
+line = StatusLine(sys.stderr, lambda: 200)
 from rich.progress import Progress
 with Progress(auto_refresh=False) as progress:
     task = progress.add_task("train", total=50)

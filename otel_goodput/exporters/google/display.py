@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_goodput.reports.quantities import format_duration
 from otel_goodput.semconv import (
     GOODPUT_PHASE,
     GOODPUT_STEP,
@@ -21,6 +20,7 @@ from otel_goodput.semconv import (
     Phase,
 )
 from otel_goodput.text.durations import NS
+from otel_goodput.text.quantities import format_duration
 
 TEXT: Final = ".text"  # behind the key of an attribute that is a number of ns
 _LENGTHS: Final = tuple(attribute.key for attribute in SPAN_ATTRIBUTES if attribute.type == "int (ns)")

@@ -20,8 +20,8 @@ from otel_goodput.exporters.google.connection import (
     load,
 )
 from otel_goodput.exporters.google.delivery import cure, short
-from otel_goodput.reports.quantities import format_duration
 from otel_goodput.resources.gcp import Machine, Unknown, look_up
+from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.attempts import Attempt, within
 from otel_goodput.tools.doctor.credentials import PROJECT
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding

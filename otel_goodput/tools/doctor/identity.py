@@ -12,7 +12,7 @@ from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput.exporters.google.connection import TRACE, Connection, load
 from otel_goodput.exporters.google.delivery import cure, short
-from otel_goodput.reports.quantities import format_duration
+from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.attempts import within
 from otel_goodput.tools.doctor.credentials import EMAIL, PROJECT, USER, advice, find
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding

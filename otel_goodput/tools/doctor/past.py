@@ -10,8 +10,8 @@ from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.doubts import dispatch_only
-from otel_goodput.reports.quantities import format_duration
 from otel_goodput.semconv import ClockState
+from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.findings import OK, WARNING, Finding
 
 

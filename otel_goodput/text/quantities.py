@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import datetime, timezone
 
 
@@ -20,7 +21,23 @@ def format_duration(seconds: float) -> str:
     return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600):02d} h"
 
 
+def short_duration(seconds: float) -> str:
+    """Format seconds in two or three digits, for a narrow line: ``310 ms``, ``42 s``, ``12.5 min``, ``3.2 h``."""
+    if seconds < 0.0995:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 119.5:
+        return f"{seconds:.0f} s"
+    if seconds < 5970:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def percent(part: float, whole: float) -> str:
+    """Format the share of `part` in `whole`: ``87.34 %``."""
     return f"{100 * part / whole:.2f} %"
 
 
@@ -32,3 +49,11 @@ def format_moment(seconds: float) -> str:
 def plural(count: int, word: str) -> str:
     """Return the count and the word, in the plural if needed: ``1 attempt``, ``2 attempts``."""
     return f"{count} {word}{'s' if count != 1 else ''}"
+
+
+def width(text: str) -> int:
+    """Return the number of cells that `text` takes on a terminal."""
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text.replace("\r", "")
+    )
