@@ -15,9 +15,9 @@ from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes, AttributeValue
 
 from otel_goodput.accounting.stats import MAD_SCALE, median
+from otel_goodput.recording.volumes import FIRST
 from otel_goodput.semconv import GOODPUT_PHASE
 
-FIRST: Final = 100  # steps of an attempt exported in full
 RECENT: Final = 128  # recent steps from which the threshold of outliers is computed
 REVIEW: Final = 64  # steps between two computations of the threshold
 FIRST_REVIEW: Final = 8  # step of the first one; then 16, 32, 64, as an outlier may be among the first steps
