@@ -26,7 +26,7 @@ LEAST_INTERVAL: Final = 1_000_000  # ns; Cloud Monitoring stores milliseconds, a
 def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
     """Return the span itself, or, if something in it cannot be sent, a copy in which that is converted.
 
-    `floats`: whether floats can be sent; else they become text (Cloud Trace would round them to four decimals).
+    `floats`: whether floats can be sent; else they become text (Google's exporter to Cloud Trace would round them).
     """
     start = span.start_time or span.end_time or 0
     end = max(span.end_time or start, start)
