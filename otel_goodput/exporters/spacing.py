@@ -30,7 +30,7 @@ SPACING: Final = 5 * NS
 
 
 class SpacedExporter(MetricExporter):
-    """A metric exporter that dates its last points at least 5 s after those before, and marks all metrics.
+    """A metric exporter that dates the last points at least 5 s after the previous ones, and marks all metrics.
 
     Args:
         exporter: exports the metrics.

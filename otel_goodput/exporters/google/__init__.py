@@ -81,7 +81,7 @@ def open_workload(context: ExporterContext) -> Exporters:
 
     connection = Connection(context.environ)
     delivery = _delivery(MONITORING, "points", connection, context)
-    # The leader's index. It is 0 unless several processes lead, which must not write the same series.
+    # The leader's index: 0, unless several processes lead; then it keeps them from writing the same series.
     replica = str(context.process_index)
     exporter = WorkloadExporter(connection, delivery, service_client(MONITORING, connection), replica)
     return Exporters("workload", None, exporter)

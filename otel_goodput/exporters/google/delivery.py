@@ -256,7 +256,7 @@ class Delivery:
     def _project(self) -> str:
         try:
             return self._connection.project
-        except Exception:  # then the missing project is what is being reported
+        except Exception:  # a missing project may be the very failure to report
             return "?"
 
 
