@@ -1,1 +1,1 @@
-"""Where spans and metrics go. An exporter is one file of this package and one row of `registry`."""
+"""Exporters of spans and metrics: each is one file of this package and one row of `registry`."""

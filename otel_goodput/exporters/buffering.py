@@ -1,4 +1,4 @@
-"""Spans that could not be delivered, kept for a later export."""
+"""Keep spans that could not be delivered for a later export."""
 
 from __future__ import annotations
 
@@ -11,49 +11,50 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.deadline import ShutdownSignal
 
-MOST_KEPT: Final = 4096  # as many as the journal remembers for a restart
-PATIENCE: Final = 2  # how often an export may fail while a later one leaves
+MOST_KEPT: Final = 4096  # spans; as many as the journal remembers for a restart
+PATIENCE: Final = 2  # failures of the oldest batch that are tolerated while newer ones are delivered
 
 
 class BufferingSpanExporter(SpanExporter):
-    """Hands spans on, the oldest first; an export goes well when all of those before have left, too.
+    """Passes spans on, the oldest batch first. An export succeeds if all earlier batches have been delivered as well.
 
-    The SDK's processor forgets what it has handed over, whatever comes of it. Most exporters do not tell a service that
-    cannot be reached from one that does not want these spans: where the oldest export fails again and again while the
-    newest leaves, it is the spans. They are kept as they came, for who takes each may not take them together.
+    The SDK's processor drops spans once it has handed them over, even if their export fails. Most exporters do not
+    distinguish a service that cannot be reached from one that rejects the spans. If the oldest batch fails repeatedly
+    while the newest is delivered, the service rejects it, and it is dropped. Batches are not merged, because a service
+    that accepts each of them may reject them together.
 
     Args:
-        exporter: knows by `refused` how many spans the service did not want, if it tells that apart.
-        stopping: tells when the process stops: what is kept then is tried once more, whatever was tried before.
+        exporter: exports each batch; its attribute `refused`, if any, is the number of spans that the service rejected.
+        stopping: tells when the process stops. Kept spans are then tried once more, however often they failed.
 
     Attributes:
-        lost: how many spans there was no room for, or that failed while others left.
+        lost: number of spans dropped: no room, an exception, or failures while newer ones were delivered.
     """
 
     def __init__(self, exporter: SpanExporter, stopping: ShutdownSignal | None = None) -> None:
         self._exporter = exporter
         self._stopping = stopping
-        self._last_try_due = False  # a try since the process stops
+        self._last_try_due = False  # no export has begun since the process began to stop
         self._kept: deque[Sequence[ReadableSpan]] = deque()
-        self._count = 0  # spans in it
-        self._stuck = False  # the oldest has failed
-        self._strikes = 0  # how often it has while the newest left
+        self._count = 0  # spans in `_kept`
+        self._stuck = False  # the oldest batch has failed
+        self._strikes = 0  # how often it failed while the newest was delivered
         self._closed = False
         self._sending = False  # an export is under way
         self.lost = 0
 
     @property
     def dropped(self) -> int:
-        """Spans that are lost; those of exports that failed are not, for they are kept until the end.
+        """Number of lost spans. Spans of failed exports do not count before the shutdown: they are kept until then.
 
-        Nor are those that an export which outlasts the end may deliver yet.
+        Nor do they count after it while an export is still under way, which may deliver them.
         """
         left = self._count if self._closed and not self._sending else 0
         return self.lost + left + int(getattr(self._exporter, "refused", 0))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self._last_try_due = self._stopping is not None and not self._stopping.begun
-        if not spans and not self._kept:  # somebody wants to know whether anybody listens
+        if not spans and not self._kept:  # the caller checks whether the service can be reached
             return self._exporter.export(spans)
         if spans:
             self._kept.append(spans)
@@ -62,7 +63,7 @@ class BufferingSpanExporter(SpanExporter):
             self._give_up()
         others_leave = False
         if self._stuck and len(self._kept) > 1:
-            # One try an export while nothing can be reached: two would take twice as long, at the end, too.
+            # While the service cannot be reached, try once per export: two tries would take twice as long, at exit too.
             if not self._send(-1):
                 return SpanExportResult.FAILURE
             others_leave = True
@@ -78,12 +79,12 @@ class BufferingSpanExporter(SpanExporter):
         return SpanExportResult.SUCCESS
 
     def _send(self, at: int) -> bool:
-        """The export at that place, the first or the last; it is kept where that fails."""
+        """Export the batch at index `at`, 0 or -1, and keep it if that fails. Return whether it was delivered."""
         spans = self._kept[at]
         self._sending = True
         try:
             well = self._exporter.export(spans) is SpanExportResult.SUCCESS
-        except Exception:  # an error of ours would come again with every try
+        except Exception:  # a bug, which every further try would meet again
             self.lost += len(spans)
             self._forget(at)
             raise
@@ -106,9 +107,9 @@ class BufferingSpanExporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self) -> None:
-        """What is still kept is lost. An export may be under way, and may deliver it yet."""
+        """Shut down. What is still kept is lost, unless an export that is under way delivers it."""
         if self._kept and self._last_try_due and not self._sending:
-            # The last spans came right before the process began to stop, and no others have followed.
+            # The last export was before the process began to stop, so the last try is still to be made.
             self.export(())
         self._closed = True
         self._exporter.shutdown()

@@ -1,9 +1,9 @@
 """The `console` exporter: one line about the run, for people.
 
-On a terminal a progress line rewritten in place every second, which gives way to what others write (`status_line`);
-elsewhere, and where a person types at this interpreter, a line every metric interval. What the metrics do not hold is
-left out of the line, and with neither goodput nor time known there is no line. Time without goodput means that nobody
-knows when the device is done with the steps: no share of it is worth a figure.
+On a terminal it is rewritten in place every second, and gives way to other output (`status_line`). Elsewhere, and in a
+REPL or a notebook, a new line is written every metric interval. Figures that the metrics do not have are omitted; with
+neither goodput nor time there is no line. If there is time but no goodput, it is not known when the device finishes the
+steps, so no shares of the time are shown.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ DEFAULT_COLUMNS: Final = 80
 STEP_TIME_WINDOW_NS: Final = 60 * 10**9
 
 SOURCES_SHOWN: Final = 3
-# What would print as "0.0 %".
+# A share below this would be printed as "0.0 %".
 NEGLIGIBLE: Final = 0.0005
 
 NOT_KNOWN: Final = "not known"
@@ -69,7 +69,7 @@ SEPARATOR: Final = " · "
 
 
 def open_console(context: ExporterContext) -> Exporters:
-    """Metrics only, every second on a terminal. Raises ExporterUnavailable where the process has no stderr."""
+    """Open the exporter: metrics only, every second on a terminal. Raises ExporterUnavailable if there is no stderr."""
     stream = context.stream if context.stream is not None else sys.stderr
     if stream is None:
         raise ExporterUnavailable("console", "the process has no stderr")
@@ -83,7 +83,7 @@ def open_console(context: ExporterContext) -> Exporters:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person may be looking; a closed stream, or none (a daemon's stderr), is no terminal."""
+    """Return whether `stream` is a terminal; False if it is closed, or None as a daemon's stderr."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:
@@ -113,7 +113,7 @@ CONSOLE: Final = ExporterSpec(
 
 @dataclass(frozen=True)
 class Summary:
-    """What one line says. Seconds and shares (1 = all); None where it is not known, which for goodput is said."""
+    """The figures of a line: seconds, and shares (1 = all). One that is None is omitted, but goodput is "not known"."""
 
     goodput: float | None = None
     step: int | None = None
@@ -124,7 +124,7 @@ class Summary:
 
 
 class ConsoleMetricExporter(MetricExporter):
-    """Writes one line per export to `stream`; with `terminal`, in the place of the line before."""
+    """Writes one line per export to `stream`; if `terminal`, over the line before."""
 
     def __init__(self, stream: TextIO, *, terminal: bool) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class ConsoleMetricExporter(MetricExporter):
             return MetricExportResult.SUCCESS
         try:
             if self._line is not None:
-                # In the last column some terminals wrap.
+                # Leave the last column free: some terminals wrap there.
                 self._line.show(self._writable(render(summary, self._columns() - 1)))
             else:
                 self._stream.write(self._writable(render(summary)) + "\n")
@@ -164,7 +164,7 @@ class ConsoleMetricExporter(MetricExporter):
             return DEFAULT_COLUMNS
 
     def _writable(self, text: str) -> str:
-        """`text` as the stream's encoding can have it."""
+        """Replace the characters of `text` that the stream's encoding does not have."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         try:
             text.encode(encoding)
@@ -183,7 +183,7 @@ class _Mark(NamedTuple):
 
 
 class _StepTime:
-    """Mean step time over the last while, from a cumulative histogram."""
+    """Mean step time (s) over the last `STEP_TIME_WINDOW_NS`, from a cumulative histogram."""
 
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque([_Mark(0, 0, 0.0)])
@@ -191,7 +191,7 @@ class _StepTime:
     def mean(self, point: HistogramDataPoint | ExponentialHistogramDataPoint) -> float | None:
         mark = _Mark(point.time_unix_nano, point.count, point.sum)
         marks = self._marks
-        if mark.steps < marks[-1].steps:  # another histogram took the place of the first
+        if mark.steps < marks[-1].steps:  # fewer than before: this is a new histogram
             marks.clear()
             marks.append(_Mark(0, 0, 0.0))
         if mark.steps > marks[-1].steps:
@@ -230,7 +230,7 @@ def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
 
     shares = ((source, value / elapsed) for source, value in lost if ratios and value >= NEGLIGIBLE * elapsed > 0)
     states = {attributes.get(GOODPUT_CLOCK_STATE) for attributes, _ in numbers(CLOCK.name)}
-    timed = ClockState.UNKNOWN not in states  # else the histogram has but the steps from before it was so
+    timed = ClockState.UNKNOWN not in states  # else the histogram has only steps from before the clock became unknown
     histograms = (point for point in points.get(STEP_DURATION.name, ()) if not isinstance(point, NumberDataPoint))
     histogram = next(histograms, None)
     return Summary(
@@ -255,7 +255,7 @@ def _points(data: MetricsData) -> Iterator[tuple[str, _Point]]:
 
 
 def render(summary: Summary, columns: int | None = None) -> str:
-    """The line, at most `columns` cells wide: it gives up sources of badput first, then parts from the end."""
+    """Return the line, at most `columns` cells wide: all but one source of badput go first, then parts from the end."""
     head = [f"goodput {_percent(summary.goodput) if summary.goodput is not None else NOT_KNOWN}"]
     if summary.step is not None:
         head.append(f"step {summary.step}")

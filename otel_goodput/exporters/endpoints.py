@@ -1,7 +1,8 @@
-"""Where OTLP goes, and whether anything is there."""
+"""The OTLP endpoint of each signal, and whether anything listens there."""
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ _USUAL: Final = {4317: GRPC, 4318: HTTP}
 
 
 class Endpoint(NamedTuple):
-    """Where one signal goes: over which wire, to which URL as configured."""
+    """The endpoint of a signal: its protocol (`wire`) and its URL as configured."""
 
     signal: str
     wire: str
@@ -25,14 +26,14 @@ class Endpoint(NamedTuple):
         return f"{self.url} ({self.wire})"
 
     def address(self) -> tuple[str, int] | None:
-        """Host and port to connect to; None where the URL is of another kind (``unix:``, ``dns:``) or behind a proxy.
+        """Return host and port to connect to; None for gRPC targets like ``unix:`` and ``dns:``, and behind a proxy.
 
         Raises:
-            ValueError: it is no URL.
+            ValueError: it is not a URL, or has no host; over HTTP also if it has no scheme.
         """
         url = self.url if "://" in self.url else f"//{self.url}"
         parts = urlsplit(url)
-        # "host:4317", which gRPC takes too, reads as the scheme "host" where it has no //.
+        # gRPC also accepts "host:4317"; without the // added above, "host" would be parsed as the scheme.
         if parts.scheme not in ("", "http", "https") or not parts.netloc or self.url.startswith("unix:"):
             if self.wire == GRPC:
                 return None
@@ -51,7 +52,7 @@ class Endpoint(NamedTuple):
         return any(name in proxies for name in used) and not proxy_bypass(host)
 
     def advice(self, failure: str) -> str:
-        """What may help against `failure`, the exporter's own words."""
+        """Return what may help against `failure`, the exporter's error message."""
         upper = self.signal.upper()
         for signs, advice in (
             (("UNIMPLEMENTED",), f"point OTEL_EXPORTER_OTLP_{upper}_ENDPOINT at a receiver that takes {self.signal}"),
@@ -61,7 +62,7 @@ class Endpoint(NamedTuple):
             ),
             (("404",), f"OTEL_EXPORTER_OTLP_ENDPOINT is the base URL, to which /v1/{self.signal} is added"),
         ):
-            if any(sign in failure for sign in signs):
+            if any(re.search(rf"\b{sign}\b", failure) for sign in signs):
                 return advice
         usual = _USUAL.get(_port(self.url), self.wire)
         if usual != self.wire:
@@ -79,17 +80,17 @@ def _port(url: str) -> int:
 
 
 def endpoint(environ: Mapping[str, str], signal: str) -> Endpoint:
-    """Where `signal`, ``traces`` or ``metrics``, goes by the standard variables."""
+    """Return the endpoint of `signal` (``traces`` or ``metrics``) according to the standard variables."""
     wire = protocol(environ, signal)
     own, common = (environ.get(variable, "").strip() for variable in variables(signal, "ENDPOINT"))
     common = common or _DEFAULTS[wire]
-    # Over HTTP the common one is a base, and a signal's own is taken as it is.
+    # Over HTTP the common variable has a base URL, and a signal's own variable the whole URL.
     added = f"{common.rstrip('/')}/v1/{signal}" if wire == HTTP else common
     return Endpoint(signal, wire, own or added)
 
 
 def address(environ: Mapping[str, str], signal: str) -> tuple[str, int] | None:
-    """Host and port that `signal` goes to, None where nobody can tell."""
+    """Return host and port of the endpoint of `signal`; None if they cannot be determined."""
     try:
         return endpoint(environ, signal).address()
     except ValueError:
@@ -97,7 +98,7 @@ def address(environ: Mapping[str, str], signal: str) -> tuple[str, int] | None:
 
 
 def connect(address: tuple[str, int], timeout_s: float) -> str:
-    """Open a connection and close it. Returns what is wrong, empty where nothing is."""
+    """Open a connection and close it. Return what went wrong as text, empty if nothing did."""
     host, port = address
     try:
         socket.create_connection(address, timeout=timeout_s).close()

@@ -1,7 +1,6 @@
-"""The `file` exporter: OTLP JSON lines, one export request a line, as the collector's `otlp_json_file` receiver has
-it.
+"""The `file` exporter: OTLP JSON, one export request per line, as the collector's `otlp_json_file` receiver reads it.
 
-One file for each attempt, process and signal, in parts: `traces-attempt0000-p0000.jsonl`, then `….1.jsonl`,
+There is one file for each attempt, process and signal, in parts: `traces-attempt0000-p0000.jsonl`, then `….1.jsonl`,
 `….2.jsonl`, all matched by `traces-*.jsonl`. Nothing is ever deleted.
 """
 
@@ -45,7 +44,7 @@ _BLOCK: Final = 64 * 2**10
 
 
 def open_file(context: ExporterContext) -> Exporters:
-    """Raises ExporterUnavailable where no directory is known. The first export makes the file."""
+    """Open the exporter; the first export creates the file. Raises ExporterUnavailable if no directory is known."""
     directory = context.directory
     if directory is None:
         raise ExporterUnavailable("file", "no local directory is known", "set OTEL_GOODPUT_DIR to a local path")
@@ -53,7 +52,7 @@ def open_file(context: ExporterContext) -> Exporters:
     return Exporters(
         name="file",
         span_exporter=FileSpanExporter(directory, f"traces-{suffix}"),
-        # What lies in a file may be sent to Cloud Monitoring later.
+        # The file may later be sent to Cloud Monitoring, which rejects points too close together.
         metric_exporter=SpacedExporter(FileMetricExporter(directory, f"metrics-{suffix}"), context.stopping),
     )
 
@@ -79,7 +78,7 @@ FILE: Final = ExporterSpec(
 
 
 class LineFile:
-    """Appends whole lines to a file in numbered parts. Safe to use from several threads; one process is to write it."""
+    """Appends whole lines to a file in numbered parts. Thread-safe; only one process may write the file."""
 
     def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._directory = directory.absolute()
@@ -90,9 +89,9 @@ class LineFile:
         self._part: int | None = None
 
     def append(self, line: bytes) -> None:
-        """Append `line`, newline included, with one write; a part of it never stays. Raises OSError.
+        """Append `line`, newline included, with one write; a partial write is undone. Raises OSError.
 
-        After an error the file is opened anew by the next call, so that a disk that came back is used again.
+        After an error the next call reopens the file, so that a disk that is available again is used.
         """
         with self._lock:
             try:
@@ -102,7 +101,7 @@ class LineFile:
                 raise
 
     def sync(self) -> None:
-        """Bring to the disk what was appended. Raises OSError."""
+        """Write what was appended to the disk (fsync). Raises OSError."""
         with self._lock:
             if self._fd is not None:
                 os.fsync(self._fd)
@@ -126,7 +125,7 @@ class LineFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _opened(self) -> int:
-        # Without links the file was deleted under us, and what is written to it is lost.
+        # A file without links has been deleted while open: what is written to it would be lost.
         if self._fd is not None and os.fstat(self._fd).st_nlink == 0:
             self._close()
         if self._fd is None:
@@ -139,7 +138,7 @@ class LineFile:
         return self._fd
 
     def _last_part(self) -> int:
-        """The part that an earlier life of this attempt was at."""
+        """Return the number of the last part that an earlier process of this attempt wrote; 0 if there is none."""
         pattern = re.compile(re.escape(self._stem) + r"\.(\d{1,9})\.jsonl")
         parts = [int(found[1]) for name in files.names(self._directory) if (found := pattern.fullmatch(name))]
         return max(parts, default=0)
@@ -166,7 +165,7 @@ def _cut_torn_tail(fd: int) -> None:
 
 
 class _Lines:
-    """Requests to lines, and failures to log: the part that both exporters share."""
+    """Writes requests as lines and logs failures; shared by both exporters."""
 
     def __init__(self, file: LineFile, place: Path) -> None:
         self._file = file
@@ -175,7 +174,7 @@ class _Lines:
     def write(self, request: Json) -> bool:
         text = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         try:
-            # Text from the system may hold lone surrogates, which UTF-8 cannot.
+            # Text from the system may hold lone surrogates, which UTF-8 cannot encode.
             self._file.append(text.encode("utf-8", "replace") + b"\n")
         except OSError as error:
             self.tell(error)
@@ -203,7 +202,7 @@ class _Lines:
 
 
 class FileSpanExporter(SpanExporter):
-    """Writes spans to `directory`/`stem`*.jsonl. Only a part that holds one batch alone may exceed `max_bytes`."""
+    """Writes spans to `directory`/`stem`*.jsonl. A part exceeds `max_bytes` only if it holds a single batch."""
 
     def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._lines = _Lines(LineFile(directory, stem, max_bytes), directory / stem)
@@ -224,7 +223,7 @@ class FileSpanExporter(SpanExporter):
 
 
 class FileMetricExporter(MetricExporter):
-    """Writes metrics like :class:`FileSpanExporter`: cumulative, and histograms exponential."""
+    """Writes metrics like :class:`FileSpanExporter`, cumulative and with exponential histograms."""
 
     def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         super().__init__(preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})

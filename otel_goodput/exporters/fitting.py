@@ -1,38 +1,42 @@
-"""Spans and metrics made fit to be sent: one odd value must not cost a whole batch.
+"""Make spans and metrics fit to be sent: one odd value must not cost a whole batch.
 
-What does not fit is told in another way (an integer above 64 bits as text), never left out.
+Values that cannot be sent are converted (an integer above 64 bits to text), never dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.metrics.export import Metric, MetricsData
 from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util import BoundedList
 from opentelemetry.trace import Link, Status
 
 from otel_goodput.text.redact import encodable
 
+_Item = TypeVar("_Item")
+
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 UNNAMED: Final = "unnamed"
-LEAST_INTERVAL: Final = 1_000_000  # ns; Cloud Monitoring keeps milliseconds, and refuses an interval without length
+LEAST_INTERVAL: Final = 1_000_000  # ns; Cloud Monitoring stores milliseconds, and rejects an interval without length
 
 
 # --- spans ------------------------------------------------------------------------------------------------------------
 
 
 def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
-    """The span itself, or where something of it cannot be sent, a copy without that.
+    """Return the span itself, or, if something in it cannot be sent, a copy in which that is converted.
 
-    `floats`: whether floats can be sent; else they become text (Cloud Trace has none, and keeps four decimals).
+    `floats`: whether floats can be sent; else they become text (Google's exporter to Cloud Trace would round them).
     """
     start = span.start_time or span.end_time or 0
     end = max(span.end_time or start, start)
     start, end = _moment(start), _moment(end)
     name = encodable(str(span.name)) or UNNAMED
-    given = span.attributes  # another view each time
+    given = span.attributes  # the property makes a new view each time
     attributes = _attributes(given, floats)
     events = [_event(event, floats) for event in span.events]
     links = [_link(link, floats) for link in span.links]
@@ -52,9 +56,9 @@ def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
         span.get_span_context(),
         span.parent,
         span.resource,
-        attributes,
-        events,
-        links,
+        _counting(attributes, span.dropped_attributes),
+        _counted(events, span.dropped_events),
+        _counted(links, span.dropped_links),
         span.kind,
         status=Status(span.status.status_code, encodable(description)) if description else span.status,
         start_time=start,
@@ -68,16 +72,36 @@ def _event(event: Event, floats: bool) -> Event:
     moment = _moment(event.timestamp)
     if (name, moment) == (event.name, event.timestamp) and attributes is event.attributes:
         return event
-    return Event(name, attributes, moment)
+    return Event(name, _counting(attributes, event.dropped_attributes), moment)
 
 
 def _link(link: Link, floats: bool) -> Link:
     attributes = _attributes(link.attributes, floats)
-    return link if attributes is link.attributes else Link(link.context, attributes)
+    if attributes is link.attributes:
+        return link
+    return Link(link.context, _counting(attributes, link.dropped_attributes))
+
+
+def _counting(attributes: Mapping[str, Any] | None, dropped: int) -> Mapping[str, Any] | None:
+    """Return attributes that say how many others the SDK has dropped."""
+    if not dropped:
+        return attributes
+    counting = BoundedAttributes(attributes=attributes)
+    counting.dropped = dropped
+    return counting
+
+
+def _counted(items: list[_Item], dropped: int) -> Sequence[_Item]:
+    """Return events or links that say how many others the SDK has dropped."""
+    if not dropped:
+        return items
+    counted = BoundedList.from_seq(len(items), items)
+    counted.dropped = dropped
+    return counted
 
 
 def _attributes(attributes: Mapping[str, Any] | None, floats: bool) -> Mapping[str, Any] | None:
-    """Themselves where all of them can be sent."""
+    """Return the attributes themselves if all of them can be sent, else converted ones."""
     if not attributes or all(_fits(key, floats) and _fits(value, floats) for key, value in attributes.items()):
         return attributes
     return {encodable(key) or UNNAMED: _value(value, floats) for key, value in attributes.items()}
@@ -106,7 +130,7 @@ def _value(value: Any, floats: bool) -> Any:
 
 
 def _moment(time: int) -> int:
-    """Unix ns within what 64 bits hold; what is no time of ours the service may refuse, but can be asked."""
+    """Clamp a time in unix ns to a non-negative int64."""
     return min(max(time, 0), INT64_MAX)
 
 
@@ -114,7 +138,7 @@ def _moment(time: int) -> int:
 
 
 def fitting_metrics(data: MetricsData) -> MetricsData:
-    """The metrics themselves, or where one has an attribute or times that cannot be sent, a copy with such that can."""
+    """Return the metrics themselves, or a copy with attributes, texts and times that cannot be sent converted."""
     resources = []
     for resource in data.resource_metrics:
         scopes = []
@@ -144,8 +168,8 @@ def _point(point: Any) -> Any:
     attributes = _attributes(point.attributes, floats=True)
     if attributes is not point.attributes:
         point = replace(point, attributes=attributes)
-    # The SDK dates a collection at its begin: what another thread measures for the first time meanwhile starts later.
-    # The end moves, not the start: a start that changes with the next point would be a counter that began anew.
+    # The SDK takes the time of a collection when it begins: a series that another thread starts meanwhile begins after
+    # its end. The end is moved, not the start, because a start that changes between points looks like a counter reset.
     start = point.start_time_unix_nano
     if start and point.time_unix_nano <= start:
         point = replace(point, time_unix_nano=start + LEAST_INTERVAL)

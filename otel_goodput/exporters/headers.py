@@ -1,8 +1,8 @@
-"""The headers that OTEL_EXPORTER_OTLP_HEADERS asks for, read before an exporter is opened.
+"""Check the headers in OTEL_EXPORTER_OTLP_HEADERS before an exporter is opened.
 
-OpenTelemetry leaves out what it cannot read, and logs it with its value; gRPC refuses every export for a header that it
-cannot send. What is wrong is told here, by the variable and its place in it: nothing of an item is shown, for in one
-that is malformed any part may be the secret.
+OpenTelemetry drops items that it cannot parse and logs them with their values; gRPC fails every export if it cannot
+send a header. So such items are reported here, by variable and position only: any part of a malformed item may be the
+secret.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from opentelemetry.util.re import parse_env_headers
 
 from otel_goodput.exporters.otlp_variables import GRPC, HTTP, variables
 
-# What OpenTelemetry reads as a header.
+# An item that OpenTelemetry parses as a header.
 _HEADER: Final = re.compile(r"""[!#-'*+.0-9A-Z^-z|~-]+[ \t]*=[ \t]*[ !#-+\--:<-\[\]-~]*""")
-# What names and values may be made of: of HTTP's fields, and of gRPC's metadata that is text.
+# Valid names and values: of gRPC's text metadata, and of HTTP fields.
 _SENDABLE: Final = {
     GRPC: (re.compile(r"(?!grpc-)(?!.*-bin$)[0-9a-z_.-]+"), re.compile(r"[ -~]*")),
     HTTP: (re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\t -~\xa0-\xff]*")),
@@ -32,9 +32,9 @@ class Headers(NamedTuple):
     """The headers of a signal.
 
     Attributes:
-        found: by name, in small letters.
-        malformed: what is said of the items that are none; OpenTelemetry leaves them out.
-        unsendable: what is said of those that the wire does not carry.
+        found: values by name; names are in lower case.
+        malformed: messages about items that are not headers; OpenTelemetry drops them.
+        unsendable: messages about headers that the protocol cannot carry.
     """
 
     found: dict[str, str]
@@ -43,7 +43,7 @@ class Headers(NamedTuple):
 
 
 def headers(environ: Mapping[str, str], signal: str, wire: str) -> Headers:
-    """Of `traces` or `metrics`, by the standard variables: the signal's own one, else the one for all."""
+    """Return the headers of `signal` (`traces` or `metrics`) from its own standard variable, else the common one."""
     variable, text = next(
         ((name, value) for name in variables(signal, "HEADERS") if (value := environ.get(name, "").strip())), ("", "")
     )
@@ -71,7 +71,7 @@ def headers(environ: Mapping[str, str], signal: str, wire: str) -> Headers:
 
 @contextmanager
 def unsaid() -> Iterator[None]:
-    """What OpenTelemetry logs of headers in this thread meanwhile is not said: it has their values in it."""
+    """Suppress what OpenTelemetry logs about headers in this thread: it contains their values."""
     mine = threading.get_ident()
 
     def others(_: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Waiting for a receiver that does not listen yet when the job ends: a collector that starts more slowly than it."""
+"""Wait at the end of a job for a receiver that does not listen yet, such as a collector that is slow to start."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.guard import report_once
 
-YOUNG_S: Final = 60.0  # a collector that has not been seen for so long is not on its way
+YOUNG_S: Final = 60.0  # a collector that was not reached for so long is not about to start
 PAUSE_S: Final = 0.1
 CONNECT_S: Final = 1.0
-LAST_WORD_S: Final = 0.2  # kept at the end for telling what was not delivered
+LAST_WORD_S: Final = 0.2  # reserved at the end for reporting what was not delivered
 
 Address = tuple[str, int]
 
 
 class Listener:
-    """Who takes what is exported to an address, and whether it is there.
+    """The receiver at an address, which may not listen yet.
 
-    Only at the end of the process anybody waits for it: before, there is a next export. It has to be on its way, as far
-    as that can be told: it was reached before, or the process is young. And only a refused connection is waited for;
-    whoever accepts it and says nothing has the exporter's own timeout.
+    Exports wait for it only while the process stops; before that, a later export can succeed. They wait only if it is
+    likely to appear: it was reached before, or the process is young. And they wait only while it refuses connections;
+    for a receiver that accepts them and does not answer there is the exporter's own timeout.
 
     Args:
         address: host and port.
-        stopping: tells when the process stops, and for how long there is time to wait.
-        young_s: for how long (s) one that was not reached yet may be on its way.
+        stopping: tells when the process stops, and how long there is time to wait.
+        young_s: how long (s) from now a receiver that was never reached may still be starting.
     """
 
     def __init__(self, address: Address, stopping: ShutdownSignal, young_s: float = YOUNG_S) -> None:
@@ -41,10 +41,10 @@ class Listener:
         self._stopping = stopping
         self._young_until = time.monotonic() + young_s
         self._reached = False
-        self._young: bool | None = None  # whether the process was, when it began to stop
+        self._young: bool | None = None  # whether the process was young when it began to stop; None: not yet
 
     def deliver(self, send: Callable[[], bool]) -> bool:
-        """Call `send` until it goes well, or there is nobody to wait for. Returns whether it went well."""
+        """Call `send` until it returns True or it is no use to wait any longer. Return whether it did."""
         while True:
             awaited = self._awaited()
             if awaited and not self._there():
@@ -52,7 +52,7 @@ class Listener:
             if send():
                 self._reached = True
                 return True
-            # What was under way when the process began to stop has another try; and who is gone again may come back.
+            # Try again if the process began to stop during `send`, or if the receiver has gone again: it may come back.
             if not self._awaited() or (awaited and not self._refuses()):
                 return False
 
@@ -64,7 +64,7 @@ class Listener:
         return self._reached or self._young
 
     def _there(self) -> bool:
-        """Wait until the address takes connections. False if it has refused them as long as there was time."""
+        """Wait until the address accepts connections. Return False if it refused them until time ran out."""
         began = time.monotonic()
         while self._refuses():
             if self._stopping.left(math.inf) <= LAST_WORD_S + PAUSE_S:
@@ -90,7 +90,7 @@ class Listener:
 
 
 class AwaitingSpanExporter(SpanExporter):
-    """A span exporter that waits for its listener at the end."""
+    """A span exporter that waits for its receiver at the end."""
 
     def __init__(self, exporter: SpanExporter, listener: Listener) -> None:
         self._exporter = exporter
@@ -108,10 +108,10 @@ class AwaitingSpanExporter(SpanExporter):
 
 
 class AwaitingMetricExporter(MetricExporter):
-    """A metric exporter that waits for its listener at the end."""
+    """A metric exporter that waits for its receiver at the end."""
 
     def __init__(self, exporter: MetricExporter, listener: Listener) -> None:
-        # The reader asks its exporter for these two under just these names.
+        # The SDK's reader reads these two attributes of its exporter, under these names.
         super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
         self._exporter = exporter
         self._listener = listener

@@ -1,9 +1,9 @@
-"""The `otlp` exporter: OpenTelemetry's own exporters over gRPC or HTTP, by the standard variables.
+"""The `otlp` exporter: OpenTelemetry's own exporters over gRPC or HTTP, configured by the standard variables.
 
-Endpoints, headers, certificates, compression, temporality: the exporters read OTEL_EXPORTER_OTLP_* of the process
-themselves. Added are the choice between gRPC and HTTP, a timeout that fits the grace period, a place where spans wait
-while nobody listens, a wait at the end for who does not listen yet, and last values that Cloud Monitoring takes, should
-it be what is behind the endpoint.
+Endpoints, headers, certificates, compression and temporality are read by these exporters themselves, from the process's
+OTEL_EXPORTER_OTLP_* variables. Added are the choice between gRPC and HTTP, a timeout that fits the grace period, a
+buffer for spans while no receiver listens, a wait at the end for a receiver that does not listen yet, and last values
+with times that Cloud Monitoring accepts, in case it is behind the endpoint.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGRE
 
 
 def open_otlp(context: ExporterContext) -> Exporters:
-    """OpenTelemetry's exporters for both signals.
+    """Open OpenTelemetry's exporters for both signals.
 
     Raises:
         ImportError: the extra `otlp` is not installed.
-        ExporterUnavailable: a header cannot be sent, for which every export would fail.
+        ExporterUnavailable: a header cannot be sent, so that every export would fail.
     """
     from otel_goodput.exporters.buffering import BufferingSpanExporter
     from otel_goodput.exporters.headers import headers, unsaid
@@ -63,7 +63,7 @@ def open_otlp(context: ExporterContext) -> Exporters:
 
 
 def _aggregation(environ: Mapping[str, str]) -> dict[type, Any] | None:
-    """Exponential histograms, unless the standard variable asks for something."""
+    """Return exponential histograms as the preferred aggregation; None if the standard variable chooses one."""
     if environ.get(_HISTOGRAM_VARIABLE):
         return None
     from opentelemetry.sdk.metrics import Histogram
@@ -73,7 +73,7 @@ def _aggregation(environ: Mapping[str, str]) -> dict[type, Any] | None:
 
 
 def packages(environ: Mapping[str, str]) -> list[str]:
-    """Modules that the protocols of both signals need."""
+    """Return the modules that the protocols of both signals need."""
     return list(dict.fromkeys(EXPORTER_MODULES[protocol(environ, signal)] for signal in SIGNALS))
 
 
@@ -82,7 +82,7 @@ def describe(context: ExporterContext) -> list[Destination]:
 
 
 def auto(situation: Situation) -> str:
-    # The one for both is what people look for first.
+    # Prefer the common variable, which people look for first.
     asked = (name for signal in SIGNALS for name in reversed(variables(signal, "ENDPOINT")))
     return next((f"{name} is set" for name in asked if situation.environ.get(name)), "")
 

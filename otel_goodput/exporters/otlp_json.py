@@ -1,8 +1,8 @@
-"""OTLP in its JSON form, made from the SDK's spans and metrics without protobuf.
+"""Encode the SDK's spans and metrics as OTLP JSON, without protobuf.
 
 The mapping is that of the OTLP specification: proto3 JSON with lowerCamelCase names, except that trace and span ids are
-hex, and enums are always integers. 64-bit integers are decimal strings, bytes values base64, doubles that JSON does not
-know the strings NaN, Infinity, -Infinity. Fields that hold their default are left out.
+hex and enums are always integers. 64-bit integers are decimal strings, bytes are base64, and doubles that JSON does not
+have are the strings NaN, Infinity and -Infinity. Fields with their default value are omitted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _UINT64_MAX: Final = 2**64 - 1
 
 
 def encode_value(value: object) -> Json:
-    """An AnyValue. What the protocol has no place for (an int beyond 64 bits, an object) becomes its text."""
+    """Encode an AnyValue. A value that it cannot hold (an int beyond 64 bits, an object) becomes text."""
     if value is None:
         return {}
     if isinstance(value, bool):
@@ -62,7 +62,7 @@ def encode_value(value: object) -> Json:
     if isinstance(value, str):
         return {"stringValue": value}
     if isinstance(value, int):
-        # Compared, not `in range(…)`: for an int subclass (IntEnum) that searches the range number by number.
+        # Not `in range(…)`: with an int subclass (IntEnum) that compares the numbers of the range one by one.
         kind = "intValue" if _INT64_MIN <= value <= _INT64_MAX else "stringValue"
         return {kind: _decimal(value)}
     if isinstance(value, float):
@@ -73,7 +73,7 @@ def encode_value(value: object) -> Json:
         return {"kvlistValue": {"values": [{"key": str(key), "value": encode_value(v)} for key, v in value.items()]}}
     if isinstance(value, (Sequence, Set)):
         return {"arrayValue": {"values": [encode_value(item) for item in value]}}
-    # Scalars of array libraries are not Python's own int and float.
+    # Scalars of array libraries are not instances of int and float.
     if isinstance(value, numbers.Integral):
         return encode_value(int(value))
     if isinstance(value, numbers.Real):
@@ -82,7 +82,7 @@ def encode_value(value: object) -> Json:
 
 
 def _decimal(value: int) -> str:
-    return format(int(value), "d")  # not str(): an IntEnum's is its name on Python 3.10
+    return format(int(value), "d")  # not str(), which gives the name of an IntEnum on Python 3.10
 
 
 def _double(value: float) -> float | str:
@@ -97,12 +97,12 @@ def _attributes(attributes: Mapping[str, Any] | None) -> list[Json]:
 
 
 def _unsigned(value: int | None) -> str:
-    """A fixed64 or uint64; what lies outside (a clock before 1970) goes to the nearest value inside."""
+    """Encode a fixed64 or uint64; a value out of range (a clock before 1970) is clamped."""
     return _decimal(min(max(value or 0, 0), _UINT64_MAX))
 
 
 def _trimmed(message: Json) -> Json:
-    """Without the fields that hold their default. Not for a `oneof` or optional fields: there 0 is a value."""
+    """Return `message` without default values. Not for a `oneof` or optional fields: there 0 differs from absent."""
     return {key: value for key, value in message.items() if value not in (None, "", 0, [])}
 
 
@@ -110,9 +110,9 @@ def _trimmed(message: Json) -> Json:
 
 
 def encode_spans(spans: Iterable[ReadableSpan]) -> tuple[Json, list[Exception]]:
-    """An ExportTraceServiceRequest, and the errors of the spans that could not be encoded and are not in it."""
+    """Return an ExportTraceServiceRequest, and the errors of the spans that could not be encoded and are not in it."""
     errors: list[Exception] = []
-    # By identity: the SDK's hash of a resource costs a json.dumps of its attributes, for each span.
+    # Grouped by identity: the SDK's hash of a resource calls json.dumps on its attributes, for each span.
     resources: dict[int, tuple[Resource, dict[int, tuple[InstrumentationScope | None, list[Json]]]]] = {}
     for span in spans:
         try:
@@ -213,7 +213,7 @@ def _scope(scope: InstrumentationScope | None) -> Json:
 
 
 def encode_metrics(data: MetricsData) -> Json:
-    """An ExportMetricsServiceRequest. Metrics of kinds that the SDK may bring in future are left out."""
+    """Return an ExportMetricsServiceRequest. Metrics of kinds that a future SDK may add are omitted."""
     return {
         "resourceMetrics": [
             _trimmed(
@@ -238,7 +238,7 @@ def encode_metrics(data: MetricsData) -> Json:
 
 
 def _metric(metric: Metric) -> Json | None:
-    data: object = metric.data  # not the union the SDK declares: it may grow
+    data: object = metric.data  # not the union that the SDK declares, which may grow
     body: Json
     if isinstance(data, Gauge):
         kind, body = "gauge", {"dataPoints": [_number_point(point, start=False) for point in data.data_points]}
@@ -290,7 +290,7 @@ def _number_point(point: NumberDataPoint, *, start: bool = True) -> Json:
 
 
 def _extent(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> Json:
-    # sum, min and max are optional fields: 0 is a value there, and not the same as nothing.
+    # sum, min and max are optional fields: 0 differs from absent.
     return {name: _double(getattr(point, name)) for name in ("sum", "min", "max") if getattr(point, name) is not None}
 
 

@@ -1,4 +1,4 @@
-"""OTLP's standard variables, as OpenTelemetry's exporters for Python read them."""
+"""Read OTLP's standard variables as OpenTelemetry's exporters for Python do."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ EXPORTER_MODULES: Final[dict[str, str]] = {
 
 DEFAULT_TIMEOUT_S: Final = 10.0
 
-# At the stop one export may be under way already and the last one follows it. Both must end inside the grace period.
+# When the process stops, an export may be under way, and the last one follows it. Both must fit into the grace period.
 SHARE_OF_GRACE: Final = 0.4
 MIN_TIMEOUT_S: Final = 0.1
 
 
 def variables(signal: str, name: str) -> tuple[str, str]:
-    """The standard variables that say `name` for `traces` or `metrics`: the signal's own, and the one for all."""
+    """Return the standard variables of `name` (such as ``ENDPOINT``): the signal's own one, and the common one."""
     return f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}", f"OTEL_EXPORTER_OTLP_{name}"
 
 
 def protocol(environ: Mapping[str, str], signal: str) -> str:
-    """`grpc` or `http/protobuf` for `traces` or `metrics`. A value that is neither warns and counts as not set."""
+    """Return `grpc` or `http/protobuf` for `signal` (`traces` or `metrics`). Other values are logged and ignored."""
     for variable in variables(signal, "PROTOCOL"):
         value = environ.get(variable, "").strip().lower()
         if value in EXPORTER_MODULES:
@@ -40,10 +40,10 @@ def protocol(environ: Mapping[str, str], signal: str) -> str:
 
 
 def timeout(environ: Mapping[str, str], signal: str, grace_period_s: float) -> float:
-    """Seconds that one export may take: the configured ones, but never more than fits twice into the grace period.
+    """Return the timeout of an export in seconds: as configured, but no longer than fits into the grace period twice.
 
-    The variables are read in seconds, as Python's exporters do (the specification says milliseconds; a value meant so
-    is cut to what the grace period allows).
+    The variables are read as seconds, as Python's exporters do. The specification says milliseconds; a value in
+    milliseconds is cut to what the grace period allows.
     """
     seconds = DEFAULT_TIMEOUT_S
     for variable in variables(signal, "TIMEOUT"):

@@ -1,4 +1,4 @@
-"""The exporters that there are, ours and those that other packages register, and which of them are meant by `auto`."""
+"""The exporters, ours and those that other packages register, and which of them `auto` chooses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "otel_goodput.exporters"
 
-# Name -> where its ExporterSpec is, as an entry point says it. `auto` asks them in this order.
+# Name -> its ExporterSpec, written as in an entry point. `auto` asks them in this order.
 OURS: Final[dict[str, str]] = {
     "otlp": "otel_goodput.exporters.otlp:OTLP",
     "gcp": "otel_goodput.exporters.google:GCP",
@@ -41,15 +41,15 @@ OURS: Final[dict[str, str]] = {
 AUTO: Final = "auto"
 NONE: Final = "none"
 
-# The journal has a byte for an exporter's number. Below 32 are places in a list, which older versions wrote.
+# The journal stores an exporter's number in a byte. Numbers below 32 are list positions, written by older versions.
 FIRST_OF_OTHERS: Final = 64
 NUMBERS: Final = 256
 
 
 @cache
 def _others() -> dict[str, EntryPoint]:
-    """What other packages register; a name of ours stays ours."""
-    from importlib.metadata import entry_points  # brings a lot
+    """Return the entry points of other packages by name; those with a name of ours are reported and ignored."""
+    from importlib.metadata import entry_points  # a slow import
 
     found = {point.name.lower(): point for point in entry_points(group=GROUP)}
     for name in found.keys() & {*OURS, AUTO, NONE}:
@@ -58,17 +58,17 @@ def _others() -> dict[str, EntryPoint]:
 
 
 def names() -> tuple[str, ...]:
-    """All that can be asked for by name."""
+    """Return the names of all exporters."""
     return (*OURS, *_others())
 
 
 @cache
 def spec(name: str) -> ExporterSpec:
-    """What the exporter of that name says of itself.
+    """Return the spec of the exporter `name`.
 
     Raises:
-        ConfigurationError: nobody knows the name.
-        ExporterUnavailable: another package registers it, and it cannot be imported or is none.
+        ConfigurationError: the name is unknown.
+        ExporterUnavailable: another package registers it, and it cannot be imported or is not an ExporterSpec.
     """
     if name in OURS:
         module, _, attribute = OURS[name].partition(":")
@@ -87,7 +87,7 @@ def spec(name: str) -> ExporterSpec:
 
 
 def numbers(asked: Iterable[str]) -> dict[str, int]:
-    """By what numbers the journal knows the exporters of these names, the same whenever the same ones are asked for."""
+    """Return the numbers that identify these exporters in the journal; the same names always give the same numbers."""
     asked = tuple(asked)
     found: dict[str, int] = {}
     for name in sorted(asked):
@@ -101,11 +101,11 @@ def numbers(asked: Iterable[str]) -> dict[str, int]:
 
 
 def open_exporter(name: str, context: ExporterContext) -> Exporters:
-    """Open the exporter of that name, silent in forked children and never raising.
+    """Open the exporter `name`, wrapped so that it never raises and does nothing in forked children.
 
     Raises:
-        ConfigurationError: nobody knows the name.
-        ExporterUnavailable: it cannot be opened here and now.
+        ConfigurationError: the name is unknown.
+        ExporterUnavailable: it cannot be opened in this process.
     """
     found = spec(name)
     try:
@@ -117,7 +117,7 @@ def open_exporter(name: str, context: ExporterContext) -> Exporters:
         raise
     except ImportError as error:
         raise ExporterUnavailable(name, str(error), found.hint) from error
-    except Exception as error:  # an exporter's constructor may refuse a variable of its own in any way it likes
+    except Exception as error:  # a constructor may raise anything for a variable that it rejects
         raise ExporterUnavailable(name, f"{type(error).__name__}: {error}") from error
     return opened._replace(
         name=name,
@@ -127,7 +127,7 @@ def open_exporter(name: str, context: ExporterContext) -> Exporters:
 
 
 def dropped_items(opened: Exporters) -> dict[str, int]:
-    """Spans (`traces`) and data points (`metrics`) that an opened exporter has failed to export so far."""
+    """Return how many spans (`traces`) and data points (`metrics`) an opened exporter has lost so far."""
     safe = {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
     return {signal: getattr(each, "dropped", 0) for signal, each in safe.items() if each is not None}
 
@@ -139,18 +139,19 @@ def resolve(
     directory: Path | None = None,
     stream: TextIO | None = None,
 ) -> tuple[str, ...]:
-    """The names of the exporters to open: `auto` expanded, `none` taken out, each name once, in the order given.
+    """Return the names of the exporters to open: `auto` expanded, `none` removed, each name once, in the order given.
 
-    `auto` is each that gives a reason (:attr:`ExporterSpec.auto`) and has the packages it needs. `directory` is where
-    files may be written (else a local path in OTEL_GOODPUT_DIR), `stream` where a person would look (None: stderr).
+    `auto` stands for every exporter that gives a reason (:attr:`ExporterSpec.auto`) and whose packages are installed.
+    `directory` is where files may be written (else a local path in OTEL_GOODPUT_DIR), `stream` is the stream that a
+    person may read (None: stderr).
 
     Raises:
-        ConfigurationError: for an unknown name, and for `none` beside others.
+        ConfigurationError: a name is unknown, or `none` is combined with others.
     """
     wanted = [name.strip().lower() for name in asked if name.strip()]
     for name in wanted:
         if name not in (*OURS, AUTO, NONE) and name not in _others():
-            spec(name)  # says what is known
+            spec(name)  # raises, with the known names
     if NONE in wanted:
         if set(wanted) != {NONE}:
             raise ConfigurationError(f"exporter {NONE!r} excludes all others, got {', '.join(wanted)}")
@@ -171,21 +172,25 @@ def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | N
 
 
 def reason(name: str, situation: Situation) -> str:
-    """Why `auto` would take the exporter, whether or not its packages are there; empty where it would not."""
+    """Return why `auto` would choose the exporter, packages installed or not; empty if it would not."""
     try:
         return spec(name).auto(situation)
-    except Exception as error:  # somebody else's
+    except Exception as error:  # code of another package
         report_once(f"exporter {name}", "exporter %s is left out: %s: %s", name, type(error).__name__, error)
         return ""
 
 
 def missing(name: str, environ: Mapping[str, str]) -> list[str]:
-    """Modules that the exporter needs and that are not installed."""
-    return [package for package in spec(name).packages(environ) if not importable(package)]
+    """Return the modules that the exporter needs and that are not installed."""
+    try:
+        return [package for package in spec(name).packages(environ) if not importable(package)]
+    except Exception as error:  # code of another package
+        report_once(f"exporter {name}", "exporter %s is left out: %s: %s", name, type(error).__name__, error)
+        return [name]
 
 
 def importable(module: str) -> bool:
-    """Whether a package is installed; it is not imported."""
+    """Return whether a module is installed. Only its parent packages are imported."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):  # a parent package is missing, or blocked in sys.modules

@@ -1,10 +1,10 @@
-"""The last values of a process, at a distance from those before them that Cloud Monitoring takes.
+"""Date the last values of a process far enough after the values before them for Cloud Monitoring to accept them.
 
-It refuses a point within five seconds of the one before it in its series, for good
-(https://cloud.google.com/monitoring/quotas), and the export at exit comes whenever the job is over. Nobody knows what
-stands behind an OTLP endpoint, and a collector can only pass on what it is given: so the last values bear the time at
-which they may be written, which is some seconds ahead at most. All that is exported so is marked, for a collector has
-to gather the metrics of those who do not care, and must not hold ours.
+Cloud Monitoring rejects, for good, a point less than five seconds after the previous one of its series
+(https://cloud.google.com/monitoring/quotas), and the export at exit can come at any time. Cloud Monitoring may be
+behind any OTLP endpoint, and a collector can only pass on what it receives. So the last values get the earliest time at
+which they may be written, a few seconds in the future at most. Metrics exported in this way are marked: a collector has
+to gather the metrics of other senders over an interval, but must not hold ours back.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ SPACING: Final = 5 * NS
 
 
 class SpacedExporter(MetricExporter):
-    """A metric exporter that dates what it exports at the end at least 5 s after what was before, and marks all.
+    """A metric exporter that dates the last points at least 5 s after the previous ones, and marks all metrics.
 
     Args:
-        exporter: does the work.
-        stopping: tells when the process stops. What is exported before keeps its time.
+        exporter: exports the metrics.
+        stopping: tells when the process stops. Points exported before that keep their time.
     """
 
     def __init__(self, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
-        # The reader asks its exporter for these two under just these names.
+        # The SDK's reader reads these two attributes of its exporter, under these names.
         super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
         self._exporter = exporter
         self._stopping = stopping
@@ -65,7 +65,7 @@ def _points(data: MetricsData) -> Iterator[Any]:
 
 
 def _marked(group: ResourceMetrics, earliest: int) -> ResourceMetrics:
-    """The same under a resource that says so, of no time before `earliest` (unix ns)."""
+    """Return the metrics with a marked resource, and no point dated before `earliest` (unix ns; 0: no limit)."""
     resource = Resource({**group.resource.attributes, TELEMETRY_SPACED: True}, group.resource.schema_url)
     scopes = group.scope_metrics if not earliest else [_dated(scope, earliest) for scope in group.scope_metrics]
     return replace(group, resource=resource, scope_metrics=scopes)

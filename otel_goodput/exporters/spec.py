@@ -1,4 +1,4 @@
-"""What every exporter says of itself, and what it is given to be opened."""
+"""The description of an exporter, and the context in which it is opened."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SIGNALS: Final = (TRACES, METRICS)
 
 
 class Exporters(NamedTuple):
-    """An exporter, opened: one of the SDK's exporters for each signal that it takes.
+    """An opened exporter: one of the SDK's exporters for each signal that it takes.
 
-    `interval_ms` is the period of its metric reader; None is the standard OTEL_METRIC_EXPORT_INTERVAL. The journal
-    knows it by `number`, which is given by who opens it.
+    `interval_ms` is the period of its metric reader (None: the standard OTEL_METRIC_EXPORT_INTERVAL). `number`
+    identifies it in the journal; the code that opens the exporter sets it.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Exporters(NamedTuple):
 
 @dataclass(frozen=True)
 class ExporterContext:
-    """What an exporter may know about the process it exports for.
+    """What an exporter may know about the process that it exports for.
 
-    `attempt` counts from 0; `run_started` is when the first one began (unix ns, None: not known); `stopping` tells when
-    the process stops; `directory` is where files may be written (None: nowhere); `stream` is where lines for
-    people go (None: stderr at the time). `environ` chooses OTLP's protocol and timeout; the rest of its variables
-    OpenTelemetry's exporters read from the process's own environment.
+    `attempt` counts from 0; `run_started` is when attempt 0 began (unix ns, None: not known); `stopping` tells when the
+    process stops; `directory` is where files may be written (None: nowhere); `stream` is where lines for people are
+    written (None: the stderr of that time). `environ` determines OTLP's protocol and timeout; OpenTelemetry's exporters
+    read their other variables from the process's own environment.
     """
 
     job_name: str
@@ -57,7 +57,7 @@ class ExporterContext:
 
 
 class Situation(NamedTuple):
-    """What `auto` judges by: where it runs, and the names of the exporters that it has chosen already."""
+    """What `auto` decides by: where the process runs, and the names of the exporters chosen so far."""
 
     environ: Mapping[str, str]
     directory: Path | None
@@ -66,7 +66,7 @@ class Situation(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where one signal goes, ``traces`` or ``metrics``, as a person would say it."""
+    """Where a signal (``traces`` or ``metrics``) goes, as text for people."""
 
     signal: str
     place: str
@@ -82,23 +82,24 @@ def _no_packages(_: Mapping[str, str]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class ExporterSpec:
-    """An exporter, as ``configure()``, ``auto``, ``otel-goodput doctor`` and the README's table know it.
+    """The description of an exporter, for ``configure()``, ``auto``, ``otel-goodput doctor`` and the README's table.
 
-    A package of yours registers one under the entry point group ``otel_goodput.exporters``::
+    Other packages register theirs in the entry point group ``otel_goodput.exporters``::
 
         [project.entry-points."otel_goodput.exporters"]
         mine = "my_package:MINE"
 
     Attributes:
-        name: by which it is asked for, lower case.
+        name: its name in settings, in lower case.
         brief: what it is, one line of Markdown.
         open: opens it, without waiting for anything; may raise :class:`ExporterUnavailable` and ImportError.
-        describe: where each signal goes; called without opening anything, also in a process that is no job.
-        signals: those that it takes, of ``traces`` and ``metrics``.
-        extra: the extra of otel-goodput that installs what it needs; empty where it needs nothing or is not ours.
-        packages: modules that it needs, given the environment. Looked for, not imported, before it is opened.
-        auto: why it is chosen where nobody names exporters; empty where it is not.
-        number: by what the journal knows it, once given for good, 32 to 63. None: one is made of the name.
+        describe: returns where each signal goes; called without opening anything, also in a process that is not a job.
+        signals: the signals that it takes, of ``traces`` and ``metrics``.
+        extra: the extra of otel-goodput that installs its packages; empty if it needs none or is not ours.
+        packages: returns the modules that it needs, given the environment. They are looked up, not imported, before it
+            is opened.
+        auto: returns why `auto` chooses it; empty if `auto` does not.
+        number: identifies it in the journal, 32 to 63, and never changes. None: it is derived from the name.
     """
 
     name: str
@@ -113,12 +114,12 @@ class ExporterSpec:
 
     @property
     def hint(self) -> str:
-        """What installs its packages, where that is known."""
+        """The command that installs its packages; empty if not known."""
         return f"pip install 'otel-goodput[{self.extra}]'" if self.extra else ""
 
 
 class ExporterUnavailable(GoodputError):
-    """The exporter cannot be opened here. `hint` says what would change that; it may be empty."""
+    """The exporter cannot be opened in this process. `hint` says what would help; it may be empty."""
 
     def __init__(self, name: str, reason: str, hint: str = "") -> None:
         super().__init__(f"exporter {name!r} is not available: {reason}" + (f"; {hint}" if hint else ""))

@@ -1,4 +1,4 @@
-"""What a gRPC error says beside its code: the details of its status, and how long to wait before the next try."""
+"""Read the status details of a gRPC error, and how long they ask to wait before the next try."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _METADATA: Final = "grpc-status-details-bin"
 
 
 def status_details(error: Any) -> list[Any]:
-    """The details, messages of ``google.protobuf.Any``; none where there are none that can be read."""
+    """Return the details, messages of ``google.protobuf.Any``; empty if there are none that can be read."""
     try:
         for name, value in error.trailing_metadata() or ():
             if name == _METADATA:
                 return list(import_module("google.rpc.status_pb2").Status.FromString(value).details)
-    except Exception:  # a receiver may put anything there, and whoever wraps the error may leave it out
+    except Exception:  # a receiver may send anything, and a wrapper of the error may lack the metadata
         return []
     return []
 
 
 def retry_delay(details: Iterable[Any]) -> float | None:
-    """The seconds that one of the details asks to wait; None: none does."""
+    """Return the seconds that one of the details asks to wait; None if none does."""
     for detail in details:
         if detail.type_url.endswith("google.rpc.RetryInfo"):
             wanted = import_module("google.rpc.error_details_pb2").RetryInfo()

@@ -1,12 +1,14 @@
-"""A line at the bottom of a terminal that gives way to whatever else is written there.
+"""A line at the bottom of a terminal that gives way to other output.
 
-Others write where the line is: prints, logs, progress bars. So their streams' ``write`` is listened to: before anything
-is written the line is erased, and it is drawn anew only where a line begins. Whoever is in the middle of a line, or is
-asked something, is left alone. The streams themselves stay in place: replacing ``sys.stdout``, as a live display of
-rich does, holds back lines that are not finished and wraps the others, and does not reach who has kept the old one.
+Prints, logs and progress bars write to the same terminal. So the ``write`` of their streams is wrapped: the line is
+erased before anything is written, and drawn again only when the cursor is at the start of a line. It is not drawn while
+other code has written half a line or waits for an answer. The stream objects stay in place: replacing ``sys.stdout``,
+as a live display of rich does, would hold back unfinished lines, wrap the others, and miss code that keeps the old
+object.
 
-Where progress bars of tqdm or a live display of rich are on the screen, these know better how to write beside them:
-lines go through them then, one a minute. What is written past Python's streams, as by compilers, cannot be seen.
+While progress bars of tqdm or a live display of rich are on the screen, lines are written through these, one a minute,
+because they know how to write beside themselves. Output that bypasses Python's streams, such as that of compilers,
+cannot be seen.
 """
 
 from __future__ import annotations
@@ -25,41 +27,41 @@ from typing import Any, Final, TextIO
 
 from otel_goodput.text.quantities import width
 
-BESIDE_BARS_S: Final = 60.0  # from one line to the next where it cannot be rewritten in place
-SETTLED_S: Final = 0.5  # after which a bar that is gone has been drawn for the last time, and its line has ended
-PATIENCE_S: Final = 0.05  # a print of the user's waits no longer than that for a line of ours
+BESIDE_BARS_S: Final = 60.0  # between two lines that cannot be rewritten in place
+SETTLED_S: Final = 0.5  # after a bar has gone: by then it was drawn for the last time, and its line has ended
+PATIENCE_S: Final = 0.05  # longest time that a user's print waits while our line is drawn
 _CONTROLS: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _BLANK: Final = re.compile(r"\r[ \t]*\r\Z")
 
 
 class StatusLine:
-    """The line of one terminal.
+    """The status line of one terminal.
 
     Args:
         stream: where it is drawn.
-        columns: how wide the terminal is now.
+        columns: returns the present width of the terminal in cells.
     """
 
     def __init__(self, stream: TextIO, columns: Callable[[], int]) -> None:
         self._stream = stream
         self._columns = columns
         self._lock = threading.RLock()
-        self._shown = 0  # cells of the line on the screen; 0 where there is none
-        self._fresh = True  # what others write begins a line
+        self._shown = 0  # cells of the line on the screen; 0 if there is none
+        self._fresh = True  # the next write of other code begins a line
         self._waiting = 0  # questions that wait for an answer
-        self._queue: deque[None] = deque()  # one for each who waits for the lock in order to write
+        self._queue: deque[None] = deque()  # one for each thread that waits for the lock in order to write
         self._written = -BESIDE_BARS_S
-        self._alone_at = 0.0  # when nobody's bars are on the screen any more; a bar may keep the write of old
+        self._alone_at = 0.0  # from when on no bar is on the screen; one may still use the unwrapped write
         self._listened = [_Listened(self, each) for each in _same_terminal(stream)]
         self._input = _Asked(self)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._fall_silent)
 
     def show(self, text: str) -> None:
-        """Draw `text` in the place of what stood there, if nobody else is in the middle of a line.
+        """Draw `text` over the previous text, unless other code is in the middle of a line.
 
         Raises:
-            OSError, ValueError: nothing can be written there any more.
+            OSError, ValueError: the stream cannot be written any more.
         """
         try:
             bars = self._above_bars()
@@ -72,13 +74,13 @@ class StatusLine:
                     self.give_way()
                     beside(text)
                 return
-        except RuntimeError:  # bars came and went while they were looked at
+        except RuntimeError:  # the bars changed during the iteration over them
             return
         if self._alone_at == math.inf:
             self._alone_at = monotonic() + SETTLED_S
         if monotonic() < self._alone_at:
             return
-        if self._queue:  # or they would wait until their patience is over, and write amid our line
+        if self._queue:  # others wait to write: after PATIENCE_S they would write into our line
             return
         with self._held(0) as mine:
             if mine and self._fresh and not self._waiting:
@@ -87,28 +89,28 @@ class StatusLine:
                 self._shown = cells
 
     def _above_bars(self) -> Callable[[str], Any] | None:
-        """What writes a line above the bars of tqdm that are on the screen; None where there are none."""
+        """Return a function that writes a line above the bars of tqdm on the screen; None if there are none."""
         tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
         bars = [bar for bar in tuple(getattr(tqdm, "_instances", ())) if not getattr(bar, "disable", True)]
         if tqdm is None or not bars:
             return None
 
         def write(text: str) -> None:
-            # A bar that is being closed is not taken off the screen: this stands in its place, and it is drawn below.
+            # A bar that is being closed is not erased by tqdm: overwrite it; it is drawn again below.
             blank = " " * max(0, self._columns() - 1 - width(text))
             tqdm.write(f"\r{text}{blank}", file=self._stream)
 
         return write
 
     def give_way(self) -> None:
-        """Take the line off the screen."""
+        """Erase the line from the screen."""
         if self._shown:
             blank = " " * min(self._shown, self._columns() - 1)
             self._shown = 0
             self._put(f"\r{blank}\r")
 
     def close(self) -> None:
-        """Leave the line where it is, go on below it, and listen to nobody any more."""
+        """Leave the line on the screen, continue below it, and unwrap the streams."""
         self._leave()
         with self._held(PATIENCE_S):
             if self._shown:
@@ -121,12 +123,12 @@ class StatusLine:
         self._input.leave()
 
     def _fall_silent(self) -> None:
-        """In a forked child, where nobody draws, and nobody would release the lock."""
+        """Unwrap the streams in a forked child: nothing draws there, and a lock that was held would stay held."""
         self._lock = threading.RLock()
         self._leave()
 
     def _put(self, text: str) -> None:
-        """Past ourselves, should we listen to this very stream."""
+        """Write to the terminal, past our own wrapper if the stream has one."""
         mine = [each for each in self._listened if each.stream is self._stream]
         (mine[0].put if mine else self._stream.write)(text)
         self._stream.flush()
@@ -148,7 +150,7 @@ class StatusLine:
     # --- others -------------------------------------------------------------------------------------------------------
 
     def passes(self, put: Callable[[str], int], text: str) -> int:
-        """Somebody else writes `text`."""
+        """Write `text` of other code by `put`, after erasing the line."""
         with self._held(PATIENCE_S):
             fresh = self._fresh
             try:
@@ -157,8 +159,8 @@ class StatusLine:
                 if rest:
                     fresh = rest.endswith("\n") or _BLANK.search(rest) is not None
             except Exception:
-                fresh = False  # a stream that is about to fail for its owner too
-            self._fresh = False  # nor is anything drawn before it is written, should we be without the lock
+                fresh = False  # the stream is broken: `put` is about to fail too
+            self._fresh = False  # if the lock was not acquired, this keeps `show` from drawing before `put`
             try:
                 return put(text)
             finally:
@@ -166,7 +168,7 @@ class StatusLine:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Somebody asks a question: what is typed stands behind it."""
+        """Keep the line off the screen while other code waits for an answer, which is typed behind the question."""
         with self._held(PATIENCE_S):
             self._waiting += 1
             try:
@@ -181,7 +183,7 @@ class StatusLine:
 
 
 class _Listened:
-    """A stream whose writes are passed on through a status line; it stays the object that it was."""
+    """Wraps the `write` of a stream so that it goes through a status line; the stream object stays the same."""
 
     def __init__(self, line: StatusLine, stream: TextIO) -> None:
         self.stream = stream
@@ -194,7 +196,7 @@ class _Listened:
         self._write = write
         try:
             stream.write = write  # type: ignore[method-assign]
-        except AttributeError:  # a stream of somebody's own making
+        except AttributeError:  # a custom stream whose write cannot be replaced
             pass
 
     def leave(self) -> None:
@@ -204,7 +206,7 @@ class _Listened:
 
 
 class _Asked:
-    """``input()``, and with it the prompt of the debugger: the terminal library writes it past the streams."""
+    """Wraps ``input()``, also used by the debugger: the terminal library writes its prompt past the streams."""
 
     def __init__(self, line: StatusLine) -> None:
         self._original = original = builtins.input
@@ -221,7 +223,7 @@ class _Asked:
 
 
 def _same_terminal(stream: TextIO) -> list[TextIO]:
-    """`stream`, and of the standard streams those that end on the same terminal."""
+    """Return `stream` and those of the standard streams that write to the same terminal."""
     found: list[TextIO] = [stream]
     for other in (sys.stdout, sys.stderr):
         try:
@@ -234,7 +236,7 @@ def _same_terminal(stream: TextIO) -> list[TextIO]:
 
 
 def _live_display() -> Callable[[str], Any] | None:
-    """What writes a line above a live display of rich, which then stands in the place of the standard streams."""
+    """Return a function that writes a line above a live display of rich, which replaces stderr; None without one."""
     stream = sys.stderr
     if not type(stream).__module__.startswith("rich."):
         return None
@@ -242,7 +244,7 @@ def _live_display() -> Callable[[str], Any] | None:
 
 
 def is_interactive() -> bool:
-    """Whether a person types at this very interpreter: a REPL or a notebook, where a line would stand in the way."""
+    """Return whether this interpreter is a REPL or a notebook, where a status line would be in the way."""
     return bool(
         hasattr(sys, "ps1") or sys.flags.interactive or hasattr(builtins, "__IPYTHON__") or "ipykernel" in sys.modules
     )

@@ -1,7 +1,7 @@
-"""What holds for every exporter, whoever wrote it: silent after a fork, never raising, losses counted, no odd values.
+"""Wrappers for every exporter, ours or not: no export after a fork, no exceptions, losses counted, no odd values.
 
-The SDK's processors and readers start their threads anew in a forked child (a data loader's worker, say), where they
-would export the parent's totals a second time, over connections that belong to the parent.
+The SDK's processors and readers start their threads again in a forked child (such as a data loader's worker), where
+they would export the parent's totals a second time, over connections that belong to the parent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from otel_goodput.guard import report_once
 
 
 class _Ground:
-    """The part that both share: whose process this is, and how errors are told."""
+    """Shared by both wrappers: checks that this is not a forked child, and reports errors."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,24 +34,24 @@ class _Ground:
 
 
 def _dropped(exporter: object, failed: int) -> int:
-    """Items that an exporter lost: as many as it says itself, else those of exports that failed and those refused."""
+    """Return how many items an exporter lost: its own count, else the items of failed exports and those refused."""
     own: int | None = getattr(exporter, "dropped", None)
     return failed + int(getattr(exporter, "refused", 0)) if own is None else own
 
 
 class SafeSpanExporter(SpanExporter):
-    """A span exporter that never raises."""
+    """A span exporter that never raises, and does nothing in forked children."""
 
     def __init__(self, name: str, exporter: SpanExporter) -> None:
         self._ground = _Ground(name)
         self._exporter = exporter
-        # Exporters of other makers differ in whether their shutdown takes a time.
+        # The shutdown of some exporters takes a timeout, that of others does not.
         self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
         self._failed = 0
 
     @property
     def dropped(self) -> int:
-        """Spans that are lost."""
+        """Number of lost spans."""
         return _dropped(self._exporter, self._failed)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -88,10 +88,10 @@ class SafeSpanExporter(SpanExporter):
 
 
 class SafeMetricExporter(MetricExporter):
-    """A metric exporter that never raises."""
+    """A metric exporter that never raises, and does nothing in forked children."""
 
     def __init__(self, name: str, exporter: MetricExporter) -> None:
-        # The reader asks its exporter for these two under just these names.
+        # The SDK's reader reads these two attributes of its exporter, under these names.
         super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
         self._ground = _Ground(name)
         self._exporter = exporter
@@ -99,7 +99,7 @@ class SafeMetricExporter(MetricExporter):
 
     @property
     def dropped(self) -> int:
-        """Data points of failed exports, and those that the backend did not want."""
+        """Number of lost data points: those of failed exports, and those that the backend rejected."""
         return _dropped(self._exporter, self._failed)
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
@@ -131,7 +131,7 @@ class SafeMetricExporter(MetricExporter):
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         if not self._ground.owned():
             return
-        # The SDK's reader gives the time (ms) under the name `timeout`.
+        # The SDK's reader passes the timeout (ms) under the name `timeout`.
         given = kwargs.pop("timeout", timeout_millis)
         try:
             self._exporter.shutdown(

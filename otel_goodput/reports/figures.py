@@ -44,7 +44,7 @@ class Figures:
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def given(self, **by_hand: float | None) -> Figures:
-        """Return a copy with the given values, except those that are None, in place of its own."""
+        """Return a copy in which the given values that are not None replace the present ones."""
         known = {name: value for name, value in by_hand.items() if value is not None}
         return replace(self, **known, origins={**self.origins, **dict.fromkeys(known, "given")})  # type: ignore[arg-type]
 

@@ -60,7 +60,7 @@ def of_run(
         raise JournalError(f"run {whose['run_id']!r}: process {process} left no journal")
     state = state_of(run, restored.attempt, process, restored.last_sign)
     start = restored.ledger.settled.begin
-    asked = time.time_ns() if run.alive(restored.attempt, process) else restored.last_sign
+    asked = time.time_ns() if state == RUNNING and run.alive(restored.attempt, process) else restored.last_sign
     if at is not None:
         asked = _ns(at, start)
     if windows or exclusions or at is not None or ideal_step_time is not None:

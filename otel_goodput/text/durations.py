@@ -22,10 +22,11 @@ _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 def _length(text: str) -> int | None:
-    """Parse a duration written with units; return ns, or None if `text` is none."""
+    """Parse a duration written with units; return ns, or None if `text` is something else."""
     if not _LENGTH.fullmatch(text):
         return None
-    return round(sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text)))
+    length = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+    return round(min(length, 2.0 * _BOUND))  # hundreds of digits are infinity
 
 
 def parse_duration(text: str) -> int:
@@ -79,7 +80,7 @@ def asked_moment(text: str) -> Moment:
     """Parse a time given by a user: Unix seconds, RFC 3339, ``now``, ``1h ago``, or ``1h`` (after the run's start).
 
     Raises:
-        ValueError: `text` is none of these, or out of range.
+        ValueError: `text` has none of these forms, or is out of range.
     """
     plain = text.strip().lower()
     if plain == "now":

@@ -10,12 +10,12 @@ def format_duration(seconds: float) -> str:
     """Format a duration in seconds: ``850 ms``, ``12.3 s``, ``4 min 05 s``, ``3 h 07 min``, ``2 d 04 h``."""
     if seconds < 0:
         return f"-{format_duration(-seconds)}"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     if seconds < 3600:
-        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+        return f"{max(60, int(seconds)) // 60} min {int(max(60, seconds)) % 60:02d} s"
     if seconds < 86_400:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
     return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600):02d} h"

@@ -27,6 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     TraceServiceServicer,
     add_TraceServiceServicer_to_server,
 )
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 # Else another server, which is given any port, may be given the one that this one has, and half of what comes there.
 ALONE = (("grpc.so_reuseport", 0),)
@@ -41,14 +42,17 @@ class Received:
         self.metrics: list[ExportMetricsServiceRequest] = []
         self.headers: list[dict[str, str]] = []
 
-    def span_names(self) -> list[str]:
+    def spans(self) -> list[Span]:
         return [
-            span.name
+            span
             for request in self.traces
             for resource in request.resource_spans
             for scope in resource.scope_spans
             for span in scope.spans
         ]
+
+    def span_names(self) -> list[str]:
+        return [span.name for span in self.spans()]
 
     def metric_names(self) -> set[str]:
         return {

@@ -10,10 +10,12 @@ from contextlib import AbstractContextManager
 import pytest
 from opentelemetry.sdk.metrics import Counter, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, PeriodicExportingMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.trace import Link
 
 from otel_goodput.deadline import close_all
+from otel_goodput.exporters.endpoints import Endpoint
 from otel_goodput.exporters.otlp_variables import protocol, timeout
 from otel_goodput.exporters.registry import dropped_items, open_exporter
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
@@ -98,6 +100,35 @@ def test_a_header_that_grpc_cannot_send_is_told_before_the_first_export(monkeypa
         open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
     assert "item 2 of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over grpc" in str(told.value)
     assert "s3cr3t" not in str(told.value)
+
+
+def test_a_converted_span_still_says_what_the_sdk_has_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = TracerProvider(
+        span_limits=SpanLimits(max_span_attributes=1, max_events=1, max_links=1, max_event_attributes=1),
+        shutdown_on_exit=False,
+    )
+    link = Link(context(9))
+    with provider.get_tracer("t").start_as_current_span("s", links=[link, link, link]) as span:
+        span.set_attributes({"a": 1, "big": 2**70})
+        for _ in range(3):
+            span.add_event("caf\udce9", {"a": 1, "b": 2})
+    with grpc_backend() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.endpoint)
+        opened = open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
+        assert opened.span_exporter is not None
+        assert isinstance(span, ReadableSpan)
+        assert opened.span_exporter.export([span]) is SpanExportResult.SUCCESS
+        (sent,) = received.spans()
+        assert [event.name for event in sent.events] == ["caf?"]
+        dropped = (sent.dropped_attributes_count, sent.dropped_events_count, sent.dropped_links_count)
+        assert (*dropped, sent.events[0].dropped_attributes_count) == (1, 2, 2, 1)
+        opened.span_exporter.shutdown()
+
+
+def test_what_may_help_follows_from_the_status_and_not_from_the_port() -> None:
+    refused = Endpoint("traces", "http/protobuf", "http://localhost:4040")
+    assert "base URL" not in refused.advice("connection to localhost:4040 refused")
+    assert "base URL" in refused.advice("Failed to export span batch code: 404, reason: not found")
 
 
 @pytest.mark.parametrize("wire", BACKENDS)

@@ -21,8 +21,8 @@ def test_short_durations(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.85, "850 ms"), (12.34, "12.3 s"), (245, "4 min 05 s"), (11_220, "3 h 07 min"), (187_200, "2 d 04 h"),
-        (-12.34, "-12.3 s"),
+        (0.85, "850 ms"), (0.9996, "1.0 s"), (12.34, "12.3 s"), (-12.34, "-12.3 s"), (59.97, "1 min 00 s"),
+        (245, "4 min 05 s"), (11_220, "3 h 07 min"), (187_200, "2 d 04 h"),
     ],
 )  # fmt: skip
 def test_long_durations(seconds: float, text: str) -> None:

@@ -1,7 +1,8 @@
-"""Google Cloud: Cloud Trace and Cloud Monitoring (`gcp`), Google's goodput series (`workload`), OTLP (`gcp-otlp`).
+"""Exporters to Google Cloud: Cloud Trace and Cloud Monitoring (`gcp`), Google's goodput series (`workload`), OTLP
+(`gcp-otlp`).
 
-Nothing of Google's is imported, nobody is asked for credentials and nothing is connected before the first export, which
-is in a thread of its own: ``configure()`` does not wait for any of it.
+Google's libraries are imported, credentials looked up and connections opened by the first export, which runs in a
+thread of its own: ``configure()`` does not wait for any of it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 RPC_S: Final = 10.0
-# At the stop one request may be under way already and the last ones follow it. All must end inside the grace period.
+# When the process stops, a request may be under way, and the last ones follow it. All must fit into the grace period.
 SHARE_OF_GRACE: Final = 0.4
 
 _CLIENTS: Final = {
@@ -46,7 +47,7 @@ _CLIENTS: Final = {
 
 
 def open_gcp(context: ExporterContext) -> Exporters:
-    """Cloud Trace and Cloud Monitoring."""
+    """Open the exporter to Cloud Trace and Cloud Monitoring."""
     from otel_goodput.exporters.buffering import BufferingSpanExporter
     from otel_goodput.exporters.google import translation
     from otel_goodput.exporters.google.metrics import CloudMonitoringExporter
@@ -75,19 +76,19 @@ def open_gcp(context: ExporterContext) -> Exporters:
 
 
 def open_workload(context: ExporterContext) -> Exporters:
-    """Google's goodput series."""
+    """Open the exporter to Google's goodput series."""
     from otel_goodput.exporters.google.workload import WorkloadExporter
 
     connection = Connection(context.environ)
     delivery = _delivery(MONITORING, "points", connection, context)
-    # The leader's index: 0, but where several processes lead and would write the same series.
+    # The leader's index: 0, unless several processes lead; then it keeps them from writing the same series.
     replica = str(context.process_index)
     exporter = WorkloadExporter(connection, delivery, service_client(MONITORING, connection), replica)
     return Exporters("workload", None, exporter)
 
 
 def open_gcp_otlp(context: ExporterContext) -> Exporters:
-    """OTLP to Google."""
+    """Open the exporter over OTLP to Google's Telemetry API."""
     from otel_goodput.exporters.buffering import BufferingSpanExporter
     from otel_goodput.exporters.google import otlp
 
@@ -112,7 +113,7 @@ def _delivery(
 
 
 def service_client(service: Service, connection: Connection) -> Callable[[], Any]:
-    """Gives Google's client for a service, made on its first use."""
+    """Return a function that returns Google's client for a service, made by the first call."""
 
     @cache
     def client() -> Any:
@@ -133,7 +134,7 @@ SERVICES: Final[dict[str, dict[str, Service]]] = {
 
 
 def _describe(name: str, context: ExporterContext) -> list[Destination]:
-    """By the variables alone: nobody is asked for a project."""
+    """Return the destinations according to the variables alone; credentials are not asked for a project."""
     environ = context.environ
     connection = Connection(environ)
     scheme = PLAINTEXT if connection.plaintext else ""
@@ -162,7 +163,7 @@ def _here(situation: Situation) -> str:
 
 
 def _auto_gcp(situation: Situation) -> str:
-    """Not beside a collector, which is taken to pass on what it gets."""
+    """Return why `auto` chooses `gcp`. It does not beside `otlp`: a collector is assumed to forward to Google."""
     return "" if "otlp" in situation.chosen else _here(situation)
 
 

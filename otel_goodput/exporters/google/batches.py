@@ -1,4 +1,4 @@
-"""Items that go in one request, of which a bad one must not take the others along."""
+"""Send items in batches, so that a bad item does not cost the others of its request."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Final
 
 from otel_goodput.exporters.google.delivery import Delivery, Outcome, Send
 
-# So many of a batch refused one by one, and not one taken: the rest is not looked at.
+# After so many items were rejected and none accepted, a rejected batch is dropped without being halved.
 HOPELESS: Final = 16
 
 
 class Batches:
-    """Sends items; a batch that is refused is halved until what is bad is alone.
+    """Sends items; a rejected batch is halved until the bad items are alone.
 
     Args:
-        delivery: brings requests to the service.
-        request: makes of some items what sends them in one request.
-        name: of an item, for people.
+        delivery: delivers requests to the service.
+        request: makes one request of some items; returns the function that sends it.
+        name: returns the name of an item, for people.
 
     Attributes:
-        refused: how many items the service did not want.
+        refused: number of items that the service rejected.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Batches:
         self.refused = 0
 
     def send(self, items: Sequence[Any], budget_s: float) -> bool:
-        """False where the service could not be reached in time, or lets nothing through."""
+        """Send items within `budget_s` seconds. Return False if a request could not be delivered."""
         until = time.monotonic() + budget_s
         waiting = [items] if items else []
         taken, before = False, self.refused

@@ -1,6 +1,6 @@
-"""Who we are and where Google's services are: project, credentials, channels.
+"""The project, the credentials and the channels for Google's services.
 
-Found out on the first use, in an export thread: looking for credentials may take seconds, and so does importing
+They are determined on first use, in an export thread: looking for credentials may take seconds, and so may importing
 Google's libraries.
 """
 
@@ -23,18 +23,18 @@ from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PRO
 from otel_goodput.errors import GoodputError
 from otel_goodput.version import __version__
 
-_LONG_AGO: Final = datetime(1970, 1, 1)  # without a zone, as Google's library has its times
+_LONG_AGO: Final = datetime(1970, 1, 1)  # without a zone, like the times of Google's library
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 PLAINTEXT: Final = "http://"
 
-# Where a project is named: ours, then the variables that Google's own libraries read.
+# Variables that name the project: ours, then those that Google's own libraries read.
 PROJECT_SOURCES: Final = (OTEL_GOODPUT_GCP_PROJECT.name, "GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "GCP_PROJECT")
 
-# gRPC waits up to two minutes before it tries a lost connection again; an outage shorter than that would cost data.
+# By default gRPC waits up to two minutes before it reconnects, so that even a shorter outage would cost data.
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # A refusal of many words: beyond 8 KiB gRPC gives an error of its own for it, which nobody can read.
+    # For long error messages: beyond 8 KiB gRPC replaces them by an error of its own, which is unreadable.
     ("grpc.max_metadata_size", 1 << 20),
     ("grpc.absolute_max_metadata_size", 1 << 20),
     ("grpc.initial_reconnect_backoff_ms", 500),
@@ -44,27 +44,27 @@ _OPTIONS: Final = (
     ("grpc.primary_user_agent", f"otel-goodput/{__version__}"),
 )
 
-# Credentials that were not found: looking for them may take seconds each time, so it is not done for every request.
+# Credentials that were not found are looked for again after this time, because each search may take seconds.
 LOOK_AGAIN_S: Final = 20.0
-# Where Google's library tells, at each look, what is told once by us.
+# Google's library logs here, at each search, what we report once.
 _LOGGERS: Final = ("google.auth._default", "google.auth.compute_engine._metadata")
 
-# Whether gRPC does something about forks. It reads this when it is imported.
+# Whether gRPC has fork support; it reads this variable when it is imported.
 _FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
 
 _loading = threading.Lock()
 
 
 def on_google_cloud(environ: Mapping[str, str]) -> bool:
-    """Whether this process is there, or was told a project to write to; nobody is asked over the network."""
+    """Return whether this process runs there, or a variable of ours names a project or endpoint. No network is used."""
     told = (*PROJECT_SOURCES[:1], OTEL_GOODPUT_GCP_ENDPOINT.name)
     return any(environ.get(name, "").strip() for name in told) or metadata_host(environ) is not None
 
 
 def load(module: str) -> Any:
-    """A module of Google's, gRPC's or OpenTelemetry's, imported on its first use; ImportError where there is none.
+    """Import a module of Google's, gRPC's or OpenTelemetry's on its first use. Raises ImportError if it is missing.
 
-    One at a time: of two threads that import parts of one package, each may see what the other has half done.
+    One thread at a time: two that import parts of the same package may see each other's half-imported modules.
     """
     with _loading:
         if "grpc" not in sys.modules and _FORKS not in os.environ:
@@ -73,20 +73,20 @@ def load(module: str) -> Any:
 
 
 def _load_grpc() -> None:
-    """Without its support of forks: of the children that are forked amid a call, that makes one in a hundred crash.
+    """Import gRPC without its fork support, which crashes one in a hundred children that are forked during a call.
 
-    Nobody in this process uses gRPC yet, and a child does nothing with ours.
+    This is safe: nothing else in this process uses gRPC yet, and forked children do not use our channels.
     """
     os.environ[_FORKS] = "0"
     try:
-        with suppress(ImportError):  # whoever needs it will be told
+        with suppress(ImportError):  # reported by the code that needs it
             importlib.import_module("grpc")
     finally:
         os.environ.pop(_FORKS, None)
 
 
 class Service(NamedTuple):
-    """One of Google's services: its name for people, address, API, and the role that may write to it."""
+    """One of Google's services: its name for people, its ``host:port``, and the role that may write to it."""
 
     name: str
     host: str
@@ -104,7 +104,7 @@ TELEMETRY: Final = Service("Telemetry API", "telemetry.googleapis.com:443", "rol
 
 
 class NoProject(GoodputError):
-    """Nobody says which project to write to."""
+    """It is not known which project to write to."""
 
     def __init__(self) -> None:
         super().__init__("no Google Cloud project is known")
@@ -114,7 +114,7 @@ class Connection:
     """Credentials, project and channels for Google's services.
 
     Args:
-        environ: says the project and another address than Google's.
+        environ: environment variables; they may name the project, and an endpoint other than Google's.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -122,20 +122,20 @@ class Connection:
         self._endpoint = environ.get(OTEL_GOODPUT_GCP_ENDPOINT.name, "").strip().rstrip("/")
         self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._found: tuple[Any, str] | None = None
-        self._missed: tuple[float, Exception] | None = None  # when credentials were looked for in vain, and why
+        self._missed: tuple[float, Exception] | None = None  # when the search for credentials failed, and why
         self._channels: dict[str, Any] = {}
 
     @property
     def plaintext(self) -> bool:
-        """Whether an emulator is spoken to: neither encryption nor credentials."""
+        """Whether the endpoint is an emulator: no encryption, no credentials."""
         return self._endpoint.startswith(PLAINTEXT)
 
     def target(self, service: Service) -> str:
-        """``host:port`` of a service."""
+        """Return the ``host:port`` of a service."""
         return self._endpoint.partition("://")[2] or self._endpoint or service.host
 
     def credentials(self) -> Any:
-        """Application Default Credentials; None for an emulator.
+        """Return Application Default Credentials; None for an emulator.
 
         Raises:
             google.auth.exceptions.GoogleAuthError: there are none.
@@ -147,8 +147,8 @@ class Connection:
         """The project to write to.
 
         Raises:
-            NoProject: nobody names one.
-            google.auth.exceptions.GoogleAuthError: there are no credentials that could.
+            NoProject: neither a variable nor the credentials name one.
+            google.auth.exceptions.GoogleAuthError: no variable names one, and there are no credentials.
         """
         found = self._given or ("" if self.plaintext else self._find()[1])
         if not found:
@@ -161,9 +161,9 @@ class Connection:
                 if self._missed is not None and time.monotonic() < self._missed[0] + LOOK_AGAIN_S:
                     raise self._missed[1].with_traceback(None)
                 auth = load("google.auth")
-                with suppress(ImportError):  # whoever needs it will be told
-                    # Its import sets what is not to be warned of. The call below, should another thread import it
-                    # meanwhile, would set that back, and a warning of no interest would stand on the user's screen.
+                with suppress(ImportError):  # reported by the code that needs it
+                    # Its import sets warning filters. If another thread imported it during the call below, that call
+                    # would reset them when it returns, and the user would see a useless warning.
                     load("google.auth.transport.requests")
                 try:
                     with quietly(*_LOGGERS):
@@ -179,12 +179,12 @@ class Connection:
         return load("google.auth.transport.requests").Request()
 
     def authorize(self, seconds: float) -> None:
-        """Get a token, where the one that there is is not good; within about so many seconds.
+        """Get a new token if the present one is not valid, within about `seconds`.
 
-        gRPC would get it, too, but each time that fails it logs a traceback with the token server's whole answer.
+        gRPC would do that too, but at each failure it logs a traceback with the token server's whole answer.
 
         Raises:
-            google.auth.exceptions.GoogleAuthError: there is none to be had.
+            google.auth.exceptions.GoogleAuthError: no token can be obtained.
         """
         credentials = self.credentials()
         if credentials is None or credentials.valid:
@@ -194,7 +194,7 @@ class Connection:
                 credentials.refresh(partial(self._http, timeout=seconds))
 
     def channel(self, service: Service) -> Any:
-        """A ``grpc.Channel`` to a service, the same one every time.
+        """Return the ``grpc.Channel`` to a service, the same one every time.
 
         Raises:
             google.auth.exceptions.GoogleAuthError: there are no credentials.
@@ -218,25 +218,25 @@ class Connection:
         return _left_alone(grpc.secure_channel(target, secured, _OPTIONS))
 
     def renew(self) -> None:
-        """A token was not accepted: get another one for the next request."""
+        """Have the next request get a new token, because the present one was rejected."""
         if self._found is not None:
-            # Without a token another thread's request, which is about to take it, would fail.
+            # The token stays: a request of another thread may be about to use it, and would fail without one.
             self._found[0].expiry = _LONG_AGO
 
 
 def _left_alone(channel: Any) -> Any:
-    """A channel that gRPC does not clear up in forked children, where nothing is sent.
+    """Exclude a channel from gRPC's fork support, and return it. Forked children send nothing.
 
-    Where its support of forks is asked for it would do that, and wait for ever for the lock that a call had.
+    With fork support gRPC would close the channel in a child, and wait forever for a lock that a call held at the fork.
     """
-    with suppress(ImportError, AttributeError):  # no part of gRPC's interface
+    with suppress(ImportError, AttributeError):  # this is not gRPC's public interface
         load("grpc._cython.cygrpc").fork_unregister_channel(channel)
     return channel
 
 
 @contextmanager
 def quietly(*loggers: str) -> Iterator[None]:
-    """Nothing of what this thread does is told in these loggers."""
+    """Suppress what this thread logs to these loggers."""
     thread = threading.get_ident()
 
     def others(record: logging.LogRecord) -> bool:

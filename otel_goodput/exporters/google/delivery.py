@@ -1,4 +1,4 @@
-"""One request brought to an end: tried again as long as that may help, then reported once, with what would help."""
+"""Deliver requests: try again as long as that may help, then report the failure once, with what would help."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Outcome(Enum):
     """What became of a request."""
 
     DELIVERED = "delivered"
-    REFUSED = "refused"  # it is the request's fault
+    REFUSED = "refused"  # the request is at fault
     LATE = "late"  # not in time; it may help to send it again later
-    CIRCUIT_OPEN = "circuit open"  # nothing is let through at present
+    CIRCUIT_OPEN = "circuit open"  # requests are not sent for some time
 
 
 @dataclass(frozen=True)
 class RequestResult:
-    """What became of a request, in the server's words.
+    """What became of a request, and the server's message.
 
-    `repeated`: an earlier try of it got no answer and may have been taken. `written`: of a refused request, how many
-    of its items were taken all the same; None where the server does not say.
+    `repeated`: an earlier try got no answer and may have been accepted. `written`: how many items of a refused request
+    were accepted all the same; None if the server does not say.
     """
 
     outcome: Outcome
@@ -52,20 +52,20 @@ TRANSIENT: Final = frozenset(
 )
 PERMANENT: Final = frozenset(
     {"PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED"}
-    | {"credentials", "project", "package"}  # no codes, but what there is where nobody could be asked
+    | {"credentials", "project", "package"}  # not status codes: causes known before a request is sent
 )
-# After one of these the server cannot have taken anything.
+# With one of these codes the server cannot have accepted anything.
 UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 16.0
 FIRST_PAUSE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 600.0
-LAST_WORD_S: Final = 0.2  # kept at the end of the process for telling what was not delivered
+LAST_WORD_S: Final = 0.2  # reserved at the end of the process for reporting what was not delivered
 MOST_TOLD: Final = 5
 _FIGURES: Final = re.compile(r"\d+")
 
-# What the words of an error tell of its cause, over and above its code. The first that matches counts.
+# Patterns of error messages that tell the cause better than the status code. The first match counts.
 _CAUSES: Final = (
     (
         r"metadata from plugin failed|determine credentials|credentials were not found|invalid_grant|reauth",
@@ -100,7 +100,7 @@ _CURES: Final = {
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of a call: gRPC's status code, the server's words, what it suggests to wait (s), items taken anyway."""
+    """An error of a call: gRPC's status code, the message, the wait that it suggests (s), and items accepted anyway."""
 
     code: str
     text: str
@@ -109,20 +109,20 @@ class Failure:
 
     @property
     def cause(self) -> str:
-        """A key of the table of cures: the cause that the words tell of, else the code."""
+        """Key of the table of cures: the cause according to the message, else the code."""
         return next((cause for words, cause in _CAUSES if re.search(words, self.text, re.IGNORECASE)), self.code)
 
 
 class Delivery:
-    """Requests to one service.
+    """Delivers requests to one service, with retries and a circuit breaker.
 
     Args:
-        service: which.
-        items: what is sent to it, for people.
-        connection: to it.
-        stopping: tells when the process stops and until when it waits.
-        rpc_s: seconds that one answer may take.
-        report: is told, as :func:`~otel_goodput.guard.report_once` is, why nothing can be delivered.
+        service: the service.
+        items: what is sent to it, a plural noun for messages.
+        connection: project, credentials and address.
+        stopping: tells when the process stops, and how long it then waits.
+        rpc_s: timeout of one request, seconds.
+        report: called like :func:`~otel_goodput.guard.report_once` with why nothing can be delivered.
     """
 
     def __init__(
@@ -142,15 +142,15 @@ class Delivery:
         self._rpc_s = rpc_s
         self._open_until = 0.0
         self._openings = 0
-        self._silent_since: float | None = None  # nothing has been delivered
+        self._silent_since: float | None = None  # when deliveries began to fail, monotonic s; None: they do not
         self._told: set[str] = set()
 
     def __call__(self, send: Send, budget_s: float) -> RequestResult:
-        """Send a request, again and again until an answer settles it.
+        """Send a request, and try again until an answer settles it or the time is over.
 
         Args:
-            send: raises what gRPC or Google's client raises.
-            budget_s: seconds for all tries together; when the process stops, until its end.
+            send: sends the request; raises the errors of gRPC or Google's client.
+            budget_s: seconds for all tries together; if the process stops, its end counts instead.
         """
         begun = time.monotonic()
         if begun < self._open_until and not self._stopping.begun:
@@ -183,25 +183,25 @@ class Delivery:
                 break
             self._stopping.wait(pause)
             wait = min(2 * wait, LONGEST_WAIT_S)
-        if failure is None:  # not one try: those before have told why, or the exporter was late itself
+        if failure is None:  # no time for a try: earlier requests used it and reported why, or the exporter was late
             return RequestResult(Outcome.LATE)
         self._late(failure)
         return RequestResult(Outcome.LATE, failure.text, repeated)
 
     def batch(self, request: Callable[[Sequence[T]], Send], items: Sequence[T], budget_s: float) -> RequestResult:
-        """Send what `request` makes of some items. If it can make nothing of them, they count as refused."""
+        """Send the request that `request` makes of some items. If it cannot make one, they count as refused."""
         try:
             send = request(items)
-        except ImportError as error:  # a package is missing, which is no item's fault
+        except ImportError as error:  # a package is missing; the items are not at fault
             failure = failure_of(error)
             self._open_circuit(failure)
             return RequestResult(Outcome.CIRCUIT_OPEN, failure.text)
-        except Exception as error:  # whatever an encoder finds odd
+        except Exception as error:  # an encoder may raise anything for an odd value
             return RequestResult(Outcome.REFUSED, f"{type(error).__name__}: {error}", written=0)
         return self(send, budget_s)
 
     def _left(self, until: float) -> float:
-        """Seconds for further tries. When the process stops its end is what counts, whatever was given before."""
+        """Return the seconds left for further tries. If the process stops, its end counts, not `until`."""
         if self._stopping.begun:
             return self._stopping.left(math.inf) - LAST_WORD_S
         return until - time.monotonic()
@@ -209,7 +209,7 @@ class Delivery:
     # --- what people are told -----------------------------------------------------------------------------------------
 
     def refused(self, what: str, count: int, text: str) -> None:
-        """The service does not want `count` items, of which `what` is one. Each reason is told once, of some."""
+        """Log that the service refused `count` items, such as `what`: each reason once, `MOST_TOLD` reasons in all."""
         reason = _FIGURES.sub("", text)
         if reason in self._told or len(self._told) >= MOST_TOLD:
             return
@@ -256,26 +256,26 @@ class Delivery:
     def _project(self) -> str:
         try:
             return self._connection.project
-        except Exception:  # that there is none is what is being reported
+        except Exception:  # a missing project may be the very failure to report
             return "?"
 
 
 def cure(cause: str, service: Service, target: str, project: str) -> str:
-    """What may help against the cause of a failure; empty where nothing is known to."""
+    """Return what may help against the cause of a failure; empty if nothing is known."""
     return _CURES.get(cause, "").format(api=service.api, role=service.role, target=target, project=project)
 
 
 def short(text: str) -> str:
-    """The server's words, fit for one line of a log."""
+    """Return the server's message as one line of at most 300 characters, without credentials."""
     line = shown(" ".join(text.split()))
     return line if len(line) <= 300 else line[:299] + "…"
 
 
 def failure_of(error: Exception) -> Failure:
-    """What an error of a call tells; what cannot be read is ``UNKNOWN``, and may be tried again."""
+    """Return the failure that an error of a call means. An unreadable one is ``UNKNOWN``, and may be tried again."""
     try:
         return _read(error)
-    except Exception as another:  # such as gRPC's of an answer that contradicts itself
+    except Exception as another:  # such as gRPC's error for a contradictory answer
         return Failure("UNKNOWN", f"{type(error).__name__}: {error!r}, of which nothing can be read: {another!r}")
 
 
@@ -286,11 +286,11 @@ def _read(error: Exception) -> Failure:
         return Failure("package", str(error))
     auth = load("google.auth.exceptions")
     if isinstance(error, auth.GoogleAuthError):
-        # What follows is the whole answer of the token's server, which may hold one.
+        # The other arguments have the token server's whole answer, which may contain a token.
         text = str(error.args[0] if error.args else error)
         passing = isinstance(error, auth.TransportError) or error.retryable
         return Failure("UNAVAILABLE" if passing else "credentials", text)
-    # Google's clients wrap gRPC's error, which knows most.
+    # Google's clients wrap gRPC's error, which has most details.
     wrapped = next((one for one in getattr(error, "errors", ()) if hasattr(one, "code")), error)
     code: Any = getattr(wrapped, "code", None)
     if not callable(code):
@@ -302,7 +302,7 @@ def _read(error: Exception) -> Failure:
 
 
 def _details(error: Any) -> tuple[float | None, int | None]:
-    """What the status's details say: seconds to wait, items written."""
+    """Return the seconds to wait and the number of items written, according to the status details; None: not given."""
     written = None
     details = status_details(error)
     for detail in details:

@@ -1,7 +1,7 @@
-"""Units and descriptions of metrics: a courtesy to their readers, sent beside the points and never in their way.
+"""Create metric descriptors, with units and descriptions for readers, without holding up the points.
 
-Without a descriptor of ours Cloud Monitoring makes one from the first point, which has neither. A role that may write
-points but no descriptors, or a method that does not answer, costs no more than that.
+Without our descriptor Cloud Monitoring makes one from the first point, which has neither unit nor description. If our
+role may not create descriptors, or the method does not answer, nothing else is missing.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Final
 from otel_goodput.exporters.google.delivery import Delivery, Outcome, short
 from otel_goodput.guard import report_once
 
-HEAD_START_S: Final = 1.0  # for which the first points wait, so that they find the descriptors there
-BUDGET_S: Final = 30.0  # for one
+HEAD_START_S: Final = 1.0  # how long the first points wait for their descriptors
+BUDGET_S: Final = 30.0  # for one descriptor
 
 
 class Descriptions:
     """Creates metric descriptors in a thread of its own.
 
     Args:
-        delivery: makes the delivery of them, given what is told of its trouble.
-        create: sends the request for one, given the seconds that the answer may take.
+        delivery: makes the delivery of requests, given the function to which it reports failures.
+        create: sends a request, given its timeout in seconds.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Descriptions:
         self._lock = threading.Lock()
         self._wanted: dict[str, Any] = {}
         self._thread: threading.Thread | None = None
-        self._prompt = True  # whoever was late once is not waited for again until all are there
+        self._prompt = True  # whether to wait; not after they were late, until all are created
         self._trouble: tuple[object, ...] | None = None
 
     def ask(self, requests: Iterable[Any]) -> None:
-        """See to it that these are there, and those that were asked for before; waits for them for a moment."""
+        """Have these created, and the missing ones of earlier calls; wait for them for `HEAD_START_S` at most."""
         with self._lock:
             self._wanted |= {request.metric_descriptor.type: request for request in requests}
             if not self._wanted:
@@ -51,13 +51,13 @@ class Descriptions:
             self._prompt = not self._wanted
 
     def wait(self, seconds: float) -> None:
-        """Until all are there, or nothing more can be done at present."""
+        """Wait until all are created or nothing more can be done now, for `seconds` and `HEAD_START_S` at most."""
         if self._thread is not None:
             self._thread.join(min(max(0.0, seconds), HEAD_START_S))
 
     def tell(self) -> None:
-        """Points were taken meanwhile: if there is trouble, it is of the descriptions alone, and said once."""
-        tried = self._thread is None or not self._thread.is_alive()  # else it may be over by now
+        """Report a failure, once. Called when points were accepted, so that the failure concerns descriptors alone."""
+        tried = self._thread is None or not self._thread.is_alive()  # else the failure may be over by now
         if tried and self._trouble is not None:
             site, message, *arguments = self._trouble
             report_once(f"descriptions {site}", f"{message}. Points are written without", *arguments)

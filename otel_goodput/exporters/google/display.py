@@ -1,6 +1,6 @@
-"""What a person reads in Cloud Trace: the number of a step beside its name, a length of time with its unit.
+"""What people read in Cloud Trace: the step's number beside the span's name, durations with their unit.
 
-Only there: the name of a span is what metrics and filters go by, and is to stay one of a few.
+This is for Cloud Trace's display only: metrics and filters use span names, which must stay few.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from otel_goodput.semconv import (
 from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration
 
-TEXT: Final = ".text"  # behind the key of an attribute that is a number of ns
+TEXT: Final = ".text"  # appended to the key of an attribute in ns
 _LENGTHS: Final = tuple(attribute.key for attribute in SPAN_ATTRIBUTES if attribute.type == "int (ns)")
 
 
 def display_name(span: ReadableSpan) -> str | None:
-    """``step 123``, ``steps 100 to 1099``; None where the span's own name is to stand."""
+    """Return ``step 123`` or ``steps 100 to 1099``; None if the span's own name is to be shown."""
     attributes: Mapping[str, Any] = span.attributes or {}
     if span.name == Phase.STEP == attributes.get(GOODPUT_PHASE) and GOODPUT_STEP in attributes:
         return f"{span.name} {attributes[GOODPUT_STEP]}"
@@ -37,7 +37,7 @@ def display_name(span: ReadableSpan) -> str | None:
 
 
 def lengths(span: ReadableSpan) -> Iterator[tuple[str, str]]:
-    """Beside each attribute of ours that is a number of ns, one that says it with a unit."""
+    """Yield (key, text) of an additional attribute for each attribute of ours in ns: the duration with its unit."""
     attributes: Mapping[str, Any] = span.attributes or {}
     for key in _LENGTHS if len(attributes) > 1 else ():
         value = attributes.get(key)

@@ -1,4 +1,4 @@
-"""Metrics made fit for Cloud Monitoring before they are translated: its labels, its types, its numbers."""
+"""Make metrics fit for Cloud Monitoring before they are translated: labels, value types, numbers."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ VALUE_LENGTH: Final = 1024  # characters of a label's value
 MOST_LABELS: Final = 30
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_]")
 
-# Of these the values are whole numbers; every other metric has fractions from its first point on, for Cloud Monitoring
-# fixes the type of a metric by that one.
+# Metrics with integer values. All others are sent as floats from the first point on, because Cloud Monitoring derives
+# the type of a metric from its first point.
 COUNTS: Final = frozenset(metric.name for metric in METRICS if metric.unit.startswith("{"))
 
-# A restart goes on with these: they count from the beginning of the run, not of the process.
+# A restart continues these: they count from the beginning of the run, not of the process.
 OF_THE_RUN: Final = frozenset({DISRUPTIONS.name})
 
 
 class Labels:
-    """Attribute keys as Cloud Monitoring's label keys, no two of a metric alike and each the same at all times.
+    """Converts attribute keys to Cloud Monitoring's label keys, unique within a metric and the same in every export.
 
-    `renamed=False`: Google renames them itself; only such keys are changed as would become alike.
+    `renamed=False`: Google converts the keys itself; only those that would become equal are changed.
     """
 
     def __init__(self, *, renamed: bool = True) -> None:
         self._renamed = renamed
-        self._taken: dict[str, dict[str, str]] = {}  # by metric: label key, whose
+        self._taken: dict[str, dict[str, str]] = {}  # by metric: label key -> attribute key
 
     def __call__(self, metric: str, attributes: Mapping[str, Any] | None) -> dict[str, str]:
-        """The labels of a point: at most 30, values as text of at most 1,024 characters."""
+        """Return the labels of a point: at most 30, values as text of at most 1,024 characters."""
         taken = self._taken.setdefault(metric, {})
         labels = {}
         for key, value in sorted((attributes or {}).items())[:MOST_LABELS]:
@@ -65,9 +65,9 @@ def _label(key: str, taken: dict[str, str]) -> str:
 
 
 def fitting_metric(metric: Metric, labels: Labels, run_started: int | None) -> Metric | None:
-    """The metric with labels and values that Cloud Monitoring takes; None where it has no points.
+    """Return the metric with labels and values that Cloud Monitoring accepts; None if it has no points.
 
-    `run_started`: unix ns, from which what counts over the whole run does; None: not known.
+    `run_started`: the start (unix ns) of metrics that count over the whole run; None: not known.
     """
     start = run_started if metric.name in OF_THE_RUN else None
     points: list[Any] = [

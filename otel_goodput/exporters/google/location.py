@@ -1,4 +1,4 @@
-"""Where a job runs, in the words of Cloud Monitoring's resources."""
+"""Where a job runs, as the location of Cloud Monitoring's resources."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from otel_goodput import semconv
 from otel_goodput.resources.detected import DetectedResource
 
 NOWHERE: Final = "global"
-# `us-central1`, `us-central1-a`; anything else would have every point refused.
+# `us-central1`, `us-central1-a`; with anything else every point would be rejected.
 _PLACE: Final = re.compile(r"[a-z]+-[a-z]+\d+(-[a-z])?")
 
 
 def location(resource: Resource) -> str:
-    """The zone, else the region, else ``global``. Waits a moment where it is still being found out."""
+    """Return the zone, else the region, else ``global``. Waits a moment if it is still being detected."""
     settled(resource)
     for key in (semconv.CLOUD_AVAILABILITY_ZONE, semconv.CLOUD_REGION):
         found = str(resource.attributes.get(key, ""))
@@ -26,6 +26,6 @@ def location(resource: Resource) -> str:
 
 
 def settled(resource: Resource) -> None:
-    """Wait, a second at most, for what is still being found out of the resource: a series keeps its first labels."""
+    """Wait, a second at most, until the resource is detected, because a series keeps its first labels."""
     if isinstance(resource, DetectedResource):
         resource.wait()

@@ -1,4 +1,4 @@
-"""The metrics of the `gcp` exporter: Google's exporter translates them, and what it would send is delivered by us."""
+"""The metrics of the `gcp` exporter: Google's exporter translates them, and we deliver what it would send."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
 
 
 class TimeSeriesRequests:
-    """Makes of series whose data is a ``TimeSeries`` what writes them."""
+    """Makes the request for some series whose data is a ``TimeSeries``; a call returns the function that sends it."""
 
     def __init__(self, connection: Connection, client: Callable[[], Any]) -> None:
         self._connection = connection
@@ -48,13 +48,13 @@ class TimeSeriesRequests:
 
 
 class CloudMonitoringExporter(MetricExporter):
-    """Metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
+    """Exports metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
 
     Args:
         connection: to Google.
         delivery: of points to Cloud Monitoring.
-        describing: makes the delivery of descriptions to it, given what is told of its trouble.
-        client: gives the client for it.
+        describing: makes the delivery of metric descriptors, given the function to which it reports failures.
+        client: returns the client for Cloud Monitoring.
         run_id, process_index: identify the series of this process over the attempts of the run.
         started: when the run began, unix ns.
     """
@@ -78,13 +78,13 @@ class CloudMonitoringExporter(MetricExporter):
         self._lock = threading.Lock()
         self._labels = Labels()
         self._translation: MetricTranslation | None = None
-        self._well = False  # the points before were taken
+        self._well = False  # the previous points were accepted
         self._descriptions = Descriptions(describing, self._create)
         self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
 
     @property
     def refused(self) -> int:
-        """Points that Cloud Monitoring did not want."""
+        """Number of points that Cloud Monitoring rejected."""
         return self._writer.refused
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
@@ -92,7 +92,7 @@ class CloudMonitoringExporter(MetricExporter):
         with self._lock:
             fitted = self._fitted(metrics_data)
             if self._translation is None:
-                # Which project and whether there are credentials is found out here: failing is a failed delivery.
+                # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
                 found = self._delivery(lambda _: self._connection.project, budget)
                 if found.outcome is not Outcome.DELIVERED:
                     return MetricExportResult.FAILURE
@@ -115,7 +115,7 @@ class CloudMonitoringExporter(MetricExporter):
         return replace(metrics, resource=self._task(metrics.resource), scope_metrics=scopes)
 
     def _task(self, resource: Resource) -> Resource:
-        """A resource that becomes a ``generic_task``: one for each process of a run, the same in all its attempts.
+        """Return the resource of a ``generic_task``: one for each process of a run, the same in all its attempts.
 
         A ``gce_instance`` would be shared by all processes on a machine, and a pod's name changes with each restart.
         """
@@ -136,7 +136,7 @@ class CloudMonitoringExporter(MetricExporter):
 
 
 def _series(data: Any) -> Series:
-    """One of Google's ``TimeSeries``, a message of protobuf."""
+    """Convert one of Google's ``TimeSeries``, a protobuf message."""
     interval = data.points[0].interval
     labels = sorted(data.metric.labels.items())
     start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None

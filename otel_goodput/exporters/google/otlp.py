@@ -1,7 +1,7 @@
 """The `gcp-otlp` exporter: OTLP to telemetry.googleapis.com, encoded by OpenTelemetry, delivered by us.
 
-OpenTelemetry's own exporter loses there what Cloud Monitoring's rules forbid, such as a last value that comes within
-five seconds of the one before it.
+OpenTelemetry's own exporter would lose points that break Cloud Monitoring's rules, such as a last value less than five
+seconds after the one before it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PACKAGES: Final = (_ENCODERS, _SERVICES, "grpc", "google.auth")
 
 
 class _Told:
-    """What an answer to OTLP says of items that were not taken; counted by `refused`."""
+    """Reports the items that an OTLP answer says were rejected, and counts them in `refused`."""
 
     def __init__(self) -> None:
         self.refused = 0
@@ -58,7 +58,7 @@ class _Told:
 
 
 def _completed(encoded: Any, groups: Any, connection: Connection, where: str, process: int) -> Any:
-    """With what the Telemetry API wants to know of every resource."""
+    """Add what the Telemetry API requires to the resources of `groups`; return `encoded`, which contains them."""
     for group in groups:
         known = {attribute.key for attribute in group.resource.attributes}
         wanted = {semconv.GCP_PROJECT_ID: connection.project, semconv.SERVICE_INSTANCE_ID: str(process)}
@@ -71,18 +71,18 @@ def _completed(encoded: Any, groups: Any, connection: Connection, where: str, pr
 
 
 def stub(signal: str, connection: Connection) -> Any:
-    """The client of OTLP's service for ``trace`` or ``metrics``."""
+    """Return the gRPC client of OTLP's service for ``trace`` or ``metrics``."""
     module = load(f"{_SERVICES}.{signal}.v1.{signal}_service_pb2_grpc")
     return getattr(module, f"{signal.capitalize()}ServiceStub")(connection.channel(TELEMETRY))
 
 
 class TelemetrySpanExporter(SpanExporter):
-    """Spans over OTLP.
+    """Exports spans over OTLP.
 
     Args:
         connection: to Google.
         delivery: of requests to the Telemetry API.
-        process: index of this process, where the resource does not say which instance it is.
+        process: index of this process, the instance id if the resource has none.
     """
 
     def __init__(self, connection: Connection, delivery: Delivery, process: int) -> None:
@@ -93,7 +93,7 @@ class TelemetrySpanExporter(SpanExporter):
 
     @property
     def refused(self) -> int:
-        """Spans that the Telemetry API did not want."""
+        """Number of spans that the Telemetry API rejected."""
         return self._batches.refused + self._told.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -115,16 +115,16 @@ class TelemetrySpanExporter(SpanExporter):
         return True
 
     def shutdown(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: no spans are held here."""
 
 
 class TelemetryMetricExporter(MetricExporter):
-    """Metrics over OTLP, which become Prometheus' in Cloud Monitoring.
+    """Exports metrics over OTLP, which become Prometheus metrics in Cloud Monitoring.
 
     Args:
         connection: to Google.
         delivery: of requests to the Telemetry API.
-        process: index of this process, where the resource does not say which instance it is.
+        process: index of this process, the instance id if the resource has none.
         started: when the run began, unix ns.
     """
 
@@ -139,7 +139,7 @@ class TelemetryMetricExporter(MetricExporter):
 
     @property
     def refused(self) -> int:
-        """Points that the Telemetry API did not want."""
+        """Number of points that the Telemetry API rejected."""
         return self._writer.refused + self._told.refused
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
@@ -181,7 +181,7 @@ def _one(resource: ResourceMetrics, scope: ScopeMetrics, metric: Any, point: Any
 
 
 def _gathered(series: Sequence[Series]) -> MetricsData:
-    """Points with the times that they bear now, in their metrics, scopes and resources again."""
+    """Return the points with the `start` and `end` of their series, grouped by metric, scope and resource again."""
     resources: dict[int, tuple[ResourceMetrics, dict[int, tuple[ScopeMetrics, dict[int, tuple[Any, list[Any]]]]]]] = {}
     for one in series:
         resource, scope, metric, point = one.data

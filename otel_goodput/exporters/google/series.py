@@ -1,8 +1,8 @@
-"""Points on their way to Cloud Monitoring: no series more often than it may be written, and its last value always.
+"""Write points to Cloud Monitoring: no series more often than is allowed, and the last value always.
 
 The rules are those of https://cloud.google.com/monitoring/quotas and of ``TimeInterval`` in the Monitoring API: at most
-200 series a request, one point of a series in five seconds and in their order, and nothing refused for another's fault.
-A point that comes too early is held; the next one of its series takes its place, and at the end it is written with the
+200 series per request, and one point of a series in five seconds, in order of time. A bad point must not cost others.
+A point that comes too early is held: the next one of its series replaces it, and at the end it is written with the
 earliest time that is allowed.
 """
 
@@ -20,22 +20,22 @@ from otel_goodput.exporters.spacing import SPACING
 from otel_goodput.guard import report_once
 
 MOST_SERIES: Final = 200  # in one request
-AVOIDED_S: Final = 600.0  # how long a series that was refused is left out
-LAST_TRIES: Final = 4  # at the end, each with a later time
+AVOIDED_S: Final = 600.0  # how long a rejected series is not sent
+LAST_TRIES: Final = 4  # writes at the end, each with later times
 PATIENCE: Final = 3
-SHARE_OF_TIMEOUT: Final = 0.9  # of what a reader gives for an export
+SHARE_OF_TIMEOUT: Final = 0.9  # of the timeout that a reader gives an export
 
 # "Points must be written in order. One or more of the points had an older end time than the most recent point",
 # "written more frequently than the maximum sampling period", "Duplicate TimeSeries encountered".
 _EARLY: Final = re.compile(r"in order|more frequently|sampling period|most recent point|duplicate timeseries", re.I)
-_START: Final = re.compile(r"start time", re.I)  # of a running total: it has to begin anew
+_START: Final = re.compile(r"start time", re.I)  # a cumulative series has to restart with a later start time
 _NAMED: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]", re.I)
 
 
 class Series(NamedTuple):
     """The newest point of a series. `start` and `end` are unix ns; a gauge has no `start`.
 
-    `pinned`: it counts from the beginning of the run in every attempt; other totals may begin anew.
+    `pinned`: it counts from the beginning of the run in every attempt; other cumulative series may restart.
     """
 
     key: Hashable
@@ -47,19 +47,19 @@ class Series(NamedTuple):
 
 
 def called(metric: str, labels: Iterable[tuple[str, str]]) -> str:
-    """A series in words, for people."""
+    """Return the name of a series with its labels, for people."""
     return metric + "".join(f" {label}={value}" for label, value in labels if value)
 
 
 class SeriesWriter:
-    """Writes points of series, each in its time.
+    """Writes points of series, as soon as each is allowed.
 
     Args:
-        delivery: brings requests to the service.
-        request: makes of some series what sends them in one request, with the `start` and `end` that they bear.
+        delivery: delivers requests to the service.
+        request: makes one request of some series, with their `start` and `end`; returns the function that sends it.
 
     Attributes:
-        refused: how many points the service did not want.
+        refused: number of points that the service rejected.
     """
 
     def __init__(self, delivery: Delivery, request: Callable[[Sequence[Series]], Send]) -> None:
@@ -67,16 +67,16 @@ class SeriesWriter:
         self._request = request
         self._lock = threading.Lock()
         self._held: dict[Hashable, Series] = {}
-        self._told: set[Hashable] = set()  # the series that were exported last
-        self._written: dict[Hashable, int] = {}  # when the newest point ends that the service has, or may have, unix ns
-        self._early: dict[Hashable, int] = {}  # how often in a row it was refused for somebody else's point
-        self._starts: dict[Hashable, int] = {}  # where a cumulative series had to begin anew, unix ns
+        self._told: set[Hashable] = set()  # series of the latest export
+        self._written: dict[Hashable, int] = {}  # end of the newest point that the service has or may have, unix ns
+        self._early: dict[Hashable, int] = {}  # how often in a row it was rejected as too early
+        self._starts: dict[Hashable, int] = {}  # later start of a cumulative series that had to restart, unix ns
         self._avoided: dict[Hashable, float] = {}
-        self._taken, self._bad = False, 0  # of the batch under way
+        self._taken, self._bad = False, 0  # of the current batch: whether points were accepted, how many were rejected
         self.refused = 0
 
     def write(self, series: Iterable[Series], budget_s: float) -> bool:
-        """Write what may be written now, hold the rest. False where the service took less than it should have."""
+        """Write points that may be written now, hold the others. Return False if a request could not be delivered."""
         with self._lock:
             now = time.monotonic()
             self._told = set()
@@ -89,9 +89,9 @@ class SeriesWriter:
             return self._send(self._due(), now + budget_s)
 
     def finish(self, budget_s: float) -> bool:
-        """Write all that is held, each point as soon after the one before as it may be; False where some is left.
+        """Write all points that are held, with the earliest times allowed. Return False if some are left.
 
-        What has no point any more (a ratio that is not known any more) is not told of a later time than its own.
+        A series without a point in the latest export (a ratio that is not known any more) is not given a later time.
         """
         with self._lock:
             due = {one.key for one in self._due()}
@@ -109,7 +109,7 @@ class SeriesWriter:
         return [one for key, one in self._held.items() if key not in written or one.end >= written[key] + SPACING]
 
     def _shifted(self) -> list[Series]:
-        """All that is held, at the earliest time: at most five minutes ahead are allowed, this is some seconds."""
+        """Return all points held, with the earliest times allowed: seconds ahead, where five minutes are accepted."""
         written = self._written
         return [
             one._replace(end=max(one.end, written[key] + SPACING)) if key in written else one
@@ -128,19 +128,19 @@ class SeriesWriter:
         return one if start is None or one.start is None else one._replace(start=max(start, one.start))
 
     def _deliver(self, batch: Sequence[Series], until: float, *, tried: bool = False) -> bool:
-        """`tried`: an earlier request held these too, and may have written them."""
+        """Write a batch, in parts if it is rejected. `tried`: an earlier request may have written these points."""
         answer = self._delivery.batch(self._request, batch, until - time.monotonic())
         if answer.outcome is Outcome.DELIVERED:
             self._accept(batch)
             return True
         if answer.outcome is not Outcome.REFUSED:
-            if answer.repeated:  # nobody knows whether it is there: the next points keep their distance to it
+            if answer.repeated:  # they may have been written: the next points must keep their distance
                 for one in batch:
                     self._written[one.key] = max(one.end, self._written.get(one.key, 0))
             return False
         early, tried = _EARLY.search(answer.text) is not None, tried or answer.repeated
         bad, good = _parted(batch, answer)
-        known = answer.written == len(good)  # else the answer does not name all, for it must not be long
+        known = answer.written == len(good)  # else the answer, whose length is limited, does not name all
         if known or (early and tried):
             self._accept(good)
             good = []
@@ -165,12 +165,12 @@ class SeriesWriter:
             self._held.pop(one.key, None)
 
     def _judge(self, one: Series, text: str, tried: bool) -> None:
-        """It came too early: what may have been written before has been, else somebody else writes this series."""
+        """Handle a point that was too early: an earlier try has written it, or somebody else writes this series."""
         if tried:
             self._accept([one])
             return
         times = self._early[one.key] = self._early.get(one.key, 0) + 1
-        # Once or twice is an attempt that ended a moment ago, and may have written a little ahead.
+        # Once or twice it is due to an attempt that ended a moment ago, whose last points may be dated ahead.
         if times >= PATIENCE:
             report_once(
                 "two leaders",
@@ -193,7 +193,7 @@ class SeriesWriter:
 
 
 def _parted(batch: Sequence[Series], answer: RequestResult) -> tuple[list[Series], list[Series]]:
-    """Those that an answer names, and the others; where it names none, all are as if named."""
+    """Return the series that an answer names as bad, and the others; if it names none, all count as bad."""
     named = set(_numbers(answer.text)) & set(range(len(batch)))
     if not named:
         return list(batch), []
@@ -201,7 +201,7 @@ def _parted(batch: Sequence[Series], answer: RequestResult) -> tuple[list[Series
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Of ``timeSeries[0,3-5]``, as Google's answers have it: 0, 3, 4, 5."""
+    """Yield the indices in Google's answers: 0, 3, 4, 5 of ``timeSeries[0,3-5]``."""
     for group in _NAMED.findall(text):
         for part in filter(None, map(str.strip, group.split(","))):
             first, _, last = part.partition("-")

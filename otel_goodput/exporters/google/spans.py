@@ -1,4 +1,4 @@
-"""The spans of the `gcp` exporter: Google's exporter translates them, and what it would send is delivered by us."""
+"""The spans of the `gcp` exporter: Google's exporter translates them, and we deliver what it would send."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from otel_goodput.exporters.google.delivery import Delivery, Outcome, Send
 from otel_goodput.exporters.google.location import settled
 from otel_goodput.exporters.google.translation import SpanTranslation
 
-# As long as Google's own client tries. Meanwhile further spans wait in the processor's queue.
+# As long as Google's own client tries. Meanwhile new spans wait in the processor's queue.
 PATIENCE_S: Final = 120.0
 
 
 class CloudTraceExporter(SpanExporter):
-    """Spans to Cloud Trace.
+    """Exports spans to Cloud Trace.
 
     Args:
         connection: to Google.
         delivery: of requests to Cloud Trace.
-        client: gives the client for it.
-        resource: which resource attributes go with every span, a regular expression.
+        client: returns the client for Cloud Trace.
+        resource: regular expression of the resource attributes that are added to every span.
     """
 
     def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], resource: str) -> None:
@@ -39,12 +39,12 @@ class CloudTraceExporter(SpanExporter):
 
     @property
     def refused(self) -> int:
-        """Spans that Cloud Trace did not want."""
+        """Number of spans that Cloud Trace rejected."""
         return self._batches.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if self._translation is None:
-            # Which project and whether there are credentials is found out here: failing is a failed delivery.
+            # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
             found = self._delivery(lambda _: self._connection.project, PATIENCE_S)
             if found.outcome is not Outcome.DELIVERED:
                 return SpanExportResult.FAILURE
@@ -67,4 +67,4 @@ class CloudTraceExporter(SpanExporter):
         return True
 
     def shutdown(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: no spans are held here."""

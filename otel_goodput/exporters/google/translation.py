@@ -1,6 +1,6 @@
-"""Google's own exporters as translators: each is given a client that keeps what it is told to send.
+"""Use Google's own exporters as translators: each is given a client that keeps the requests instead of sending them.
 
-Both are deprecated and use what is deprecated, which is for us to know and not for our users.
+Both exporters are deprecated and use deprecated functions; our users should not see warnings about that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WARNING: Final = rf"opentelemetry\.exporter\.cloud_|{re.escape(__name__)}"
 PACKAGES: Final = (_TRACE, _MONITORING)
 WORKLOAD_PACKAGE: Final = "google.cloud.monitoring_v3"  # all that Google's own series need
 
-# The parts of the resource that tell the spans of one process, pod and attempt from those of another.
+# Resource attributes that distinguish the spans of processes, pods and attempts.
 RESOURCE: Final = r"(service|goodput|k8s|cloud|gcp|host)\."
 NOTHING: Final = r"(?!)"
 MOST_ATTRIBUTES: Final = 1024  # of a span, see https://cloud.google.com/trace/docs/quotas
@@ -34,9 +34,9 @@ RESOURCE_VARIABLE: Final = "OTEL_EXPORTER_GCP_TRACE_RESOURCE_REGEX"
 
 
 class SpanTranslation:
-    """Spans as Cloud Trace's; `resource` says which resource attributes go with every span (a regular expression).
+    """Translates spans for Cloud Trace; `resource` is a regular expression of the resource attributes to add to them.
 
-    They are added here: Google's exporter would translate them anew for each span, and take longer than for the rest.
+    They are added here: Google's exporter would translate them again for each span, which takes longer than the rest.
     """
 
     def __init__(self, project: str, resource: str) -> None:
@@ -45,13 +45,13 @@ class SpanTranslation:
         self._stock = _made(_TRACE, "CloudTraceSpanExporter", project, self, resource_regex=NOTHING)
 
     def __call__(self, spans: Sequence[ReadableSpan]) -> Any:
-        """The request that writes the spans.
+        """Return the request that writes the spans.
 
         Raises:
             GoodputError: one of them cannot be translated.
         """
         _quiet()
-        with quietly(_TRACE):  # it would be logged with a traceback, and once more for each half
+        with quietly(_TRACE):  # it logs each failure with a traceback, also for each half of a batch
             if self._stock.export(spans) is not SpanExportResult.SUCCESS:
                 raise GoodputError("Google's exporter cannot translate it")
         translated = type(self._request).pb(self._request).spans
@@ -79,12 +79,12 @@ class SpanTranslation:
         return attributes
 
     def batch_write_spans(self, request: Any) -> None:
-        """The part of a client that Google's exporter calls."""
+        """Keep the request. Google's exporter calls this method of its client."""
         self._request = request
 
 
 class MetricTranslation:
-    """Metrics as Cloud Monitoring's."""
+    """Translates metrics for Cloud Monitoring."""
 
     def __init__(self, project: str) -> None:
         self._descriptors: list[Any] = []
@@ -92,14 +92,14 @@ class MetricTranslation:
         self._stock = _made(_MONITORING, "CloudMonitoringMetricsExporter", project, self)
 
     def __call__(self, data: MetricsData) -> tuple[list[Any], list[Any]]:
-        """Requests to create descriptors that were not asked for before; and a ``TimeSeries`` for each point."""
+        """Return requests for the descriptors that are new, and a ``TimeSeries`` for each point."""
         self._descriptors, self._series = [], []
         _quiet()
         self._stock.export(data)
         return self._descriptors, self._series
 
     def common_project_path(self, project: str) -> str:
-        """The part of a client that Google's exporter calls; so are the next two."""
+        """Return a path. Google's exporter calls this method of its client, and the next two."""
         return f"projects/{project}"
 
     def create_metric_descriptor(self, request: Any) -> Any:
@@ -116,5 +116,5 @@ def _made(module: str, name: str, project: str, client: object, **more: object) 
 
 
 def _quiet() -> None:
-    """Where warnings are made errors, theirs would cost the data. Not for good: tests and others reset the filters."""
+    """Ignore their warnings, which as errors would cost the data. Called each time: others reset the filters."""
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=_WARNING)

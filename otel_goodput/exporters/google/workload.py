@@ -28,7 +28,7 @@ from otel_goodput.text.durations import parse_duration
 PERCENT: Final = 100.0
 WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run
 UNKNOWN: Final = "UNKNOWN"
-# What Google's writer calls the chips; others go by our words.
+# The names of chips in Google's writer; other chips keep our names.
 _ACCELERATORS: Final = {
     "TPU v2": "TPU-v2",
     "TPU v3": "TPU-v3",
@@ -49,7 +49,7 @@ _SLICES: Final = {
 
 
 class Row(NamedTuple):
-    """One value for one of Google's series, with the labels that are not the same for all. `end` in unix ns."""
+    """A value for one of Google's series, with the labels that differ between rows. `end` in unix ns."""
 
     series: workload_series.WorkloadSeries
     value: float
@@ -62,7 +62,7 @@ Points = Sequence[tuple[Mapping[str, Any], float, int]]
 
 
 def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
-    """Google's view of our metrics, given by name, without :func:`nameless` points."""
+    """Yield the rows of Google's series for our metrics, given by name; :func:`nameless` points are skipped."""
     for metric, needed, convert in _CONVERSIONS:
         points = [point for point in metrics.get(metric.name, ()) if needed <= point[0].keys()]
         if points:
@@ -70,7 +70,7 @@ def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
 
 
 def nameless(metrics: Mapping[str, Points]) -> int:
-    """How many points lack an attribute, such as the one into which the SDK puts what is above its limit."""
+    """Return how many points lack a needed attribute, such as the SDK's overflow point above its limit."""
     return sum(
         not needed <= point[0].keys() for metric, needed, _ in _CONVERSIONS for point in metrics.get(metric.name, ())
     )
@@ -104,7 +104,7 @@ def _source(attributes: Mapping[str, Any]) -> str:
 
 
 def _window_size(attributes: Mapping[str, Any]) -> str:
-    """Whole seconds of a rolling window."""
+    """Return the length of a rolling window in whole seconds."""
     return str(parse_duration(attributes[semconv.GOODPUT_WINDOW]) // NS)
 
 
@@ -152,7 +152,7 @@ def _plain(series: workload_series.WorkloadSeries) -> Callable[[Points], Iterato
     return lambda points: (Row(series, value, {}, end) for _, value, end in points)
 
 
-# With the attributes that a point needs.
+# (metric, attributes that a point needs, conversion)
 _CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], Iterator[Row]]]]] = (
     (semconv.TIME, {semconv.GOODPUT_CATEGORY}, _time),
     (semconv.DISRUPTIONS, set(), _disruptions),
@@ -167,13 +167,13 @@ _CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], 
 
 
 class WorkloadExporter(MetricExporter):
-    """Goodput to Google's own series in Cloud Monitoring.
+    """Exports goodput to Google's own series in Cloud Monitoring.
 
     Args:
         connection: to Google.
         delivery: of requests to Cloud Monitoring.
-        client: gives the client for it.
-        replica: which replica of the workload this is, where the resource does not say.
+        client: returns the client for Cloud Monitoring.
+        replica: replica id of this process, if the resource has none.
     """
 
     def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], replica: str) -> None:
@@ -184,7 +184,7 @@ class WorkloadExporter(MetricExporter):
 
     @property
     def refused(self) -> int:
-        """Points that Cloud Monitoring did not want, or that could not be told apart."""
+        """Number of points that Cloud Monitoring rejected, or that lack a needed attribute."""
         return self._writer.refused + self._nameless
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
@@ -219,7 +219,7 @@ def _by_name(resource: Any) -> dict[str, Points]:
 
 
 def _series(row: Row, resource: Resource, replica_id: str) -> Series:
-    where = location(resource)  # by now all is known
+    where = location(resource)  # waits until the resource is detected, so its attributes are read after this
     known = resource.attributes
     accelerator = str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN))
     labels = {
