@@ -289,7 +289,7 @@ def test_somebody_elses_run_in_a_named_directory(
     assert list((place / "run").iterdir()) == []
     assert recording.report()["steps"]["kept"] == 10
     (text,) = [message for message in caplog.messages if "cannot be written" in message]
-    assert "another user" in text or "everybody may write" in text
+    assert "another user" in text or "writable by every user" in text
 
 
 def test_folders_are_made_for_their_owner_only(record: Callable[..., Recording], tmp_path: Path) -> None:

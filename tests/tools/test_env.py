@@ -64,7 +64,7 @@ GOOD = {
 WRONG = {
     "OTEL_GOODPUT_EXPORTERS": ("file,floppy", "floppy"),
     "OTEL_GOODPUT_PROCESSES": ("some", "leader, all"),
-    "OTEL_GOODPUT_STEP_SAMPLING": ("0", "1 (every step) or more"),
+    "OTEL_GOODPUT_STEP_SAMPLING": ("0", "1 (every step) and 999,999,999"),
     "OTEL_GOODPUT_STEP_TRACES": ("mine", "shared or own"),
     "OTEL_GOODPUT_TRACE_SPANS": ("7", "100 spans or more"),
     "OTEL_GOODPUT_WINDOWS": ("1h,0.5s", "at least one second"),

@@ -61,7 +61,7 @@ def test_a_key_that_is_no_good_any_more(encrypted: Encrypted, tokens: TokenServe
     assert f"{ACCOUNT}" in found and "invalid_grant: Invalid JWT Signature." in found
     assert "gcloud iam service-accounts keys create" in found
     for service in SERVICES:
-        assert "nothing is asked of it: there are no credentials" in findings(done, service, "ok")
+        assert "no request was sent: there are no credentials" in findings(done, service, "ok")
     assert google.requests == []
 
 
@@ -69,7 +69,7 @@ def test_a_token_server_that_is_none(encrypted: Encrypted, tokens: TokenServer, 
     tokens.fail(403, f"<html><body>{MARKER} denied</body></html>")
     done = doctor(place, "--gcp", **encrypted[1])
     found = findings(done, "credentials", "problem")
-    assert "the answer is a page of HTML" in found and "https_proxy and no_proxy" in found
+    assert "the answer is an HTML page" in found and "https_proxy and no_proxy" in found
     assert MARKER not in done.stdout
 
 
@@ -99,12 +99,12 @@ def test_a_token_server_that_never_answers(encrypted: Encrypted, place: Path) ->
 
 
 FILES = [
-    (f"{MARKER} {MARKER}", "it is no JSON"),
-    (json.dumps({"type": MARKER, "private_key": MARKER}), "its type is none of service_account, "),
-    (json.dumps({"installed": {"client_secret": MARKER}}), "its type is none of"),
-    (json.dumps([MARKER]), "its type is none of"),
-    ("[" * 100_000, "it is no JSON"),
-    ("\x00\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "it is no JSON"),
+    (f"{MARKER} {MARKER}", "it is not JSON"),
+    (json.dumps({"type": MARKER, "private_key": MARKER}), "its type is not one of service_account, "),
+    (json.dumps({"installed": {"client_secret": MARKER}}), "its type is not one of"),
+    (json.dumps([MARKER]), "its type is not one of"),
+    ("[" * 100_000, "it is not JSON"),
+    ("\x00\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "it is not JSON"),
 ]
 
 
@@ -210,5 +210,5 @@ def test_credentials_of_a_machine_that_does_not_answer(place: Path) -> None:
             place, "--gcp", "--timeout", "0.2", OTEL_GOODPUT_EXPORTERS="gcp", OTEL_GOODPUT_GCP_ENDPOINT=DEAD,
             GCE_METADATA_HOST=host, GCE_METADATA_IP=host, NO_GCE_CHECK="",
         )  # fmt: skip
-    assert "looking for them has not ended after 1.4 s" in findings(done, "credentials", "problem")
+    assert "the search for them has not ended after 1.4 s" in findings(done, "credentials", "problem")
     assert time.monotonic() - began < 10

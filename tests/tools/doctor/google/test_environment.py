@@ -35,10 +35,10 @@ def test_a_machine_of_google_cloud(metadata: MetadataServer, google: GoogleEmula
     found = findings(done, "metadata server", "ok")
     assert f"{metadata.host} answered in " in found
     assert "project my-project, zone us-central1-a, machine trainer-1, type a3-highgpu-8g" in found
-    assert "test-project, by OTEL_GOODPUT_GCP_PROJECT; but my-project by the metadata server" in findings(
+    assert "test-project, from OTEL_GOODPUT_GCP_PROJECT; but my-project from the metadata server" in findings(
         done, "project", "warning"
     )
-    assert "the metadata server's, which does no harm" in findings(done, "clock", "ok")
+    assert "the metadata server's, within the tolerance" in findings(done, "clock", "ok")
     assert SECRET not in done.stdout
     serve(metadata, GKE)
     assert "cluster pretraining in us-central1-a" in findings(examined(**variables), "metadata server", "ok")
@@ -52,7 +52,7 @@ def test_a_metadata_server_that_is_none(google: GoogleEmulator, examined: Examin
             (proxy.endpoint.removeprefix("http://"), "is not Google's: no Metadata-Flavor"),
             (silent.removeprefix("http://"), "did not answer within 0.3 s"),
             (DEAD, "cannot be reached"),
-            ("no address", "is not Google's: its address is none"),
+            ("no address", "is not Google's: its address is not valid"),
         ):
             done = examined(timeout_s=0.3, GCE_METADATA_HOST=host, **variables)
             found = findings(done, "metadata server", "warning")
@@ -64,12 +64,12 @@ def test_a_metadata_server_that_is_none(google: GoogleEmulator, examined: Examin
 # --- clock ------------------------------------------------------------------------------------------------------------
 
 OFF = [
-    (-1, "ok", "which does no harm"),
+    (-1, "ok", "within the tolerance"),
     (-130, "warning", "2 min"),
     (120, "warning", "behind the metadata server's"),
-    (-600, "problem", "points from more than 5 min ahead are refused -> set the clock"),
+    (-600, "problem", "points from more than 5 min ahead are refused -> correct this machine's clock"),
     (600, "warning", "behind the metadata server's"),
-    (7200, "problem", "2 h 00 min behind the metadata server's: what a key signs has expired"),
+    (7200, "problem", "2 h 00 min behind the metadata server's: tokens signed with a key expire immediately"),
 ]
 
 
@@ -135,9 +135,9 @@ def test_nothing_is_installed(google: GoogleEmulator, place: Path) -> None:
     done = without(modules, place, OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     found = findings(done, "google cloud", "problem")
     assert "what exporter gcp needs is not installed -> pip install 'otel-goodput[gcp]'" in found
-    other = "what exporter gcp-otlp needs is not installed; none in force needs it"
+    other = "what exporter gcp-otlp needs is not installed; no active exporter needs it"
     assert other in findings(done, "google cloud", "ok")
-    assert "nothing is asked of it: the packages for it are missing" in findings(done, TRACE, "ok")
+    assert "no request was sent: the packages for it are missing" in findings(done, TRACE, "ok")
     assert google.requests == []
 
 

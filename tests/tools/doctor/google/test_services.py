@@ -20,8 +20,8 @@ def test_all_is_well(google: GoogleEmulator, examined: Examined) -> None:
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     assert done.returncode == 0, done.stdout
     assert "installed for gcp, workload, gcp-otlp: google-auth " in findings(done, "google cloud", "ok")
-    assert "no machine of Google Cloud" in findings(done, "metadata server", "ok")
-    assert "none are needed, and none were looked for" in findings(done, "credentials", "ok")
+    assert "does not appear to run on Google Cloud" in findings(done, "metadata server", "ok")
+    assert "none are needed" in findings(done, "credentials", "ok")
     assert findings(done, "project", "ok").startswith("test-project, by OTEL_GOODPUT_GCP_PROJECT")
     for service, asked in zip(SERVICES, ("BatchWriteSpans in", "CreateTimeSeries in", "metrics in"), strict=True):
         found = findings(done, service, "ok")
@@ -80,7 +80,7 @@ def test_which_project(
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **variables)
     assert said in findings(done, "project", level)
     if level == "problem":
-        assert "nothing is asked of it: no project is known" in findings(done, TRACE, "ok")
+        assert "no request was sent: no project is known" in findings(done, TRACE, "ok")
         assert google.requests == []
 
 
@@ -102,7 +102,7 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
     ("code", "text", "level", "said", "do"),
     [
         (
-            "PERMISSION_DENIED", "", "problem", "the role is missing, or the project: CreateTimeSeries: PERM",
+            "PERMISSION_DENIED", "", "problem", "the role or the project is missing: CreateTimeSeries: PERM",
             "gcloud projects add-iam-policy-binding test-project --member=serviceAccount:EMAIL --role=roles/monitor",
         ),
         (
@@ -114,7 +114,7 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
             "--scopes=cloud-platform",
         ),
         (
-            "PERMISSION_DENIED", "Caller lacks serviceusage.services.use", "problem", "no quota project that",
+            "PERMISSION_DENIED", "Caller lacks serviceusage.services.use", "problem", "no usable quota project",
             "set-quota-project test-project",
         ),
         ("NOT_FOUND", "Not found", "problem", "there is no such project", "is 'test-project' the right project?"),
@@ -122,10 +122,10 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
             "INVALID_ARGUMENT", 'Field name had an invalid value of "projects/x"', "problem",
             "there is no such project: CreateTimeSeries: INVALID_ARGUMENT", "is 'test-project' the right project?",
         ),
-        ("INVALID_ARGUMENT", "timeSeries must not be empty.", "ok", "lets us in; to an empty CreateTimeSeries", ""),
+        ("INVALID_ARGUMENT", "timeSeries must not be empty.", "ok", "grants access; it answers an empty CreateTimeSeries", ""),
         ("UNAUTHENTICATED", "", "problem", "the credentials are not accepted", "renew them"),
-        ("UNIMPLEMENTED", "", "problem", "this is another service", "OTEL_GOODPUT_GCP_ENDPOINT"),
-        ("UNAVAILABLE", "", "problem", "nobody behind it", "see what is behind that address"),
+        ("UNIMPLEMENTED", "", "problem", "the address belongs to another service", "OTEL_GOODPUT_GCP_ENDPOINT"),
+        ("UNAVAILABLE", "", "problem", "nothing answers", "check what is behind that address"),
         ("RESOURCE_EXHAUSTED", "", "warning", "the quota is used up", "ask for more quota"),
         ("INTERNAL", "", "warning", "it refuses: CreateTimeSeries: INTERNAL: ", "ask again"),
     ],
@@ -144,7 +144,7 @@ def test_a_service_that_no_exporter_needs(google: GoogleEmulator, examined: Exam
     google.fail("OtlpTraces", "PERMISSION_DENIED", times=None)
     unused = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     assert unused.returncode == 0
-    assert "no exporter in force needs it; " in findings(unused, TELEMETRY, "ok")
+    assert "no active exporter needs it; " in findings(unused, TELEMETRY, "ok")
     used = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, OTEL_GOODPUT_EXPORTERS="gcp-otlp", **PROJECT)
     assert "--role=roles/telemetry.writer" in findings(used, TELEMETRY, "problem")
 
@@ -184,7 +184,7 @@ def test_a_proxy_that_answers_in_html(examined: Examined, tmp_path: Path) -> Non
         )  # fmt: skip
         assert any(one.startswith("CONNECT monitoring.googleapis.com:443 ") for one in proxy.asked)
     found = findings(there, TRACE, "problem")
-    assert "something else answers in its place: " in found and "see https_proxy and no_proxy" in found
+    assert "something other than the service answers: " in found and "check https_proxy and no_proxy" in found
     found = findings(between, MONITORING, "problem")
     assert f"the proxy {target} refuses to connect to it (403 Forbidden)" in found and "no_proxy" in found
     assert MARKER not in between.stdout
@@ -195,10 +195,10 @@ def test_a_proxy_that_answers_in_html(examined: Examined, tmp_path: Path) -> Non
     [
         ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD}, f"nothing listens at {DEAD}"),
         ({"OTEL_GOODPUT_GCP_ENDPOINT": "nosuch.invalid"}, "the name of nosuch.invalid:443 cannot be resolved"),
-        ({"OTEL_GOODPUT_GCP_ENDPOINT": "https://nosuch.invalid:443/v1"}, "'nosuch.invalid:443/v1' is no address"),
-        ({"OTEL_GOODPUT_GCP_ENDPOINT": "host:x"}, "'host:x' is no address"),
+        ({"OTEL_GOODPUT_GCP_ENDPOINT": "https://nosuch.invalid:443/v1"}, "'nosuch.invalid:443/v1' is not an address"),
+        ({"OTEL_GOODPUT_GCP_ENDPOINT": "host:x"}, "'host:x' is not an address"),
         ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD, "https_proxy": f"http://{DEAD}"}, f"nothing listens at the proxy {DEAD}"),
-        ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD, "https_proxy": f"http://{MARKER}:x"}, "names no host and port"),
+        ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD, "https_proxy": f"http://{MARKER}:x"}, "has no valid host and port"),
     ],
 )
 def test_addresses_that_lead_nowhere(variables: dict[str, str], said: str, examined: Examined, tmp_path: Path) -> None:
