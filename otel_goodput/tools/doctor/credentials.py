@@ -97,7 +97,7 @@ def find(environ: Mapping[str, str]) -> File | None:
     if given.strip():
         if _PASTED.match(given) or len(given) > _LONGEST_PATH:
             return File(VARIABLE, wrong="holds credentials instead of a path", do=_CORRECT, hidden=tuple(_lines(given)))
-        return _read(Path(given), f"{given}, by {VARIABLE}", _CORRECT)
+        return _read(Path(given), f"{given}, from {VARIABLE}", _CORRECT)
     try:
         folder = Path(environ.get(GCLOUD, "").strip() or Path(environ.get("HOME", "~")).expanduser() / ".config/gcloud")
     except RuntimeError:  # the user has no home, as in a container with a random user id

@@ -181,7 +181,7 @@ class Google:
         found = {name: text for name in PROJECT_SOURCES if (text := self._environ.get(name, "").strip())}
         file, machine = self._identity.file, self._machine
         if file is not None and file.project:
-            found["the file of credentials"] = file.project
+            found["the credentials file"] = file.project
         if machine is not None and machine.project:
             found["the metadata server"] = machine.project
         return found

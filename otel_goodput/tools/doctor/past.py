@@ -92,8 +92,8 @@ def _measured(name: str, restored: Restored) -> Iterator[Finding]:
             f"{format_duration(answer['step_cadence_s'])} from one to the next, and it is not known when the device "
             "was done: if the step only dispatches work (as JAX does), the device's time counts as whatever the "
             "host waits in",
-            "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps are that short, "
-            "all is well",
+            "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps really are that "
+            "short, ignore this",
         )
     else:
         yield Finding(
