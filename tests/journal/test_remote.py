@@ -220,7 +220,7 @@ def test_what_is_left_at_the_url(record: Callable[..., Recording], bucket: str, 
     ("url", "words"),
     [
         ("carrier-pigeon://loft/runs", ("carrier-pigeon://loft/runs", "cannot be used")),
-        ("file:///proc/self/nothing/runs", ("/proc/self/nothing", "copied", "tried again")),
+        ("file:///proc/self/nothing/runs", ("/proc/self/nothing", "copied", "retried")),
     ],
 )
 def test_a_url_that_does_not_work(

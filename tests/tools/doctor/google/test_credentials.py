@@ -33,7 +33,7 @@ def test_with_a_key(encrypted: Encrypted, place: Path) -> None:
     found = findings(done, "credentials", "ok")
     assert f"a service account, {ACCOUNT}, " in found
     assert "a token was issued in " in found and "good for 59 min" in found
-    assert "test-project, by the file of credentials" in findings(done, "project", "ok")
+    assert "test-project, from the credentials file" in findings(done, "project", "ok")
     assert "against other-project, where trainer@" in findings(done, "quota project", "ok")
     assert ", TLS " in findings(done, TRACE, "ok")
     found = findings(done, MONITORING, "problem")
@@ -127,7 +127,7 @@ def test_files_that_cannot_be_read(examined: Examined, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for given, said in (
         (str(tmp_path / "nowhere"), "cannot be read: No such file"),
-        (str(tmp_path / "folder"), "is no file"),
+        (str(tmp_path / "folder"), "is not a file"),
         (f'{{"private_key": "{MARKER}"}}', "GOOGLE_APPLICATION_CREDENTIALS: holds credentials instead of a path"),
         (f"ya29.{MARKER}", "holds credentials instead of a path"),
         (MARKER * 100, "holds credentials instead of a path"),
@@ -197,7 +197,7 @@ def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> No
     found = findings(done, "credentials", "ok")
     assert f"those of the machine or pod, {ACCOUNT}, from the metadata server: a token was issued" in found
     assert "good for 29 min" in found
-    assert "test-project, by Google's library; but my-project by the metadata" in findings(done, "project", "warning")
+    assert "test-project, from Google's library; but my-project from the metadata" in findings(done, "project", "warning")
     assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
     assert MARKER not in done.stdout
 

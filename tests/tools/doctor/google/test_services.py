@@ -22,7 +22,7 @@ def test_all_is_well(google: GoogleEmulator, examined: Examined) -> None:
     assert "installed for gcp, workload, gcp-otlp: google-auth " in findings(done, "google cloud", "ok")
     assert "does not appear to run on Google Cloud" in findings(done, "metadata server", "ok")
     assert "none are needed" in findings(done, "credentials", "ok")
-    assert findings(done, "project", "ok").startswith("test-project, by OTEL_GOODPUT_GCP_PROJECT")
+    assert findings(done, "project", "ok").startswith("test-project, from OTEL_GOODPUT_GCP_PROJECT")
     for service, asked in zip(SERVICES, ("BatchWriteSpans in", "CreateTimeSeries in", "metrics in"), strict=True):
         found = findings(done, service, "ok")
         assert " is reached (DNS " in found and asked in found, found
@@ -40,7 +40,7 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
     assert f"traces to {TRACE} {where}; metrics to {MONITORING} {where}" in findings(done, "exporter gcp", "ok")
     assert f"metrics to {MONITORING} {where}" in findings(done, "exporter workload", "ok")
     assert "none are needed" in findings(done, "credentials", "ok")
-    assert findings(done, "project", "ok").startswith("test-project, by ")
+    assert findings(done, "project", "ok").startswith("test-project, from ")
     assert "`otel-goodput doctor --gcp`" in findings(done, "google cloud", "ok")
     exports = {(one["exporter"], one["signal"]): one["where"] for one in json.loads(done.stdout)["exports"]}
     assert exports["gcp", "traces"] == f"{TRACE} {where}"
@@ -52,8 +52,8 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
         key = tokens.key_file(tmp_path / "key.json")
         real = examined(gcp=False, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=key)
         assert tokens.issued == 0
-    assert f"the key of a service account, {ACCOUNT}, ({key}, by " in findings(real, "credentials", "ok")
-    assert "test-project, by the file of credentials" in findings(real, "project", "ok")
+    assert f"the key of a service account, {ACCOUNT}, ({key}, from " in findings(real, "credentials", "ok")
+    assert "test-project, from the credentials file" in findings(real, "project", "ok")
     assert f"traces to {TRACE} (cloudtrace.googleapis.com:443); metrics to" in findings(real, "exporter gcp", "ok")
     nobody = examined(gcp=False, OTEL_GOODPUT_EXPORTERS="gcp")
     assert "gcloud auth application-default login" in findings(nobody, "credentials", "warning")
@@ -68,10 +68,10 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
     ("variables", "level", "said"),
     [
         ({}, "problem", "no Google Cloud project is known -> set OTEL_GOODPUT_GCP_PROJECT"),
-        ({"GCLOUD_PROJECT": "test-project"}, "ok", "test-project, by GCLOUD_PROJECT"),
-        ({"GOOGLE_CLOUD_PROJECT": "other-project", **PROJECT}, "warning", "but other-project by GOOGLE_CLOUD_PROJECT"),
-        ({"GOOGLE_CLOUD_PROJECT": "123456789012", **PROJECT}, "ok", "test-project, by OTEL_GOODPUT_GCP_PROJECT"),
-        ({"OTEL_GOODPUT_GCP_PROJECT": "My Project"}, "warning", "'My Project', by OTEL_GOODPUT_GCP_PROJECT, is not"),
+        ({"GCLOUD_PROJECT": "test-project"}, "ok", "test-project, from GCLOUD_PROJECT"),
+        ({"GOOGLE_CLOUD_PROJECT": "other-project", **PROJECT}, "warning", "but other-project from GOOGLE_CLOUD_PROJECT"),
+        ({"GOOGLE_CLOUD_PROJECT": "123456789012", **PROJECT}, "ok", "test-project, from OTEL_GOODPUT_GCP_PROJECT"),
+        ({"OTEL_GOODPUT_GCP_PROJECT": "My Project"}, "warning", "'My Project', from OTEL_GOODPUT_GCP_PROJECT, does not"),
     ],
 )  # fmt: skip
 def test_which_project(
@@ -122,7 +122,7 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
             "INVALID_ARGUMENT", 'Field name had an invalid value of "projects/x"', "problem",
             "there is no such project: CreateTimeSeries: INVALID_ARGUMENT", "is 'test-project' the right project?",
         ),
-        ("INVALID_ARGUMENT", "timeSeries must not be empty.", "ok", "grants access; it answers an empty CreateTimeSeries", ""),
+        ("INVALID_ARGUMENT", "timeSeries must not be empty.", "ok", "grants access; it answers an empty", ""),
         ("UNAUTHENTICATED", "", "problem", "the credentials are not accepted", "renew them"),
         ("UNIMPLEMENTED", "", "problem", "the address belongs to another service", "OTEL_GOODPUT_GCP_ENDPOINT"),
         ("UNAVAILABLE", "", "problem", "nothing answers", "check what is behind that address"),
