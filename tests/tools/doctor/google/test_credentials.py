@@ -197,7 +197,7 @@ def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> No
     found = findings(done, "credentials", "ok")
     assert f"those of the machine or pod, {ACCOUNT}, from the metadata server: a token was issued" in found
     assert "good for 29 min" in found
-    assert "test-project, from Google's library; but my-project from the metadata" in findings(done, "project", "warning")
+    assert "test-project, from Google's library; but my-project from the" in findings(done, "project", "warning")
     assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
     assert MARKER not in done.stdout
 

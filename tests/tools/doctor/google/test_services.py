@@ -69,9 +69,9 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
     [
         ({}, "problem", "no Google Cloud project is known -> set OTEL_GOODPUT_GCP_PROJECT"),
         ({"GCLOUD_PROJECT": "test-project"}, "ok", "test-project, from GCLOUD_PROJECT"),
-        ({"GOOGLE_CLOUD_PROJECT": "other-project", **PROJECT}, "warning", "but other-project from GOOGLE_CLOUD_PROJECT"),
+        ({"GOOGLE_CLOUD_PROJECT": "other-project", **PROJECT}, "warning", "but other-project from GOOGLE_CLOUD"),
         ({"GOOGLE_CLOUD_PROJECT": "123456789012", **PROJECT}, "ok", "test-project, from OTEL_GOODPUT_GCP_PROJECT"),
-        ({"OTEL_GOODPUT_GCP_PROJECT": "My Project"}, "warning", "'My Project', from OTEL_GOODPUT_GCP_PROJECT, does not"),
+        ({"OTEL_GOODPUT_GCP_PROJECT": "My Project"}, "warning", "'My Project', from OTEL_GOODPUT_GCP_PROJECT, does"),
     ],
 )  # fmt: skip
 def test_which_project(
