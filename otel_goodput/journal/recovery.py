@@ -278,7 +278,7 @@ def _same_form(found: Any, model: Any) -> None:
         if not isinstance(found, (int, float)) or not abs(found) < _HUGE:
             raise ValueError(f"{found!r} instead of a number")
     elif isinstance(model, str) and not isinstance(found, str):
-        raise ValueError(f"{found!r} instead of a text")
+        raise ValueError(f"{found!r} instead of text")
 
 
 def _vouched(path: Path) -> bytes:

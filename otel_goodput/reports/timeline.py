@@ -164,7 +164,7 @@ class Timeline:
         step, blocking, name = get("step"), get("blocking"), get("name", "")
         device = 0
         if phase == _STEP and (step is None or step < 0):
-            raise ValueError("a step needs an integer number >= 0")
+            raise ValueError("a step needs a number, an integer >= 0")
         segments: tuple[tuple[int, int], ...] = ()
         if phase in _MARKABLE and blocking is not False:
             device = _device_end(get, start)

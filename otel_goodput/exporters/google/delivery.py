@@ -246,7 +246,7 @@ class Delivery:
     def _report(self, failure: Failure, what: str, then: str) -> None:
         service, said = self._service, short(failure.text).rstrip(".")
         help_ = cure(failure.cause, service, self._connection.target(service), self._project())
-        then = "The process stops" if self._stopping.begun else f"Training goes on, {then}"
+        then = "The process stops" if self._stopping.begun else f"Training goes on; {then}"
         self._report_once(
             f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",

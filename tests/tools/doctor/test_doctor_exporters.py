@@ -258,7 +258,7 @@ def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> N
         OTEL_EXPORTER_OTLP_ENDPOINT="http://me:swordfish@127.0.0.1:9",
         OTEL_EXPORTER_OTLP_HEADERS="authorization swordfish",
     )
-    assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS is no header" in findings(done, "exporter otlp", "warning")
+    assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS is not a header" in findings(done, "exporter otlp", "warning")
     assert "http://***@127.0.0.1:9" in findings(done, "exporter otlp", "problem")
     assert "swordfish" not in done.stdout
 

@@ -233,7 +233,7 @@ def test_what_was_not_taken_of_a_request_is_told(wire: str, traces: Path) -> Non
         (account,) = answer(done)["files"]
         assert (done.returncode, account["rejected"]) == (1, 1)
         assert account["spans"] == len(received.span_names()) - 1
-        assert f"{traces.name}:3: 1 of " in done.stderr and "not taken: too old" in done.stderr
+        assert f"{traces.name}:3: 1 of " in done.stderr and "not accepted: too old" in done.stderr
 
 
 def test_parts_go_in_order(traces: Path) -> None:

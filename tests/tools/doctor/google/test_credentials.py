@@ -119,7 +119,7 @@ def test_a_file_that_holds_no_credentials(
         gcp=gcp, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=path, OTEL_GOODPUT_GCP_ENDPOINT=DEAD
     )
     found = findings(done, "credentials", "problem")
-    assert f"{path}, by GOOGLE_APPLICATION_CREDENTIALS: holds no credentials: {said}" in found
+    assert f"{path}, from GOOGLE_APPLICATION_CREDENTIALS: holds no credentials: {said}" in found
     assert MARKER not in done.stdout
 
 
@@ -198,7 +198,7 @@ def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> No
     assert f"those of the machine or pod, {ACCOUNT}, from the metadata server: a token was issued" in found
     assert "good for 29 min" in found
     assert "test-project, from Google's library; but my-project from the" in findings(done, "project", "warning")
-    assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
+    assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
     assert MARKER not in done.stdout
 
 

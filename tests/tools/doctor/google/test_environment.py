@@ -57,7 +57,7 @@ def test_a_metadata_server_that_is_none(google: GoogleEmulator, examined: Examin
             done = examined(timeout_s=0.3, GCE_METADATA_HOST=host, **variables)
             found = findings(done, "metadata server", "warning")
             assert said in found and "GCE_METADATA_HOST" in found
-            assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
+            assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
     assert time.monotonic() - began < 10
 
 
@@ -147,7 +147,7 @@ def test_some_is_installed(exporter: str, status: int, google: GoogleEmulator, p
     done = without("google.cloud.trace_v2,opentelemetry.exporter.cloud_trace", place, **variables)
     assert done.returncode == status, done.stdout
     assert ("pip install 'otel-goodput[gcp]'" in findings(done, "exporter gcp", "problem")) == bool(status)
-    assert "takes CreateTimeSeries" in findings(done, MONITORING, "ok")
+    assert "accepts CreateTimeSeries" in findings(done, MONITORING, "ok")
     assert TRACE not in {one["about"] for one in json.loads(done.stdout)["findings"]}
 
 
@@ -159,13 +159,13 @@ def test_packages_that_do_not_go_together(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
     done = doctor(place, "--gcp", OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     found = findings(done, "google cloud", "problem")
-    assert "grpc cannot be imported: TypeError: Descriptors cannot be created -> install them anew" in found
+    assert "grpc cannot be imported: TypeError: Descriptors cannot be created -> reinstall them" in found
 
 
 def test_no_exporter_goes_there(google: GoogleEmulator, examined: Examined) -> None:
     done = examined(OTEL_GOODPUT_EXPORTERS="file", OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     assert "OTEL_GOODPUT_EXPORTERS=gcp,workload" in findings(done, "google cloud", "warning")
-    assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
+    assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
 
 
 def read(terminal: int) -> bytes:

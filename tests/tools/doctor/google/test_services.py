@@ -127,7 +127,7 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
         ("UNIMPLEMENTED", "", "problem", "the address belongs to another service", "OTEL_GOODPUT_GCP_ENDPOINT"),
         ("UNAVAILABLE", "", "problem", "nothing answers", "check what is behind that address"),
         ("RESOURCE_EXHAUSTED", "", "warning", "the quota is used up", "ask for more quota"),
-        ("INTERNAL", "", "warning", "it refuses: CreateTimeSeries: INTERNAL: ", "ask again"),
+        ("INTERNAL", "", "warning", "it refuses: CreateTimeSeries: INTERNAL: ", "try again"),
     ],
 )  # fmt: skip
 def test_a_service_that_refuses(
@@ -137,7 +137,7 @@ def test_a_service_that_refuses(
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     what, _, help_ = findings(done, MONITORING, level).partition(" -> ")
     assert said in what and do in help_, done.stdout
-    assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
+    assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
 
 
 def test_a_service_that_no_exporter_needs(google: GoogleEmulator, examined: Examined) -> None:
