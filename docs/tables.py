@@ -75,7 +75,7 @@ def phases() -> str:
 
 def badput() -> str:
     return table(
-        ("category", "time that went by …", "what usually helps"),
+        ("category", "time spent …", "what usually helps"),
         ((f"`{name}`", *EXPLAINED[name]) for name in CATEGORIES if name != Category.PRODUCTIVE),
     )
 

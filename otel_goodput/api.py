@@ -79,7 +79,7 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
         return None
     if _recorder is not None:
         if not _recorder.closed:
-            logger.warning("configure() is called again: what was recorded so far ends here")
+            logger.warning("configure() was called again: the previous recorder is shut down")
         _recorder.shutdown()
     _recorder = recorder = _Default(job_name, **options)
     if set_global:

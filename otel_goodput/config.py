@@ -112,27 +112,27 @@ def boolean(text: str) -> bool:
 def _windows(text: str) -> tuple[int, ...]:
     spans = tuple(parse_duration(part) for part in text.split(",") if part.strip())
     if spans and min(spans) < NS:
-        raise ValueError(f"a rolling window is at least one second: {text!r}")
+        raise ValueError(f"a rolling window must be at least one second: {text!r}")
     return spans
 
 
 def _sampling(text: str) -> int:
     every = int(text)
     if not 1 <= every < 1_000_000_000:
-        raise ValueError(f"step sampling is 1 (every step) or more, below 1,000,000,000, not {every}")
+        raise ValueError(f"step sampling must be between 1 (every step) and 999,999,999, not {every}")
     return every
 
 
 def _spans(text: str) -> int:
     most = int(text)
     if most and not FEWEST_SPANS <= most < 1_000_000_000:
-        raise ValueError(f"a trace holds {FEWEST_SPANS} spans or more, or 0 for no bound, not {most}")
+        raise ValueError(f"spans per trace must be at least {FEWEST_SPANS}, or 0 for no limit, not {most}")
     return most
 
 
 def _traces(text: str) -> bool:
     if text not in ("shared", "own"):
-        raise ValueError(f"step traces are shared or own, not {text!r}")
+        raise ValueError(f"step traces must be shared or own, not {text!r}")
     return text == "own"
 
 
@@ -149,12 +149,12 @@ def _processes(text: str) -> str:
     parts = [part.strip() for part in text.split(",")]
     if all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
         return ",".join(str(int(part)) for part in parts)
-    raise ValueError(f"processes are leader, all, or indices such as 0,4, not {text!r}")
+    raise ValueError(f"processes must be leader, all, or indices such as 0,4, not {text!r}")
 
 
 def _device_clock(text: str) -> str:
     if (mode := text.lower()) not in DEVICE_CLOCKS:
-        raise ValueError(f"the device clock is one of {', '.join(DEVICE_CLOCKS)}, not {text!r}")
+        raise ValueError(f"the device clock must be one of {', '.join(DEVICE_CLOCKS)}, not {text!r}")
     return mode
 
 
@@ -165,9 +165,9 @@ def _names(text: str) -> tuple[str, ...]:
 def _integrations(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(_names(text.lower())))
     if unknown := [name for name in names if name not in (*INTEGRATIONS, "auto", "none")]:
-        raise ValueError(f"integrations are auto, none, or some of {', '.join(INTEGRATIONS)}, not {unknown[0]!r}")
+        raise ValueError(f"integrations must be auto, none, or some of {', '.join(INTEGRATIONS)}, not {unknown[0]!r}")
     if "none" in names and len(names) > 1:
-        raise ValueError("integrations: none excludes all others")
+        raise ValueError("integrations: none cannot be combined with others")
     return () if "none" in names else INTEGRATIONS if "auto" in names else names
 
 
@@ -212,7 +212,7 @@ class _Reader:
 def _possible(told: placement.Told | None, most: int) -> placement.Told | None:
     if told is None or told.number <= most:
         return told
-    report_once(f"environment {told.by}", "%s is ignored: more than there can be", told)
+    report_once(f"environment {told.by}", "%s is ignored: the number is too large", told)
     return None
 
 
@@ -245,19 +245,29 @@ def read(
     of = told.size.number if told.size else 0
     count = process_count if process_count is not None else of or max(1, index + 1)
     if process_index is None and told.doubt:
-        report_once("environment place", "%s: %s. This is taken for process %d", told.doubt, told.advice, index)
+        report_once(
+            "environment place", "%s: %s. This process is assumed to be process %d", told.doubt, told.advice, index
+        )
     if process_count is None and index >= count:
         report_once(
-            "environment process", "process %d of %d cannot be; %d processes are assumed", index, count, index + 1
+            "environment process",
+            "process index %d is impossible with %d processes; %d processes are assumed",
+            index,
+            count,
+            index + 1,
         )
         count = index + 1
     if not 0 <= index < min(count, MOST_PROCESSES) or leader < 0:
-        raise ConfigurationError(f"configure(): process {index} of {count} with leader {leader} cannot be")
+        raise ConfigurationError(
+            f"configure(): process index {index}, process count {count} and leader {leader} are not a valid combination"
+        )
     if ideal_step_time is not None and not 0 < ideal_step_time < 1e9:
-        raise ConfigurationError(f"configure(): an ideal step time of {ideal_step_time!r} s cannot be")
+        raise ConfigurationError(
+            f"configure(): ideal_step_time must be above 0 and below 1e9 seconds, not {ideal_step_time!r}"
+        )
     for name, flops in (("flops_per_step", flops_per_step), ("peak_flops", peak_flops)):
         if flops is not None and not 0 < flops < float("inf"):
-            raise ConfigurationError(f"configure(): {name}={flops!r} cannot be")
+            raise ConfigurationError(f"configure(): {name} must be a finite number above 0, not {flops!r}")
     placed = process_index is not None or told.rank is not None
     counted = process_count is not None or of > 0
     # If the index is known but the number of processes is not, there may be other processes.

@@ -21,19 +21,19 @@ OTEL_GOODPUT_RUN_ID: Final = EnvVar(
     "OTEL_GOODPUT_RUN_ID",
     "string",
     "",
-    "identity of the run over its restarts; else the JobSet's or SLURM's id, else the job name",
+    "identity of the run across restarts; else the JobSet's or SLURM's id, else the job name",
 )
 OTEL_GOODPUT_DIR: Final = EnvVar(
     "OTEL_GOODPUT_DIR",
     "path or URL",
     "",
-    "where the journal lives: a local directory or any fsspec URL; empty: ./goodput",
+    "local directory or fsspec URL of the journal; empty: ./goodput",
 )
 OTEL_GOODPUT_EXPORTERS: Final = EnvVar(
     "OTEL_GOODPUT_EXPORTERS",
     "list",
     "auto",
-    "comma list of gcp, gcp-otlp, workload, otlp, console, file, none; or auto",
+    "comma-separated list of gcp, gcp-otlp, workload, otlp, console, file, none; or auto",
 )
 OTEL_GOODPUT_PROCESSES: Final = EnvVar(
     "OTEL_GOODPUT_PROCESSES", "leader | all | list", "all", "which processes export their spans"
@@ -54,7 +54,8 @@ OTEL_GOODPUT_TRACE_SPANS: Final = EnvVar(
     "OTEL_GOODPUT_TRACE_SPANS",
     "int",
     "5000",
-    "spans of ours that a trace holds at most, of all processes together; what follows is in another one (0: no bound)",
+    "maximum number of this package's spans in one trace, over all processes; further spans go to another trace (0: "
+    "no limit)",
 )
 OTEL_GOODPUT_WINDOWS: Final = EnvVar(
     "OTEL_GOODPUT_WINDOWS", "list of durations", "1h,24h", "rolling windows, such as 10m,1h,24h"
@@ -75,17 +76,20 @@ OTEL_GOODPUT_DEVICE_CLOCK: Final = EnvVar(
     "OTEL_GOODPUT_DEVICE_CLOCK",
     "auto | observe | host",
     "auto",
-    "how it is known when a step left the device: `auto` marks its end there, `observe` only takes what "
-    "`step.observe()` is given, `host` vouches that steps wait for their results",
+    "how the end of a step on the device is found: `auto` marks it there, `observe` uses only what `step.observe()` "
+    "is given, `host` states that steps wait for their results",
 )
 OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar(
-    "OTEL_GOODPUT_GRACE_PERIOD", "seconds", "10", "bound on stopping: one deadline over all signals"
+    "OTEL_GOODPUT_GRACE_PERIOD",
+    "seconds",
+    "10",
+    "time limit for shutdown: one deadline for traces, metrics and journal",
 )
 OTEL_GOODPUT_SUBMITTED_AT: Final = EnvVar(
     "OTEL_GOODPUT_SUBMITTED_AT", "unix seconds or RFC 3339", "", "when the job was submitted, for scheduling goodput"
 )
 OTEL_GOODPUT_EXIT_CODE: Final = EnvVar(
-    "OTEL_GOODPUT_EXIT_CODE", "int", "", "exit status of the attempt before, as a launcher's script knows it"
+    "OTEL_GOODPUT_EXIT_CODE", "int", "", "exit status of the previous attempt, set by the launcher's script"
 )
 OTEL_GOODPUT_STRICT: Final = EnvVar(
     "OTEL_GOODPUT_STRICT", "bool", "false", "re-raise this package's own errors (for tests)"
@@ -113,7 +117,7 @@ ENVVARS: Final[tuple[EnvVar, ...]] = (
 # Standard variables that change the behaviour of this package, read by OpenTelemetry's SDK or by this package.
 STANDARD: Final[tuple[EnvVar, ...]] = (
     EnvVar("OTEL_SDK_DISABLED", "bool", "false", "true: every call of this package is a no-op"),
-    EnvVar("OTEL_SERVICE_NAME", "string", "", "the job's name where configure() is given none"),
+    EnvVar("OTEL_SERVICE_NAME", "string", "", "the job's name if configure() is not given one"),
     EnvVar("OTEL_RESOURCE_ATTRIBUTES", "key=value list", "", "further resource attributes"),
     EnvVar("OTEL_METRIC_EXPORT_INTERVAL", "ms", "60000", "how often metrics are exported"),
     EnvVar("OTEL_BSP_SCHEDULE_DELAY", "ms", "5000", "how often spans are exported"),

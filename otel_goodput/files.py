@@ -141,7 +141,7 @@ def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = Tr
         if place == of:
             trusted.append(os.fstat(folder))
         elif trusted and (why := _closed(folder) if private else _distrust(os.fstat(folder), trusted[0])):
-            raise PermissionError(errno.EPERM, f"{why}, so it is not used", str(place))
+            raise PermissionError(errno.EPERM, f"not used, because {why}", str(place))
 
     os.close(_walk(path, make=make, look=look))
 
@@ -157,7 +157,7 @@ def _distrust(found: os.stat_result, trusted: os.stat_result) -> str:
     if found.st_uid not in (0, os.geteuid(), trusted.st_uid) and not of_group:
         return f"it belongs to another user (uid {found.st_uid})"
     if found.st_mode & stat.S_IWOTH and stat.S_IMODE(found.st_mode) & 0o777 != stat.S_IMODE(trusted.st_mode) & 0o777:
-        return "everybody may write there"
+        return "it is writable by every user"
     return ""
 
 
@@ -167,7 +167,7 @@ def _closed(folder: int) -> str:
     if found.st_uid != os.geteuid():
         return f"it belongs to another user (uid {found.st_uid})"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "others may write there"
+        return "it is writable by other users"
     if stat.S_IMODE(found.st_mode) & 0o077:
         os.fchmod(folder, _FOLDER_MODE)
     return ""
@@ -348,7 +348,7 @@ def _regular(file: int, path: Path, mode: str) -> BinaryIO:
 
 def _check(file: int, path: Path) -> None:
     if not stat.S_ISREG(os.fstat(file).st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 @contextmanager

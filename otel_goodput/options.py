@@ -59,10 +59,10 @@ class Options(TypedDict, total=False):
     device_clock: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_DEVICE_CLOCK)]
     grace_period: Annotated[float | None, Option(variable=envvars.OTEL_GOODPUT_GRACE_PERIOD)]
     submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT)]
-    process_index: Annotated[int | None, Option("which process this is, from 0; by default as the launcher says")]
-    process_count: Annotated[int | None, Option("of how many; by default as the launcher says")]
+    process_index: Annotated[int | None, Option("index of this process, from 0; by default set by the launcher")]
+    process_count: Annotated[int | None, Option("number of processes; by default set by the launcher")]
     leader: Annotated[int, Option("index of the process whose phases are accounted", default=0)]
-    ideal_step_time: Annotated[float | None, Option("seconds, instead of the estimate")]
+    ideal_step_time: Annotated[float | None, Option("in seconds, instead of the estimate")]
     flops_per_step: Annotated[
         float | None,
         Option(
@@ -76,16 +76,16 @@ class Options(TypedDict, total=False):
         Mapping[str, types.AttributeValue] | None, Option("further attributes of the resource")
     ]
     tracer_provider: Annotated[
-        "TracerProvider | None", Option("of your own, to use instead of ours; it stays yours to shut down")
+        "TracerProvider | None", Option("your own provider, used instead of the default one; shut it down yourself")
     ]
     meter_provider: Annotated[
-        "MeterProvider | None", Option("of your own, to use instead of ours; it stays yours to shut down")
+        "MeterProvider | None", Option("your own provider, used instead of the default one; shut it down yourself")
     ]
     span_processors: Annotated[
-        "Sequence[SpanProcessor]", Option("further processors of spans, shut down along with us", default=())
+        "Sequence[SpanProcessor]", Option("further span processors, shut down together with the recorder", default=())
     ]
     metric_readers: Annotated[
-        "Sequence[MetricReader]", Option("further readers of metrics, shut down along with us", default=())
+        "Sequence[MetricReader]", Option("further metric readers, shut down together with the recorder", default=())
     ]
 
 

@@ -222,8 +222,9 @@ class Batcher(BatchSpanProcessor):
         if self.crowded_out:
             report_once(
                 "span queue",
-                "spans end faster than they can be exported, and are lost; %s counts them. Make room for more "
-                "(OTEL_BSP_MAX_QUEUE_SIZE), or export fewer (OTEL_GOODPUT_STEP_SAMPLING, fewer phases of your own)",
+                "spans are dropped because they end faster than they can be exported (counted in %s). Enlarge the "
+                "queue (OTEL_BSP_MAX_QUEUE_SIZE), or export fewer (OTEL_GOODPUT_STEP_SAMPLING, fewer phases of your "
+                "own)",
                 DROPPED.name,
             )
 
@@ -250,7 +251,7 @@ def _batching(exporter: SpanExporter) -> Batcher:
     try:
         return Batcher(exporter)
     except ValueError as error:
-        report_once("environment OTEL_BSP", "an OTEL_BSP_* variable is wrong, the defaults are used: %s", error)
+        report_once("environment OTEL_BSP", "an OTEL_BSP_* variable is invalid, the defaults are used: %s", error)
         return Batcher(exporter, 2048, 5_000, 512, 30_000)
 
 
@@ -258,5 +259,5 @@ def _reading(exporter: MetricExporter, interval_ms: float | None) -> PeriodicExp
     try:
         return PeriodicExportingMetricReader(exporter, export_interval_millis=interval_ms)
     except ValueError as error:
-        report_once("environment OTEL_METRIC_EXPORT", "an OTEL_METRIC_EXPORT_* variable is wrong: %s", error)
+        report_once("environment OTEL_METRIC_EXPORT", "an OTEL_METRIC_EXPORT_* variable is invalid: %s", error)
         return PeriodicExportingMetricReader(exporter, interval_ms or 60_000, 30_000)

@@ -99,16 +99,18 @@ def across_jobs(environ: Mapping[str, str]) -> Place:
         return Place(None, None)
     pods, job, jobs = _first(environ, PODS) or _hosts(environ), _first(environ, JOB), _first(environ, JOBS)
     if pods is not None and pod.number >= pods.number:
-        return Place(pod, None, f"{pod} and {pods} cannot be", _COMPLETIONS)
+        return Place(pod, None, f"{pod} and {pods} contradict each other", _COMPLETIONS)
     if job is not None and jobs is not None and job.number >= jobs.number:
-        return Place(pod, None, f"{job} and {jobs} cannot be", "see where the manifest has these variables from")
+        return Place(
+            pod, None, f"{job} and {jobs} contradict each other", "check where the manifest sets these variables"
+        )
     if job is None:
         if jobs is not None and jobs.number > 1:
-            return Place(pod, None, f"{jobs}, and nothing tells which one this is", _INDEX)
+            return Place(pod, None, f"{jobs}, but the index of this Job is not set", _INDEX)
         return Place(pod, pods)
     if pods is None:
         if job.number > 0 or (jobs is not None and jobs.number > 1):
-            return Place(pod, None, f"{job}, and nothing tells how many pods a Job has", _COMPLETIONS)
+            return Place(pod, None, f"{job}, but the number of pods per Job is not set", _COMPLETIONS)
         return Place(pod, None)
     rank = Told(job.number * pods.number + pod.number, f"{job.by} × {pods.by} + {pod.by}")
     return Place(rank, None if jobs is None else Told(jobs.number * pods.number, f"{jobs.by} × {pods.by}"))

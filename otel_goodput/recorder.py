@@ -372,14 +372,14 @@ class Recorder(Phases):
         if not self._live.close(until - time.monotonic()):
             unfinished.append("journal")
         if unfinished:
-            logger.warning("%s not finished within %.1f s", ", ".join(unfinished), seconds)
+            logger.warning("%s did not finish within %.1f s", ", ".join(unfinished), seconds)
         self._say_what_is_left()
         mirror = self._opened.mirror
         if mirror is not None:
             mirror.stop()
             last = ("journal upload", lambda _: mirror.send(self._account.journal))
             if deadline.close_all([last], until - time.monotonic()):
-                logger.warning("the journal's last upload did not finish in time; the spool has it")
+                logger.warning("the last upload of the journal did not finish in time; the data is in the local spool")
         if self._opened.lock is not None:
             self._on_disk("lock", max(until - time.monotonic(), LOCK_S), self._live.release)
 

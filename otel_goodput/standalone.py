@@ -125,4 +125,6 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         """
         super().shutdown()
         if not self._live_account.close(self._patience_s, release=True):
-            logger.warning("the journal was not closed within %.1f s; what was recorded is in it", self._patience_s)
+            logger.warning(
+                "the journal was not closed within %.1f s; the recorded data is kept in it", self._patience_s
+            )

@@ -92,8 +92,8 @@ def unseen(attempt: int, environ: Mapping[str, str] | None = None) -> str:
         if missing > 0:
             return (
                 f"{launch.name} has restarted this job {launch.restarts} times, the journal knows of {attempt}: "
-                f"{missing} starts ended before configure() or had another directory or run id; their time counts as "
-                "infrastructure recovery, or is not seen"
+                f"{missing} starts ended before configure() or used another directory or run id; their time is "
+                "counted as infrastructure recovery, or not at all"
             )
     return ""
 
@@ -139,5 +139,11 @@ def _number(environ: Mapping[str, str], names: Sequence[str], least: int = 0) ->
     digits = text.removeprefix("-") if least < 0 else text
     if digits.isascii() and digits.isdecimal() and len(digits) < 16 and least <= int(text) <= LARGEST:
         return int(text)
-    report_once(f"environment {name}", "%s=%r is ignored: it is no number from %d", name, text[:60], least)
+    report_once(
+        f"environment {name}",
+        "%s=%r is ignored: it is not an integer in the accepted range, which begins at %d",
+        name,
+        text[:60],
+        least,
+    )
     return None

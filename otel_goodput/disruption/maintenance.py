@@ -89,7 +89,7 @@ class Maintenance:
             return False
         place = address(self.host)
         if place is None:
-            self._refuse("its address is none")
+            self._refuse("its address is not valid")
             return False
         try:
             woken, self._waker = socket.socketpair()
@@ -251,7 +251,7 @@ class _Watch:
         self._etag = ""  # ask for the present value, a change meanwhile must not be missed
         report_once(
             "metadata server unreachable",
-            "the metadata server %s cannot be asked for %s: %s; it is tried again from time to time",
+            "a request to the metadata server %s for %s failed: %s; it will be retried",
             printable(self._owner.host or ""),
             self._key.path,
             why,

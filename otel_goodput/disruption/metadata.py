@@ -88,7 +88,7 @@ def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> Met
     until = time.monotonic() + timeout_s
     place = address(host)
     if place is None:
-        raise NotGoogles("its address is none")
+        raise NotGoogles("its address is not valid")
     name, port = place
     received = bytearray()
     # A name lookup may take long, and has no timeout.
@@ -179,7 +179,7 @@ class Reception:
             try:
                 size = int(self._received[self._chunk : end].partition(b";")[0], 16)
             except ValueError:
-                raise NotGoogles("no HTTP (a chunk without a size)") from None
+                raise NotGoogles("the answer is not HTTP (a chunk without a size)") from None
             if size <= 0:  # the last chunk; an empty line follows, or trailers that nobody asked for
                 return self._received.endswith(_END_OF_HEAD)
             after = end + len(_END_OF_LINE) + size + len(_END_OF_LINE)
@@ -209,7 +209,7 @@ def parse(received: bytes, *, ended: bool) -> MetadataAnswer | None:
     except IncompleteRead:
         return None
     except HTTPException as error:
-        raise NotGoogles(f"no HTTP ({type(error).__name__})") from None
+        raise NotGoogles(f"the answer is not HTTP ({type(error).__name__})") from None
     name, flavor = FLAVOR
     flavored = response.headers.get(name) == flavor
     etag = response.headers.get("ETag", "").strip()
@@ -228,5 +228,5 @@ def _begun(received: bytes) -> HTTPResponse:
     try:
         response.begin()
     except HTTPException as error:
-        raise NotGoogles(f"no HTTP ({type(error).__name__})") from None
+        raise NotGoogles(f"the answer is not HTTP ({type(error).__name__})") from None
     return response

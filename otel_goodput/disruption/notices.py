@@ -173,7 +173,9 @@ class _Lane:
         try:
             self._thread.start()
         except RuntimeError as error:
-            report_once("notices", "no thread for notices of preemption: %s; they are not told", error)
+            report_once(
+                "notices", "cannot start the thread for preemption notices: %s; notices are not recorded", error
+            )
 
     def put(self, task: Task | None) -> None:
         self._tasks.put(task)
@@ -190,7 +192,13 @@ class _Lane:
             try:
                 task()
             except BaseException as error:
-                report_once(self._name, "%s failed; training goes on: %s: %s", self._name, type(error).__name__, error)
+                report_once(
+                    self._name,
+                    "a task of thread %s failed; training goes on: %s: %s",
+                    self._name,
+                    type(error).__name__,
+                    error,
+                )
 
 
 def _call(callback: Callable[[], object]) -> None:
@@ -201,7 +209,7 @@ def _call(callback: Callable[[], object]) -> None:
         name = getattr(callback, "__qualname__", None) or repr(callback)
         report_once(
             f"on_preemption {name}",
-            "the callback %s for preemption failed; training goes on: %s: %s",
+            "the preemption callback %s failed; training goes on: %s: %s",
             name,
             type(error).__name__,
             error,

@@ -39,7 +39,7 @@ class Endpoint(NamedTuple):
                 return None
             raise ValueError("it needs http:// or https://")
         if not parts.hostname:
-            raise ValueError("it names no host")
+            raise ValueError("it has no host")
         if self.wire == HTTP and not parts.scheme:
             raise ValueError("it needs http:// or https://")
         if self._proxied(parts.scheme, parts.hostname):
@@ -58,7 +58,7 @@ class Endpoint(NamedTuple):
             (("UNIMPLEMENTED",), f"point OTEL_EXPORTER_OTLP_{upper}_ENDPOINT at a receiver that takes {self.signal}"),
             (
                 ("UNAUTHENTICATED", "PERMISSION_DENIED", "401", "403"),
-                "give it the credentials that it asks for (OTEL_EXPORTER_OTLP_HEADERS)",
+                "set the credentials that it requires (OTEL_EXPORTER_OTLP_HEADERS)",
             ),
             (("404",), f"OTEL_EXPORTER_OTLP_ENDPOINT is the base URL, to which /v1/{self.signal} is added"),
         ):
@@ -69,7 +69,7 @@ class Endpoint(NamedTuple):
             return f"this port usually takes {usual}: set OTEL_EXPORTER_OTLP_PROTOCOL={usual}"
         if self.wire == GRPC and "://" not in self.url:
             return "without http:// the connection is encrypted: write http:// if the receiver does not use TLS"
-        return f"see that an OTLP receiver listens there, for {self.wire}"
+        return f"check that an OTLP receiver listens there, for {self.wire}"
 
 
 def _port(url: str) -> int:

@@ -197,7 +197,7 @@ class _Lines:
             self.tell(error)
 
     def tell(self, error: Exception) -> None:
-        message = "cannot write telemetry to %s, will go on trying: %s: %s"
+        message = "cannot write telemetry to %s, will keep trying: %s: %s"
         report_once(f"file exporter {self._place}", message, self._place, type(error).__name__, error)
 
 

@@ -55,16 +55,14 @@ def headers(environ: Mapping[str, str], signal: str, wire: str) -> Headers:
             continue
         if not _HEADER.fullmatch(item):
             instead = ", not NAME: VALUE" if ":" in item.partition("=")[0] else ""
-            malformed.append(
-                f"item {place} of {variable} is no header: it is to be NAME=VALUE{instead}"
-            )
+            malformed.append(f"item {place} of {variable} is not a header: write NAME=VALUE{instead}")
             continue
         parsed = parse_env_headers(item, liberal=True)
         if any(names.fullmatch(name) and values.fullmatch(value) for name, value in parsed.items()):
             found |= parsed
         else:
             unsendable.append(
-                f"item {place} of {variable} cannot be sent over {wire}: not with these letters"
+                f"item {place} of {variable} cannot be sent over {wire}: it contains characters that are not allowed"
             )
     return Headers(found, tuple(malformed), tuple(unsendable))
 

@@ -72,7 +72,7 @@ class Listener:
                 waited = time.monotonic() - began
                 report_once(
                     f"listener {host}:{port}",
-                    "nothing listens at %s:%d, where somebody was waited for at the end for %.1f s",
+                    "nothing listens at %s:%d; shutdown waited %.1f s for a listener",
                     *(host, port, waited),
                 )
                 return False

@@ -53,7 +53,12 @@ def _others() -> dict[str, EntryPoint]:
 
     found = {point.name.lower(): point for point in entry_points(group=GROUP)}
     for name in found.keys() & {*OURS, AUTO, NONE}:
-        report_once(f"exporter {name}", "the exporter %r that %s registers is ours", name, found.pop(name).value)
+        report_once(
+            f"exporter {name}",
+            "the exporter %r that %s registers is ignored: this package has one of that name",
+            name,
+            found.pop(name).value,
+        )
     return found
 
 
@@ -82,7 +87,7 @@ def spec(name: str) -> ExporterSpec:
     except Exception as error:
         raise ExporterUnavailable(name, f"{point.value}: {type(error).__name__}: {error}") from error
     if not isinstance(found, ExporterSpec):
-        raise ExporterUnavailable(name, f"{point.value} is no ExporterSpec")
+        raise ExporterUnavailable(name, f"{point.value} is not an ExporterSpec")
     return found
 
 
@@ -154,7 +159,7 @@ def resolve(
             spec(name)  # raises, with the known names
     if NONE in wanted:
         if set(wanted) != {NONE}:
-            raise ConfigurationError(f"exporter {NONE!r} excludes all others, got {', '.join(wanted)}")
+            raise ConfigurationError(f"exporter {NONE!r} cannot be combined with others, got {', '.join(wanted)}")
         return ()
     found: dict[str, None] = {}
     for name in wanted:

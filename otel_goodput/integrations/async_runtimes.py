@@ -52,9 +52,7 @@ def _tensorflow(_: Any) -> bool:
 
 ASYNC_RUNTIMES: Final[tuple[AsyncRuntime, ...]] = (
     AsyncRuntime("jax", "jax._src.xla_bridge", lambda _: jax_marker.started(), jax_marker.jax_marker),
-    AsyncRuntime(
-        "torch (cuda)", "torch", lambda torch: bool(torch.cuda.is_initialized()), torch_marker.torch_marker
-    ),
+    AsyncRuntime("torch (cuda)", "torch", lambda torch: bool(torch.cuda.is_initialized()), torch_marker.torch_marker),
     AsyncRuntime("torch (xpu)", "torch.xpu", lambda xpu: bool(xpu.is_initialized())),
     AsyncRuntime("torch (mps)", "torch", _torch_mps),
     AsyncRuntime("torch_xla", "torch_xla", _torch_xla),
@@ -92,5 +90,5 @@ def _used(runtime: AsyncRuntime, module: Any) -> bool:
     except AttributeError:
         return False  # still being imported, or built without that device
     except Exception as error:
-        report_once(f"runtime {runtime.name}", "%s cannot be asked whether it is in use: %s", runtime.name, error)
+        report_once(f"runtime {runtime.name}", "cannot find out whether %s is in use: %s", runtime.name, error)
         return False

@@ -161,7 +161,7 @@ class Commit:
             self.decided.set()
         if self._span.is_recording():
             self._span.set_attribute(GOODPUT_INTERRUPTED, True)
-            self._span.set_status(Status(StatusCode.ERROR, "nobody knows how the commit ended"))
+            self._span.set_status(Status(StatusCode.ERROR, "it is unknown how the commit ended"))
             self._span.end(self._tracer.clock())
 
     def _end(self, failure: Exception | None) -> None:

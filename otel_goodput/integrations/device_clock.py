@@ -77,9 +77,7 @@ class DeviceClock:
         awake: something may be on a device. If not, steps and loads need not be reported to the clock.
     """
 
-    def __init__(
-        self, tracer: PhaseTracer, mode: str = "auto", processes: int = 1, patience: float = 10.0
-    ) -> None:
+    def __init__(self, tracer: PhaseTracer, mode: str = "auto", processes: int = 1, patience: float = 10.0) -> None:
         self._tracer = tracer
         self._mode = mode
         self._patience = patience
@@ -159,8 +157,8 @@ class DeviceClock:
         if marker is None:
             report_once(
                 f"clock {runtime.name}",
-                "%s works asynchronously and cannot be marked: steps that step.observe() is not called for have no "
-                "known end; OTEL_GOODPUT_DEVICE_CLOCK=host if each of them waits for its result",
+                "%s works asynchronously and cannot be marked: steps without step.observe() have an unknown end; "
+                "set OTEL_GOODPUT_DEVICE_CLOCK=host if every step waits for its result",
                 runtime.name,
             )
             return

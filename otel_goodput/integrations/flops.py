@@ -147,7 +147,7 @@ def _equation(equation: Any, remarks: _Remarks) -> _Pair:
         flops = _PRODUCTS[name](equation)
         return flops, flops
     if name in _OPAQUE or name.startswith(_OPAQUE_FAMILIES):
-        remarks[f"{name}: nothing is known of what it computes, it counts nothing"] = None
+        remarks[f"{name}: its operations are unknown and are not counted"] = None
         return 0, 0
     if name == "cond":
         branches = [_jaxpr(branch, remarks) for branch in params["branches"]]
@@ -163,7 +163,7 @@ def _equation(equation: Any, remarks: _Remarks) -> _Pair:
     needed, done = sum(pair[0] for pair in counts), sum(pair[1] for pair in counts)
     remarks |= inside
     if name == "while" and done:
-        remarks["a while loop counts once: how often it goes round is not known before it runs"] = None
+        remarks["a while loop counts once: its number of iterations is not known before it runs"] = None
     times = _times(name, params) if done else 0
     return times * needed, times * done
 

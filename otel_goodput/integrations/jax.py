@@ -78,7 +78,9 @@ class Listener:
         for register, unregister, name in _LISTENERS:
             if not hasattr(monitoring, register):
                 report_once(
-                    "jax monitoring", "this jax tells less of its compilations (no %s); 0.6 tells all", register
+                    "jax monitoring",
+                    "this version of jax reports fewer details of compilations (it has no %s); jax 0.6 reports all",
+                    register,
                 )
                 continue
             listener = getattr(self, f"_{name}")

@@ -47,7 +47,7 @@ class MarkingOrder:
         if not widen() and not self.wrong:
             self.wrong = True
             logger.warning(
-                "markers on the device were done before the work in front of them: this backend does not keep the "
-                "order, so the clock of the steps is unknown from here on; hand a result of each step to "
+                "marks became ready before the work dispatched ahead of them: this backend does not run work in "
+                "order, so the device times of steps are unknown from now on; pass a result of each step to "
                 "step.observe()"
             )

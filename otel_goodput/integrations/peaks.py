@@ -116,6 +116,6 @@ def hint(device_kind: str) -> str:
     if device_kind.strip().lower() == "cpu":
         return "a CPU has no stated peak, so there is no program goodput (MFU); peak_flops= sets one"
     return (
-        f"the peak of {device_kind!r} is not known, so there is no program goodput (MFU); "
-        "give configure(peak_flops=…) in FLOP/s of all chips together"
+        f"the peak of {device_kind!r} is not known, so there is no program goodput (MFU); set configure(peak_flops=…) "
+        "to the FLOP/s of all chips together"
     )

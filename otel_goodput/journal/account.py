@@ -206,8 +206,8 @@ def behind(totals: Totals) -> Note:
     """The note for totals of a ledger that has not caught up."""
     return Note(
         "behind",
-        f"This is the account of {totals.behind / 1e9:.1f} s before the question: the loop runs faster than it can be "
-        "followed. Nothing is lost; ask again, or ask the journal once the run has ended.",
+        f"This account is {totals.behind / 1e9:.1f} s old: the loop runs faster than it can be processed. Nothing is "
+        "lost; ask again, or read the journal after the run has ended.",
     )
 
 

@@ -66,9 +66,9 @@ class Damage(NamedTuple):
     def __str__(self) -> str:
         uncertain = self.uncertain
         if self.harmless:
-            effect = "the figures do not need it"
+            effect = "the figures are not affected"
         elif uncertain is None:
-            effect = "how much time is uncertain is not known"
+            effect = "the amount of uncertain time is not known"
         else:
             effect = f"up to {uncertain / NS:.3g} s are uncertain"
         return f"{printable(self.where)}: {printable(self.what)} ({effect})"
@@ -199,7 +199,7 @@ def told(found: Sequence[Damage], more: int = 0) -> Note:
     say = (
         "A newer version of otel_goodput wrote a part of this journal that this version does not know; it is left out: "
         if newer
-        else "The journal is damaged, and what could not be read is left out of the account: "
+        else "The journal is damaged, and unreadable parts are left out of the account: "
     )
     text = say + "; ".join(lines) + "."
     # The kind contains a checksum of the text: the same damage gives one note at every restart, another gives its own.
@@ -218,7 +218,7 @@ def _damages(
     before: int | None,
 ) -> Iterator[Damage]:
     if header.torn:
-        yield Damage(f"{name}, its head", "the last sign of life is not what was written", _latest(data) or before)
+        yield Damage(f"{name}, its header", "the last sign of life is corrupt", _latest(data) or before)
     whole = max(0, (len(data) - HEADER_SIZE) // SIZE)
     there = min(used(data), whole)
     runs = [run for run in _runs(skipped) if run[2] != EMPTY or run[1] - run[0] >= HOLES]
@@ -249,9 +249,9 @@ def _damages(
 
 
 _WORDS: Final = {
-    "damaged": "what stands there is not what was written",
-    UNKNOWN: "it is of a kind that only a newer version knows",
-    EMPTY: "nothing stands there any more",
+    "damaged": "the contents are corrupt",
+    UNKNOWN: "only a newer version knows this kind of record",
+    EMPTY: "the contents are gone",
 }
 
 

@@ -50,7 +50,7 @@ def _fetched(url: str, copy: Path) -> Iterator[Found]:
         names = sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(base, detail=False))
     for name in names:
         if not plain(name):
-            logger.warning("%s: %r is no run's folder, and left out", without_credentials(url), name)
+            logger.warning("%s: %r is not the folder of a run, and is left out", without_credentials(url), name)
             continue
         found = Found(RunDirectory(copy / name), Mirror(url, RunDirectory(copy / name)))
         if found.mirror is not None and found.mirror.exists():

@@ -158,7 +158,7 @@ class Keeper:
             oldest = next(segment for segment in self._kept if segment.path is None)
             self._kept.remove(oldest)
             journal.dropped += oldest.read
-            report_once("journal memory", "the journal's disk cannot be written for so long that records are dropped")
+            report_once("journal memory", "the journal's disk has been unwritable for too long: records are dropped")
         records_since = self._records_since()
         if records_since >= SNAPSHOT_RECORDS or (
             records_since and time.monotonic() - self._snapshot_time >= SNAPSHOT_S

@@ -32,7 +32,9 @@ class Lock:
             os.close(file)
             return False
         except OSError as error:
-            logger.warning("journal: %s cannot be locked (%s); see that one process writes it", self.path, error)
+            logger.warning(
+                "journal: %s cannot be locked (%s); make sure that only one process writes it", self.path, error
+            )
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file

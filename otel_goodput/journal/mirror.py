@@ -74,8 +74,8 @@ def open_spool(url: str) -> Path:
         except OSError:
             return Path(os.devnull) / place.name  # not a folder: the attempt to create files there reports the error
         logger.warning(
-            "the journal's copy on this machine cannot be %s (%s): it is %s this time, and a restart does not look "
-            "there for what had not been copied up",
+            "the local copy of the journal cannot be kept in %s (%s): this time it is kept in %s, where a restart "
+            "does not look for data that was not uploaded",
             error.filename,
             error.strerror,
             other,
@@ -171,7 +171,7 @@ class Mirror:
             if regular and plain(name) and bound(name) is not None and (name == IDENTITY_FILE) is not bool(part):
                 yield name, entry
             else:
-                self._tell(name, "it is no file of a journal, and left alone")
+                self._tell(name, "it is not a file of a journal, and is left unchanged")
 
     def _bring(self, entry: dict[str, Any], local: Path) -> None:
         most, size = bound(local.name) or 0, entry.get("size")
@@ -228,7 +228,7 @@ class Mirror:
             except Exception as error:  # each fsspec filesystem raises its own errors
                 report_once(
                     f"journal upload {self.shown}",
-                    "the journal cannot be copied to %s: %s: %s. It stays in %s and is tried again",
+                    "the journal cannot be copied to %s: %s: %s. It stays in %s; the upload will be retried",
                     self.shown,
                     type(error).__name__,
                     without_credentials(str(error)),
@@ -250,7 +250,7 @@ class Mirror:
                 continue
             except OSError as error:
                 changing = True
-                self._tell(path.name, "it is not copied up: ", error)
+                self._tell(path.name, "it is not uploaded: ", error)
                 continue
             if data is not None:
                 self._put(path, data)

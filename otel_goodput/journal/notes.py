@@ -68,7 +68,7 @@ class Notes:
             write_privately(run.notes_path(process), checked_json({"notes": [note.to_json() for note in notes]}))
             self._kept = notes
         except OSError as error:
-            report_once("notes", "the notes on the run cannot be kept yet: %s", error)
+            report_once("notes", "cannot save the notes on the run (will retry): %s", error)
 
 
 def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:

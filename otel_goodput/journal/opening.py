@@ -121,9 +121,8 @@ def open_journal(config: Config, clock: Clock) -> Opened:
         if series == other:
             other += f"-{os.urandom(3).hex()}"
         logger.warning(
-            "run %r is being written by another living process (pid %s) as process %d; this one records its own "
-            "run %r. "
-            "Give each process its index (JAX_PROCESS_ID, process_index=), or each run its own id "
+            "run %r is being written by another living process (pid %s) as process %d; this process records its own "
+            "run %r. Give each process its index (JAX_PROCESS_ID, process_index=), or each run its own id "
             "(OTEL_GOODPUT_RUN_ID)",
             run_id,
             run.lock(max(0, attempt - 1), process).holder() or "?",
@@ -156,8 +155,8 @@ def _base(config: Config) -> Path:
         return Path(config.directory).absolute()  # creating it will report why that fails
     if files.open_to_all(base):
         logger.warning(
-            "everybody on this machine can replace what is in %s, a journal too: `chmod +t` keeps others from that, or "
-            "choose another place with OTEL_GOODPUT_DIR",
+            "every user of this machine can replace files in %s, including the journal: `chmod +t` prevents that, "
+            "or choose another place with OTEL_GOODPUT_DIR",
             base,
         )
     return base
@@ -240,7 +239,7 @@ def _remarks(candidate: _Candidate) -> list[Note]:
         text = (
             f"run {candidate.run_id!r} has files of a newer version of otel_goodput in {candidate.newer.path}, which "
             f"are left as they are: this attempt is recorded beside them, in {candidate.run.path}, with an account of "
-            f"its own. Go on with the newer version, or give a new id ({OTEL_GOODPUT_RUN_ID.name})"
+            f"its own. Continue with the newer version, or give a new id ({OTEL_GOODPUT_RUN_ID.name})"
         )
         remarks.append(Note(NEWER, text))
     if candidate.aside:
@@ -309,7 +308,7 @@ def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
         return None
     except Exception as error:  # each fsspec filesystem raises its own errors
         logger.warning(
-            "the journal at %s cannot be read (%s: %s); what it holds is missing from the account",
+            "the journal at %s cannot be read (%s: %s); its contents are missing from the account",
             without_credentials(config.directory),
             type(error).__name__,
             without_credentials(str(error)),
@@ -334,13 +333,12 @@ def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Cloc
         return text
     if cursor.ended and cursor.clean:
         logger.warning(
-            "run %r had ended %s ago after %d attempt(s); this goes on with it as another one, and the time "
-            "between counts as "
-            "infrastructure recovery. For a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
+            "run %r had ended %s ago after %d attempt(s); this start continues it as another attempt, and the time "
+            "between counts as infrastructure recovery. For a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
             run_id,
             ago,
             cursor.steps.attempts,
         )
     else:
-        logger.info("run %r goes on after %s, attempt %d", run_id, ago, restored.attempt + 2)
+        logger.info("run %r continues after %s, attempt %d", run_id, ago, restored.attempt + 2)
     return ""

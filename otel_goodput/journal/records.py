@@ -177,7 +177,7 @@ def decode_header(data: bytes) -> SegmentHeader:
     if version > VERSION and not ours:
         raise NewerVersion(f"journal version {version}, this otel_goodput reads version {VERSION}")
     if version != VERSION or (check and not ours):
-        raise ValueError("its head is damaged")
+        raise ValueError("its header is damaged")
     body = data[HEARTBEAT_AT:_HEARTBEAT_END]
     if not check:
         return SegmentHeader(version, process, attempt, number, pid, int.from_bytes(body[:8], "little", signed=True))

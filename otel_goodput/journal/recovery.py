@@ -133,7 +133,7 @@ def _restore(
         expected = (segment.attempt, segment.number + 1)
         if last or segment.path in left_out:
             why = left_out.get(segment.path, ValueError("left out with others"))
-            damages.file(segment.path.name, ValueError(f"what it holds cannot be accounted for: {why!r}"))
+            damages.file(segment.path.name, ValueError(f"its contents cannot be accounted for: {why!r}"))
             continue
         ends = at + 1 == len(segments) or segments[at + 1].attempt != segment.attempt
         culprit.append(segment)
@@ -265,20 +265,20 @@ def _same_form(found: Any, model: Any) -> None:
     """Raise ValueError if the JSON types in `found` differ from those in `model`."""
     if isinstance(model, dict):
         if not isinstance(found, dict):
-            raise ValueError(f"{type(found).__name__} in the place of an object")
+            raise ValueError(f"{type(found).__name__} instead of an object")
         for name, inner in model.items():
             _same_form(found.get(name), inner)
     elif isinstance(model, (list, tuple)):
         if not isinstance(found, (list, tuple)):
-            raise ValueError(f"{type(found).__name__} in the place of a list")
+            raise ValueError(f"{type(found).__name__} instead of a list")
         if model and all(type(one) is int for one in model):
             for one in found:
                 _same_form(one, 0)
     elif isinstance(model, (int, float)):
         if not isinstance(found, (int, float)) or not abs(found) < _HUGE:
-            raise ValueError(f"{found!r} in the place of a number")
+            raise ValueError(f"{found!r} instead of a number")
     elif isinstance(model, str) and not isinstance(found, str):
-        raise ValueError(f"{found!r} in the place of a text")
+        raise ValueError(f"{found!r} instead of text")
 
 
 def _vouched(path: Path) -> bytes:

@@ -211,7 +211,7 @@ class RunDirectory:
                 if header is None:
                     continue  # a spare, never used
                 if (header.attempt, header.process) != (int(match[1]), process):
-                    raise ValueError(f"its head is that of attempt {header.attempt}, process {header.process}")
+                    raise ValueError(f"its header belongs to attempt {header.attempt}, process {header.process}")
                 if header.attempt >= _ATTEMPTS:
                     raise ValueError(f"there is no attempt {header.attempt}")
             except (OSError, EOFError, ValueError) as error:

@@ -52,7 +52,7 @@ def whole(found: Any, below: int = _BEYOND) -> int:
         ValueError: it is not such a number.
     """
     if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise ValueError(f"a {type(found).__name__} is no number")
+        raise ValueError(f"a {type(found).__name__} is not a number")
     if not 0 <= found < below:  # also False for NaN; compares huge integers without converting them to float
         raise ValueError("a number is out of range")
     return int(found)

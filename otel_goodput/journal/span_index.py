@@ -37,10 +37,9 @@ OPEN: Final = 4  # unsampled spans exported because they were interrupted; 1 if 
 REMEMBERED: Final = 4096  # ended spans, and summaries, that are remembered; the exporters' queues hold fewer
 
 
-
 def _integer(found: object, bits: int) -> None:
     if not isinstance(found, int) or not -(1 << bits) <= found < 1 << bits:
-        raise ValueError(f"{found!r} in the place of an integer")
+        raise ValueError(f"{found!r} instead of an integer")
 
 
 # Makes a SpanEntry without calling its constructor, because this runs for every record.
@@ -249,10 +248,10 @@ class SpanIndex:
             for number in (*entry[:2], *entry[3:8], entry.end_flags, entry.end or 0):
                 _integer(number, 128)
             if not isinstance(entry.name, str) or not NO_PHASE <= entry.phase < len(PHASES):
-                raise ValueError("it has a span that is none")
+                raise ValueError("it has an invalid span")
         floods = [*self.floods, *(flood for left in self.unexported for flood in left.floods)]
         if not all(isinstance(name, str) for name in (*self._thinners, *(name for name, _ in floods))):
-            raise ValueError("it has a name that is none")
+            raise ValueError("it has an invalid name")
         thinners = (self._thinner, *self._thinners.values())
         for summary in (
             *self.summaries,
@@ -273,7 +272,7 @@ class SpanIndex:
         ):  # fmt: skip
             _integer(number, 63)
         if min(sizes) < 1:
-            raise ValueError("it has a trace that holds nothing")
+            raise ValueError("it has an empty trace")
 
     @property
     def own_unexported(self) -> int:

@@ -94,7 +94,9 @@ class Spares:
                 journal.spares.append(spare)
                 if not self.writable:
                     self.writable = True
-                    logger.warning("the journal's disk is writable again; what waited in memory is written now")
+                    logger.warning(
+                        "the journal's disk is writable again; the records that waited in memory are written now"
+                    )
                 if journal.current.path is None:
                     journal.leave()
 
@@ -125,7 +127,7 @@ class Spares:
         )
         logger.warning(
             "the journal's disk %s: %s. Training and live figures go on; records wait in memory until it can be "
-            "written again, a crash before then loses them",
+            "written again; a crash before then loses them",
             reason,
             self._run.path if self._run else "",
         )

@@ -74,8 +74,8 @@ def continued(run_id: str, restored: Restored, clock: Clock, fresh: str) -> str:
     """The message that an unfinished run is continued; `fresh` is an unused id for a new run."""
     return (
         f"run {run_id!r} had not finished when it was started again, {age(restored, clock)} after its last sign of "
-        f"life: it goes on as attempt {restored.attempt + 2}, and the time between counts as infrastructure recovery. "
-        f"For a new run set {OTEL_GOODPUT_RUN_ID.name}={fresh}"
+        f"life: it continues as attempt {restored.attempt + 2}, and the time between counts as infrastructure "
+        f"recovery. For a new run set {OTEL_GOODPUT_RUN_ID.name}={fresh}"
     )
 
 
@@ -96,7 +96,7 @@ class Before(NamedTuple):
         if self.unexported:
             logger.warning(
                 "%d spans of run %r, which had finished, have not been exported: `otel-goodput recover %s --run %s` "
-                "does that",
+                "exports them",
                 self.unexported,
                 self.run_id,
                 shlex.quote(base),
@@ -136,8 +136,8 @@ class Sequel:
     def _say(self, why: str) -> None:
         self._account.look = None
         text = (
-            f"run {self._run_id!r} is a new one, for run {self._before.run_id!r} had finished; but {why}. "
-            f"If it goes on with the training of that one, set {OTEL_GOODPUT_RUN_ID.name}={self._before.run_id}"
+            f"run {self._run_id!r} is a new one, because run {self._before.run_id!r} had finished; but {why}. If it "
+            f"continues the training of that run, set {OTEL_GOODPUT_RUN_ID.name}={self._before.run_id}"
         )
         self._account.notes.add(ANEW, text)
         logger.warning("%s", text)

@@ -83,7 +83,7 @@ class Productivity:
             write_privately(self._run.productivity_path, checked_json(inputs._asdict()))
             self._kept = inputs
         except OSError as error:
-            report_once("productivity", "the inputs of ML productivity goodput cannot be kept yet: %s", error)
+            report_once("productivity", "cannot save the inputs of ML productivity goodput (will retry): %s", error)
 
     def complete(self, totals: Totals) -> Totals:
         """Return `totals` with the figures that derive from the configuration and these inputs."""
@@ -113,5 +113,5 @@ def _finite(found: object) -> float:
         ValueError: it is not a finite number from 0.
     """
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= sys.float_info.max:
-        raise ValueError(f"{found!r} is no such number")
+        raise ValueError(f"{found!r} is not a finite number >= 0")
     return float(found)

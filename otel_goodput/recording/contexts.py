@@ -60,9 +60,9 @@ def checked_step(step: SupportsIndex | None, phase: str) -> int:
     try:
         number = operator.index(step)  # type: ignore[arg-type]
     except TypeError:
-        raise PhaseError(phase, f"{phase}() needs a step number, an int from 0, not {step!r}") from None
+        raise PhaseError(phase, f"{phase}() needs a step number (an integer >= 0), not {step!r}") from None
     if number < 0:
-        raise PhaseError(phase, f"{phase}() needs a step number from 0, not {number}")
+        raise PhaseError(phase, f"{phase}() needs a step number (an integer >= 0), not {number}")
     return number
 
 
@@ -74,7 +74,7 @@ def checked_name(name: object, phase: str) -> str:
     """
     text = str(name).strip()
     if not text:
-        raise PhaseError(phase, f"{phase}(name) needs a name")
+        raise PhaseError(phase, f"{phase}() needs a name that is not blank")
     return text
 
 
@@ -86,7 +86,9 @@ def checked_times(phase: str, *times: object) -> None:
     """
     for time in times:
         if time is not None and not isinstance(time, int):
-            raise PhaseError(phase, f"{phase}() takes times as integers of ns since the epoch, not {time!r}")
+            raise PhaseError(
+                phase, f"{phase}(): start_time and end_time must be integers, in ns since the epoch, not {time!r}"
+            )
 
 
 class PhaseContext:
@@ -211,7 +213,8 @@ class PhaseContext:
         elif phase == Phase.ELASTIC_WAIT:
             if arguments["name"] not in ELASTIC_WAITS:
                 raise PhaseError(
-                    phase, f"elastic_wait() takes one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}"
+                    phase,
+                    f"elastic_wait(kind): kind must be one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}",
                 )
             attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
         if arguments.get("step") is not None:

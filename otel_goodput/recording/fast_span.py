@@ -318,9 +318,7 @@ class FastSpan(ShortSpan):
             elif observation is None:
                 emit(self.readable(end, failed, outlier, interrupted))
             else:
-                observation.then(
-                    lambda device: emit(self.readable(end, failed, outlier, interrupted, device))
-                )
+                observation.then(lambda device: emit(self.readable(end, failed, outlier, interrupted, device)))
         return end
 
     def abandon(
@@ -476,7 +474,9 @@ class FastSpan(ShortSpan):
         """
         try:
             if self._ended or self._phase != STEP:
-                report_once("observe ended", "observe() is for a step that is open; nothing is observed")
+                report_once(
+                    "observe ended", "observe() was called on a span that is not an open step; the call is ignored"
+                )
             elif (device := self._line.hooks.device) is not None:
                 device.observe(self, output)
         except Exception as error:
@@ -526,7 +526,6 @@ class FastSpan(ShortSpan):
             end_time=end,
             instrumentation_scope=line.emitter.scope,
         )
-
 
 
 def _in_event_loop() -> bool:

@@ -29,41 +29,42 @@ class Misuse:
         """Warn that a phase ended in another thread than it began in."""
         self._say(
             f"{phase} ended elsewhere",
-            f"A {phase} phase began in one thread and ended in another; its time counts, but spans of the first thread "
-            f"may look as if they were inside of it. Write `with goodput.{phase}(...):` around what one thread does.",
+            f"A {phase} phase began in one thread and ended in another; its time counts, but later spans of the "
+            "first thread may wrongly appear inside it. Open and close the phase in the same thread: `with "
+            f"goodput.{phase}(...):`.",
         )
 
     def outside(self) -> None:
         """Warn that steps began although no job was opened."""
         self._say(
             "no job",
-            "Steps begin outside of a job: one was begun for you with the first phase, and lasts until the process "
-            "ends. Write `with goodput.job():` around all of it.",
+            "Steps began, but no job was opened. An implicit job began with the first phase and lasts until the "
+            "process ends. Write `with goodput.job():` around the whole program.",
         )
 
     def never_entered(self) -> None:
         """Warn that a job was created, but never entered."""
         self._say(
             "job never entered",
-            "goodput.job() was called and never entered, so it opened no job. Write `with goodput.job():` around all "
-            "of it.",
+            "goodput.job() was called but not used in a `with` statement, so no job was opened. Write `with "
+            "goodput.job():` around the whole program.",
         )
 
     def after(self) -> None:
         """Warn that a step began after the end of the job."""
         self._say(
             "steps after the job",
-            "Steps began after the end of goodput.job(): they do not count. Write `with goodput.job():` around all of "
-            "them.",
+            "Steps began after goodput.job() ended and are not accounted for. Put all steps inside `with "
+            "goodput.job():`.",
         )
 
     def back(self, number: int, latest: int) -> None:
         """Warn that step `number` began after step `latest`, although no checkpoint was restored in between."""
         self._say(
             "steps went back",
-            f"Step {number} began after step {latest}, and no checkpoint was restored between: what was trained since "
-            "counts as lost. If it was not, as where each epoch counts from 0, let the steps be counted on: write "
-            "`for step, batch in goodput.steps(loader):`.",
+            f"Step {number} began after step {latest}, but no checkpoint was restored in between, so the repeated "
+            "steps count as lost work. If nothing was lost (for example because each epoch restarts at 0), let step "
+            "numbers continue: write `for step, batch in goodput.steps(loader):`.",
             (Category.WASTED_PROGRESS,),
         )
 
@@ -71,22 +72,22 @@ class Misuse:
         """Warn that a part began although no step is open."""
         self._say(
             "part outside of a step",
-            f"goodput.part({name!r}) began outside of a step: it counts nowhere. Open it inside of a step, or write "
-            f"`with goodput.custom({name!r}):` for what is none of a step's work.",
+            f"goodput.part({name!r}) began outside of a step, so its time is not attributed to any step. Open it "
+            f"inside a step, or write `with goodput.custom({name!r}):` for work outside steps.",
         )
 
     def own_spans(self, count: int) -> None:
         """Warn that `count` spans of the user's own are in one trace of the attempt."""
         self._say(
             "spans of your own",
-            f"{count} spans of your own are in one trace of this attempt, beside ours, and more come: backends show "
-            "about 10,000 of a trace. Open a trace of their own for some of them, or sample them.",
+            f"One trace of this attempt has {count} spans of your own, with more to come; backends show only about "
+            "10,000 spans per trace. Start separate traces for some of them, or sample them.",
         )
 
     def changed(self, key: str) -> None:
         """Warn that the attribute `key`, which identifies the phase, was set after the phase began."""
         self._say(
             "attribute changed",
-            f"The attribute {key} of a phase was set after its begin: it is settled by then, and was left as it was. "
-            "Say it where the phase is opened.",
+            f"The attribute {key} cannot be changed after a phase has begun; the change is ignored. Set it when you "
+            "open the phase.",
         )

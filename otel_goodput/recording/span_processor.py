@@ -83,12 +83,15 @@ class PhaseSpanProcessor(SpanProcessor):
             return
         phase = rules.PHASE_INDEX.get(str(named))
         if phase is None:
-            report_once("unknown phase", "a span says goodput.phase=%r, which is no phase; it does not count", named)
+            report_once("unknown phase", "a span has the unknown goodput.phase=%r and is not accounted for", named)
             return
         step = attributes.get(GOODPUT_STEP, ev.NO_STEP)
         if not isinstance(step, int) or (phase == rules.STEP and step < 0):
             report_once(
-                "step number", "a %s span needs goodput.step, an int from 0, but has %r; it does not count", named, step
+                "step number",
+                "a %s span needs goodput.step, an integer >= 0, but has %r; it is not accounted for",
+                named,
+                step,
             )
             return
         if phase == rules.JOB:

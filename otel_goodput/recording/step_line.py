@@ -155,7 +155,7 @@ class StepLine:
     def check_end(self, start: int, end: int) -> int:
         """Warn of a phase that ends before its start; return the end to use instead, ns: its start."""
         report_once(
-            "end before start", "a phase ends %.6f s before it starts; it counts with no length", (start - end) / 1e9
+            "end before start", "a phase ends %.6f s before it starts; its duration is taken as 0", (start - end) / 1e9
         )
         return start
 

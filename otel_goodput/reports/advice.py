@@ -28,7 +28,7 @@ EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
 # The same if no compilation was seen: start-up is then the excess time of the first steps (rule R5).
 _UNCOMPILED: Final[Mapping[str, tuple[str, str]]] = {
     Category.PROGRAM_STARTUP: (
-        "until steps took their usual time",
+        "before steps took their usual time",
         "look at what the first step after a start does that the others do not",
     ),
     Category.ELASTIC_REINITIALIZATION: ("setting up again after slices changed", "look at what it sets up anew"),
@@ -50,10 +50,10 @@ def doubted(report: Mapping[str, Any]) -> set[str]:
 def sentence(report: Mapping[str, Any]) -> str:
     """Return the closing sentence of a report (as JSON) whose elapsed time is not 0."""
     if report["goodput"] is None:
-        return "What to improve is known once it is known when the device was done: see the note above."
+        return "There is no advice while it is unknown when the device was done: see the note above."
     losses = [source for source in sources(report["seconds"]) if source[0] != Category.PRODUCTIVE]
     if not losses:
-        return "All of the time was productive."
+        return "All time was productive."
     category, name, held = losses[0]
     doing, advice = EXPLAINED[category]
     if not report.get("compilations_seen", True):
@@ -63,4 +63,4 @@ def sentence(report: Mapping[str, Any]) -> str:
     if category in doubted(report):
         advice = "before acting on it, see the note above"
     share = percent(held, report["elapsed_s"])
-    return f"The largest loss: {format_duration(held)} ({share}) went by {doing} ({category}); {advice}."
+    return f"The largest loss: {format_duration(held)} ({share}) was spent {doing} ({category}); {advice}."

@@ -14,22 +14,22 @@ DISPATCH_SHARE: Final = 0.05
 
 UNKNOWN_CLOCK: Final = Note(
     "clock",
-    "An asynchronous runtime is at work and nothing tells when the device is done, so a step's time is that of "
-    "dispatching it. Call step.observe(loss) in each step, with a result of it that is not donated; or set "
-    "OTEL_GOODPUT_DEVICE_CLOCK=host if the loop waits for its results by itself.",
+    "An asynchronous runtime is in use and it is not known when the device is done, so a step's time is only that "
+    "of dispatching it. Call step.observe(loss) in each step, with one of its results that is not donated; or set "
+    "OTEL_GOODPUT_DEVICE_CLOCK=host if the loop itself waits for its results.",
     CATEGORIES,
 )
 DISPATCH_ONLY: Final = Note(
     "dispatch",
-    "Steps are far shorter than the time from one to the next. If the loop does not wait for the device, this is the "
-    "time of dispatching, and what waits is charged elsewhere: call step.observe(loss), or wait for the result inside "
-    "the step. If the steps are that short, all is well.",
+    "Steps are far shorter than the time from one to the next. If the loop does not wait for the device, this is "
+    "only the time of dispatching, and the wait for the device is charged elsewhere: call step.observe(loss), or "
+    "wait for the result inside the step. If the steps really are that short, ignore this note.",
     CATEGORIES,
 )
 SKEWED_CLOCKS: Final = Note(
     "clocks",
-    "An attempt began before the last sign of life of the one before it: the hosts' clocks differ. That gap counts as "
-    "0; set the clocks right.",
+    "An attempt began before the last sign of life of the previous one: the hosts' clocks differ. The gap counts as "
+    "0; correct the clocks.",
     (Category.INFRASTRUCTURE_RECOVERY,),
 )
 

@@ -73,7 +73,7 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
         failures = sum(count for reason, count in reasons.items() if reason not in _NO_FAILURES)
         step = (report.get("step_time") or {}).get("mean_s")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"this is no report of a run: {error!r}") from error
+        raise ConfigurationError(f"this is not a report of a run: {error!r}") from error
     if not elapsed:
         raise ConfigurationError("no time has passed in this run: there is nothing to plan from")
     known: dict[str, float] = {}

@@ -96,7 +96,7 @@ def make_plan(figures: Figures) -> Plan:
         value = getattr(figures, name)
         positive = name in ("mtbf", "step", "interval")
         if value is not None and not (0 < value < math.inf or (value == 0 and not positive)):
-            raise ConfigurationError(f"{name}: {value!r} seconds cannot be")
+            raise ConfigurationError(f"{name}: {value!r} is not a possible number of seconds")
     mtbf, save = figures.mtbf, figures.save
     assert mtbf is not None and save is not None
     choices = {
@@ -144,7 +144,7 @@ _SHOWN: Final = {
     "step": "a step",
     "interval": "training between two saves",
 }
-_CHOICES: Final = {"now": "as it is", "young": "Young", "daly": "Daly", "best": "best (exactly)"}
+_CHOICES: Final = {"now": "at present", "young": "Young", "daly": "Daly", "best": "best (exactly)"}
 
 
 def _lines(plan: Plan) -> Iterator[str]:
@@ -177,10 +177,10 @@ def _sentence(plan: Plan) -> str:
     best, now = plan.best, plan.choices.get("now")
     every = format_duration(best.interval) + ("" if best.steps is None else f" of training ({best.steps} steps)")
     if now is None:
-        return f"Saving every {every} is best: {100 * best.goodput:.2f} % goodput is to be expected."
+        return f"Saving every {every} is best: the expected goodput is {100 * best.goodput:.2f} %."
     gain = 100 * (best.goodput - now.goodput)
     if gain < 0.05:
-        return f"Saving every {format_duration(now.interval)}, as it is, is as good as the best."
+        return f"Saving every {format_duration(now.interval)}, as at present, is as good as the best."
     return f"Saving every {every} instead of every {format_duration(now.interval)} would gain {gain:.2f} % of the time."
 
 
@@ -196,7 +196,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run's folder, the folder or URL that holds the runs, or a report in a .json file; "
         "not needed with --mtbf and --save (default: OTEL_GOODPUT_DIR, else ./goodput)",
     )
-    parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, where there are several")
+    parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, if there are several")
     parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
     for name, words in _SHOWN.items():
         parser.add_argument(f"--{name}", type=_seconds, default=None, metavar="T", help=f"{words}")

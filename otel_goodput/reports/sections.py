@@ -117,7 +117,7 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
     told = report.get("processes")
     if not told or len(told["paces"]) < 2:
         return
-    yield f"  processes  {len(told['paces'])} of {told['count']} tell their pace"
+    yield f"  processes  {len(told['paces'])} of {told['count']} report their pace"
     slowest, latest = told["straggler"], told["late"]
     if slowest is not None:
         median = told["paces"][str(slowest["process"])]["median_s"]
@@ -128,8 +128,8 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
     if latest is not None and latest["share"] >= LATE_SHARE:
         outside = told["paces"][str(latest["process"])]["outside_s"]
         yield (
-            f"    process {latest['process']} spends {format_duration(outside)} from one step to the next outside of "
-            f"steps ({latest['share'] * 100:.0f} %): the others wait for it"
+            f"    process {latest['process']} spends {format_duration(outside)} outside of steps between one step and "
+            f"the next ({latest['share'] * 100:.0f} %): the others wait for it"
         )
 
 

@@ -42,10 +42,10 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {format_duration(report['excluded_s'])} excluded"
     yield from _warnings(report)
     yield ""
-    yield from sections.table(report["seconds"], elapsed, shares=report['goodput'] is not None)
+    yield from sections.table(report["seconds"], elapsed, shares=report["goodput"] is not None)
     if report["overlapped_data_loading_s"]:
         beside = format_duration(report["overlapped_data_loading_s"])
-        yield f"  beside: {beside} of data loading overlapped with training"
+        yield f"  in parallel: {beside} of data loading overlapped with training"
     yield ""
     yield from sections.steps(report)
     yield from sections.disruptions(report)

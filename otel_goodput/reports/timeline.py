@@ -154,7 +154,7 @@ class Timeline:
             if end is not None:
                 end = round(end * _PER_SECOND)
         if not (-_BOUND < start < _BOUND and (end is None or -_BOUND < end < _BOUND)):
-            raise ValueError(f"no times: {start} ns, {end} ns")
+            raise ValueError(f"invalid times: {start} ns, {end} ns")
         if phase is None:
             return _Entry(attempt, start, 0, number, _OPEN, False, _sign(kind, start, row))
         if end is None:
@@ -164,7 +164,7 @@ class Timeline:
         step, blocking, name = get("step"), get("blocking"), get("name", "")
         device = 0
         if phase == _STEP and (step is None or step < 0):
-            raise ValueError("a step needs a number from 0")
+            raise ValueError("a step needs a number, an integer >= 0")
         segments: tuple[tuple[int, int], ...] = ()
         if phase in _MARKABLE and blocking is not False:
             device = _device_end(get, start)
@@ -272,7 +272,7 @@ def _device_end(get: Callable[[str], Any], start: int) -> int:
             return 0
         device = round(seconds * _PER_SECOND)
     if not -_BOUND < device < _BOUND:
-        raise ValueError(f"no time: {device} ns")
+        raise ValueError(f"invalid time: {device} ns")
     return max(start, int(device), 1)
 
 
@@ -287,7 +287,7 @@ def _segments(row: Row, start: int, end: int, device_end: int) -> tuple[tuple[in
     for dispatched, left in pairs:
         begin = min(max(start, round(dispatched)), end)
         if not (-_BOUND < begin < _BOUND and (left is None or -_BOUND < left < _BOUND)):
-            raise ValueError(f"no times: {dispatched} ns, {left} ns")
+            raise ValueError(f"invalid times: {dispatched} ns, {left} ns")
         segments.append((begin, _OPEN if left is None else max(begin, round(left), 1)))
     return tuple(sorted(segments))
 

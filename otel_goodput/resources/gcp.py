@@ -64,7 +64,7 @@ def look_up(host: str | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
     """
     host = host or metadata_host()
     if host is None:
-        raise Unknown(f"this is no machine of Google Cloud (another metadata server can be named by {METADATA_HOST})")
+        raise Unknown(f"this is not a Google Cloud machine (set {METADATA_HOST} to use another metadata server)")
     who = f"the metadata server {printable(host)}"
     try:
         answer = ask(host, ALL, timeout_s, LONGEST)
@@ -75,10 +75,10 @@ def look_up(host: str | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
     except NotGoogles as lie:
         raise Unknown(f"{who} is not Google's: {lie}") from None
     if answer.status != 200:
-        raise Unknown(f"{who} refuses to answer (status {answer.status})")
+        raise Unknown(f"{who} answered with an error (status {answer.status})")
     metadata = _parsed(answer.body)
     if not isinstance(metadata, dict):
-        raise Unknown(f"{who} is not Google's: its answer is no JSON object")
+        raise Unknown(f"{who} is not Google's: its answer is not a JSON object")
     machine = _machine(metadata)
     if not machine.project and not machine.id:
         raise Unknown(f"{who} knows neither the project nor the instance")
@@ -125,7 +125,7 @@ def detect(host: str, *, in_cluster: bool) -> dict[str, Value]:
     try:
         return attributes(look_up(host), in_cluster=in_cluster)
     except Unknown as why:
-        logger.debug("the resource goes without Google Cloud: %s", why)
+        logger.debug("no Google Cloud attributes in the resource: %s", why)
         return {}
 
 

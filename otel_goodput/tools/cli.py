@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.set_defaults(run=_replay)
 
     recover = commands.add_parser(
-        "recover", help="export the spans that a killed attempt still owes, without a restart"
+        "recover", help="export the spans that a killed attempt did not export, without a restart"
     )
     _add_run(recover)
     recover.add_argument(
@@ -89,32 +89,32 @@ def _parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help="exporters, as OTEL_GOODPUT_EXPORTERS (default: its value, or auto)",
     )
-    recover.add_argument("--again", action="store_true", help="also if they were recovered before")
+    recover.add_argument("--again", action="store_true", help="even if they have already been recovered")
     recover.set_defaults(run=_recover)
 
     from otel_goodput.tools.send.arguments import add_arguments as add_send_arguments
 
     send = commands.add_parser(
         "send",
-        help="send over OTLP what the exporter 'file' wrote, going on where it was",
-        description="Send over OTLP what the exporter 'file' wrote. Called again, it goes on where it was, for each "
-        "endpoint. A request whose answer was lost is sent again, and may then be there twice.",
+        help="send over OTLP what the exporter 'file' wrote, resuming where it stopped",
+        description="Send over OTLP what the exporter 'file' wrote. Called again, it resumes where it stopped, for "
+        "each endpoint. A request whose answer was lost is sent again, and may then arrive twice.",
     )
     add_send_arguments(send)
     send.set_defaults(run=_send)
 
     from otel_goodput.reports import plan as planning
 
-    plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect of it")
+    plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect")
     planning.add_arguments(plan)
     plan.set_defaults(run=planning.run)
 
-    env = commands.add_parser("env", help="print the environment variables with the values in force")
+    env = commands.add_parser("env", help="print the environment variables with their effective values")
     env.add_argument("--json", action="store_true", help="as JSON")
     env.set_defaults(run=_env)
 
     doctor = commands.add_parser(
-        "doctor", help="say what would be exported where, what is unreachable or misconfigured"
+        "doctor", help="show what would be exported where, and what is unreachable or misconfigured"
     )
     doctor.add_argument("--timeout", type=_length, default=3 * NS, metavar="T", help="for each connection (default 3s)")
     doctor.add_argument(
@@ -137,7 +137,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         dest="run_id",
         default=None,
         metavar="ID",
-        help="which run, where the folder holds several (report shows the newest)",
+        help="which run, if the folder holds several (report shows the newest)",
     )
     parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
 
@@ -155,7 +155,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("A", "B"),
-        help="account for [A, B] on its own; may be repeated",
+        help="account for [A, B] separately; may be repeated",
     )
     parser.add_argument(
         "--exclude",
@@ -164,14 +164,14 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("A", "B"),
-        help="leave out [A, B]; may be repeated",
+        help="exclude [A, B] from the account; may be repeated",
     )
     parser.add_argument(
         "--ideal-step-time",
         type=_length,
         default=None,
         metavar="T",
-        help="an ideal step, instead of the estimate: seconds, or such as 350ms",
+        help="ideal step time instead of the estimate, in seconds or with a unit (350ms)",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
 

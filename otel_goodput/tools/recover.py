@@ -63,7 +63,7 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         for attempt in done:
             files.remove(run.recovered_path(attempt, process))
     elif names and done and all(number[name] in by for name in names for by in done.values()):
-        print(f"run {run_id!r}: recovered before (--again to do it once more)")
+        print(f"run {run_id!r}: already recovered; use --again to export the spans again")
         return 0
     unexported = unexported_spans(run, index, run_id, process, Resource(dict(resource.attributes)), restored.attempt)
     if not unexported:

@@ -241,7 +241,7 @@ def test_a_server_that_vanishes_and_comes_back(server: MetadataServer, caplog: p
         until(lambda: heard.told)
         assert len(heard.told) == 1
     said = warnings(caplog)
-    assert len(said) == 1 and "tried again" in said[0]
+    assert len(said) == 1 and "will be retried" in said[0]
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])

@@ -112,7 +112,7 @@ say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM and "the next one" in ended.said
-    assert ended.errors.count("the callback save for preemption failed; training goes on") == 1
+    assert ended.errors.count("the preemption callback save failed; training goes on") == 1
     assert error.partition("(")[0] in ended.errors
 
 

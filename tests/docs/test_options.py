@@ -60,5 +60,5 @@ def test_an_argument_wins_over_the_variable(option: str, given: Any, found: Any)
 
 
 def test_a_wrong_argument_raises() -> None:
-    with pytest.raises(ConfigurationError, match="device clock is one of"):
+    with pytest.raises(ConfigurationError, match="device clock must be one of"):
         config.read("job", device_clock="sundial")

@@ -1,4 +1,4 @@
-"""A proxy in the way: whatever it is asked, it answers with a page for people."""
+"""A proxy in the way: whatever it is asked, it answers with an HTML page."""
 
 from __future__ import annotations
 

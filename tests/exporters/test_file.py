@@ -142,7 +142,7 @@ def test_a_place_that_cannot_be_written_fails_and_recovers(tmp_path: Path, caplo
         for _ in range(5):
             assert opened.span_exporter.export(spans(3)) is SpanExportResult.FAILURE
     assert len(caplog.records) == 1
-    assert "will go on trying" in caplog.text
+    assert "will keep trying" in caplog.text
     assert dropped_items(opened) == {"traces": 15, "metrics": 0}
 
     blocked.unlink()

@@ -90,7 +90,7 @@ def test_a_malformed_header_is_told_by_its_place(
         opened.metric_exporter.shutdown()
         assert received.headers[0]["x-key"] == "1" and "authorization" not in received.headers[0]
     assert "s3cr3t" not in caplog.text
-    told = "item 2 of OTEL_EXPORTER_OTLP_HEADERS is no header: it is to be NAME=VALUE, not NAME: VALUE; it is left out"
+    told = "item 2 of OTEL_EXPORTER_OTLP_HEADERS is not a header: write NAME=VALUE, not NAME: VALUE; it is left out"
     assert caplog.messages == [told]
 
 

@@ -128,7 +128,7 @@ def test_doctor_says_where_it_goes_and_what_is_wrong(tmp_path: Path, environment
     asked = doctor(tmp_path, environment, "archive,needy,odd,broken")
     assert asked["exporter archive"] == [f"ok: traces to {tmp_path / 'archive'}"]
     assert asked["exporter needy"] == ["problem: cannot be opened: no module named 'not_there'"]
-    assert asked["exporter odd"] == ["problem: cannot be opened: of_others:NONE_AT_ALL is no ExporterSpec"]
+    assert asked["exporter odd"] == ["problem: cannot be opened: of_others:NONE_AT_ALL is not an ExporterSpec"]
     assert "ModuleNotFoundError" in asked["exporter broken"][0]
     by_itself = doctor(tmp_path, environment, "auto")
     assert by_itself["exporter archive"] == [f"ok: traces to {tmp_path / 'archive'}"]

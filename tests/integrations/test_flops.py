@@ -219,7 +219,7 @@ def test_a_loop_of_unknown_length_counts_once_and_it_is_said(caplog: pytest.LogC
         assert count_flops(loop, shape(8, 8)) == 2 * 8**3
         assert count_flops(loop, shape(8, 8)) == 2 * 8**3
     assert [record.getMessage() for record in caplog.records] == [
-        "count_flops: a while loop counts once: how often it goes round is not known before it runs"
+        "count_flops: a while loop counts once: its number of iterations is not known before it runs"
     ]
 
 
@@ -312,7 +312,7 @@ def test_a_call_out_of_jax_is_said() -> None:
         return  # this jax has another way out, of no fixed name
     found = tally(jax.ffi.ffi_call("some_kernel", shape(8, 8)), shape(8, 8))
     assert found[:2] == (0, 0)
-    assert found.remarks == ("ffi_call: nothing is known of what it computes, it counts nothing",)
+    assert found.remarks == ("ffi_call: its operations are unknown and are not counted",)
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

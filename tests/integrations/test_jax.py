@@ -132,7 +132,8 @@ def test_a_changed_shape_compiles_again_and_is_flagged(watched: Watched) -> None
                 train(a).block_until_ready()
     # On a busy machine the stages may be so far apart that tracing has a span of its own.
     mine = [
-        span for span in watched.compiles()
+        span
+        for span in watched.compiles()
         if attributes(span)["goodput.compile.function"] == "train_again"
         and "goodput.compile.backend_duration" in attributes(span)
     ]
@@ -335,7 +336,9 @@ def test_none_is_none(tmp_path: Path) -> None:
 def _listeners() -> list[Any]:
     monitoring = jax._src.monitoring
     return [
-        monitoring.get_event_duration_listeners(), monitoring.get_event_listeners(), monitoring.get_scalar_listeners(),
+        monitoring.get_event_duration_listeners(),
+        monitoring.get_event_listeners(),
+        monitoring.get_scalar_listeners(),
     ]
 
 
@@ -375,7 +378,10 @@ print(json.dumps(goodput.report().to_json()))
 def test_jax_may_be_imported_later(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", LATER, str(tmp_path)],
-        check=True, timeout=120, capture_output=True, text=True,
+        check=True,
+        timeout=120,
+        capture_output=True,
+        text=True,
     )
     assert json.loads(done.stdout)["seconds"]["program_startup"] > 0.01
 
@@ -404,7 +410,8 @@ def test_the_persistent_cache_is_told_of(tmp_path: Path) -> None:
         lines = (tmp_path / f"runs/cached/traces-attempt{attempt:04d}-p0000.jsonl").read_text().splitlines()
         said = [
             {entry["key"]: next(iter(entry["value"].values())) for entry in span.get("attributes", ())}
-            for span in spans_of(lines) if span["name"] == "compile"
+            for span in spans_of(lines)
+            if span["name"] == "compile"
         ]
         *_, mine = [one for one in said if one["goodput.compile.function"] == "cached_step"]
         found.append(mine)
@@ -488,12 +495,18 @@ print(json.dumps(goodput.report().to_json()))
 """
 
 
-@pytest.mark.parametrize(("code", "said"), [(OLD, "tells less of its compilations"), (ABSENT, "holds no array of jax")])
+@pytest.mark.parametrize(
+    ("code", "said"), [(OLD, "reports fewer details of compilations"), (ABSENT, "contains no jax array")]
+)
 def test_a_jax_that_is_too_old_or_absent_is_one_warning(code: str, said: str, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OTEL_GOODPUT_STRICT"}
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
-        capture_output=True, text=True, timeout=120, check=True, env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=environment,
     )
     assert done.stderr.count(said) == 1
     report = json.loads(done.stdout)

@@ -143,7 +143,7 @@ def test_full_later_and_free_again(
             goodput.flush()
             return bool(recording.report_on_disk()["steps"]["kept"] >= 20 + 2 * MANY)
 
-        until(written, lacking=lambda: "what waited in memory")
+        until(written, lacking=lambda: "records that waited in memory")
         check(recording.report_on_disk(), 20 + 2 * MANY)
     goodput.shutdown()
     check(recording.report_on_disk(), 20 + 2 * MANY)

@@ -220,7 +220,7 @@ def test_what_is_left_at_the_url(record: Callable[..., Recording], bucket: str, 
     ("url", "words"),
     [
         ("carrier-pigeon://loft/runs", ("carrier-pigeon://loft/runs", "cannot be used")),
-        ("file:///proc/self/nothing/runs", ("/proc/self/nothing", "copied", "tried again")),
+        ("file:///proc/self/nothing/runs", ("/proc/self/nothing", "copied", "retried")),
     ],
 )
 def test_a_url_that_does_not_work(
@@ -322,7 +322,7 @@ def test_a_storage_that_hangs_holds_up_nobody(
         assert time.monotonic() - began < 1.5
         goodput.shutdown()
         assert time.monotonic() - began < 4.0
-        assert [line for line in caplog.messages if "last upload did not finish" in line]
+        assert [line for line in caplog.messages if "last upload of the journal did not finish" in line]
         (folder,) = [path.parent for path in spool.rglob("run.json")]
         assert of_run(RunDirectory(folder)).to_json()["steps"]["kept"] == 20
     finally:

@@ -81,7 +81,7 @@ def test_two_processes_in_one_folder(tmp_path: Path) -> None:
                 }
                 assert values["goodput.straggler.ratio"] == [pytest.approx(300 / 250)]
                 text = str(recorder.report())
-                assert "2 of 2 tell their pace" in text
+                assert "2 of 2 report their pace" in text
                 assert "the slowest is process 1: median step 300 ms, 1.20 times the median of all" in text
         recorder.shutdown()
 

@@ -252,11 +252,15 @@ def test_where_the_place_among_the_processes_is_from(
 @pytest.mark.parametrize(
     ("variables", "given", "told"),
     [
-        (SLICES, {}, "JOB_INDEX=1, and nothing tells how many pods a Job has: set JOB_COMPLETIONS"),
+        (SLICES, {}, "JOB_INDEX=1, but the number of pods per Job is not set: set JOB_COMPLETIONS"),
         ({**SLICES, "JOB_COMPLETIONS": "2"}, {}, "JOB_COMPLETION_INDEX=2 and JOB_COMPLETIONS=2 cannot be"),
         ({**SLICES, "REPLICATED_JOB_REPLICAS": "1"}, {}, "JOB_INDEX=1 and REPLICATED_JOB_REPLICAS=1 cannot be"),
-        ({"REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDEX": "2"}, {}, "nothing tells which one this is: set JOB"),
-        ({"WORLD_SIZE": "4"}, {"process_index": 8}, "process 8 of 4 cannot be; 9 processes are assumed"),
+        (
+            {"REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDEX": "2"},
+            {},
+            "the index of this Job is not set: set JOB",
+        ),
+        ({"WORLD_SIZE": "4"}, {"process_index": 8}, "process index 8 is impossible with 4 processes; 9 processes are assumed"),
     ],
 )
 def test_a_place_that_cannot_be_is_said(

@@ -59,7 +59,7 @@ def test_a_report_that_is_behind_says_so(recording: Recording, monkeypatch: pyte
             report = recording.recorder.report()
             monkeypatch.undo()
         (note,) = [note for note in report.notes if note.kind == "behind"]
-        assert "s before the question" in note.text and "Nothing is lost" in note.text
+        assert "s old" in note.text and "Nothing is lost" in note.text
         assert "Nothing is lost" in " ".join(str(report).split())
         goodput.flush()
         assert not [note for note in recording.recorder.report().notes if note.kind == "behind"]

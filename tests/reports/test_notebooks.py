@@ -104,9 +104,9 @@ def test_the_text_gives_no_figures_of_what_is_not_known() -> None:
 def test_advice_fits_what_was_seen() -> None:
     """Nobody needs a compilation cache where nothing is compiled."""
     plain = str(Report(timeline_totals(story("job 0-100 / step 0 @0-80 / step 1 @80-90 / step 2 @90-100")), {}))
-    assert "cache" not in plain and "(program_startup)" in plain and "went by until steps took their usual" in plain
+    assert "cache" not in plain and "(program_startup)" in plain and "was spent before steps took their usual" in plain
     compiled = str(Report(timeline_totals(story("job 0-100 / compile train 0-80 / step 0 @80-100")), {}))
-    assert "went by compiling (program_startup); a persistent compilation cache" in compiled
+    assert "was spent compiling (program_startup); a persistent compilation cache" in compiled
 
 
 @pytest.mark.parametrize("text", ["", "job 0-", STORY])

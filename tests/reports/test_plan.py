@@ -187,7 +187,7 @@ def test_a_plan_by_hand() -> None:
     assert plan.best.goodput == max(choice.goodput for choice in plan.choices.values())
     assert plan.best.steps is None
     text = str(plan)
-    assert "6 h 00 min  (given)" in text and "as it is" in text
+    assert "6 h 00 min  (given)" in text and "at present" in text
     assert "Saving every 18 min 38 s instead of every 1 h 00 min would gain 3.68 % of the time." in text
     answer = json.loads(json.dumps(plan.to_json()))
     assert answer["mtbf_s"] == 6 * HOUR and answer["step_s"] is None
@@ -297,7 +297,7 @@ def test_planned_restarts_are_no_failures() -> None:
 
 @pytest.mark.parametrize("report", [{}, [], {"elapsed_s": "x"}, {"elapsed_s": 0, "attempts": 0, "seconds": None}])
 def test_what_is_no_report(report: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no report"):
+    with pytest.raises(ConfigurationError, match="not a report"):
         from_report(report)
 
 

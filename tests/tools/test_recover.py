@@ -29,7 +29,7 @@ def test_a_killed_job_is_recovered_once(tmp_path: Path) -> None:
     assert sorted(span["name"] for span in interrupted) == ["job", "step"]
     assert all(span["status"]["code"] == 2 for span in interrupted)
 
-    assert "recovered before" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+    assert "already recovered" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
     assert len(written(tmp_path / "job")) == len(found)
     assert "exported through file" in succeeded(goodput("recover", tmp_path, "--exporters", "file", "--again"))
     assert len(written(tmp_path / "job")) == 2 * len(found)
@@ -103,7 +103,7 @@ def test_a_run_at_a_url(tmp_path: Path) -> None:
         there = {"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint}
         url = f"file://{tmp_path}"
         assert "exported through otlp" in succeeded(goodput("recover", url, "--exporters", "otlp", **there))
-        assert "recovered before" in succeeded(goodput("recover", url, "--exporters", "otlp", **there))
+        assert "already recovered" in succeeded(goodput("recover", url, "--exporters", "otlp", **there))
         assert Counter(received.span_names())["job"] == 1
     done = goodput("recover", f"file://{tmp_path}", "--exporters", "file", "--again")
     if done.returncode == 0:
@@ -125,5 +125,5 @@ def test_what_only_one_of_two_exporters_took_goes_to_the_other_next_time(tmp_pat
         assert "0 spans exported through file" in said
         assert f"{len(spans)} spans exported through otlp" in said
         assert len(received.span_names()) == len(spans)
-        assert "recovered before" in succeeded(goodput("recover", tmp_path, "--exporters", "file,otlp", **there))
+        assert "already recovered" in succeeded(goodput("recover", tmp_path, "--exporters", "file,otlp", **there))
     assert len(written(tmp_path / "job")) == len(spans)

@@ -81,15 +81,15 @@ _CURES: Final = {
     "credentials": "on Google Cloud attach a service account to the machine or pod; elsewhere run `gcloud auth "
     "application-default login` or point GOOGLE_APPLICATION_CREDENTIALS to a key",
     "project": "set OTEL_GOODPUT_GCP_PROJECT",
-    "package": "install it anew: pip install --force-reinstall 'otel-goodput[gcp,gcp-otlp]'",
+    "package": "reinstall it: pip install --force-reinstall 'otel-goodput[gcp,gcp-otlp]'",
     "api": "enable it: `gcloud services enable {api} --project {project}`",
-    "proxy": "something between here and {target} answers in its place, such as a proxy: see https_proxy and no_proxy",
+    "proxy": "something between here and {target}, such as a proxy, answers instead: check https_proxy and no_proxy",
     "scopes": "give the machine the access scope cloud-platform (`gcloud compute instances set-service-account` with "
     "--scopes=cloud-platform; on GKE a node pool that has it, or Workload Identity)",
-    "quota project": "`gcloud auth application-default set-quota-project {project}`, and there the role "
+    "quota project": "`gcloud auth application-default set-quota-project {project}`, and in that project the role "
     "roles/serviceusage.serviceUsageConsumer",
     "PERMISSION_DENIED": "grant the job's service account {role} in project {project}",
-    "UNAUTHENTICATED": "the credentials are expired or of another service; renew them (`gcloud auth "
+    "UNAUTHENTICATED": "the credentials have expired or belong to another service; renew them (`gcloud auth "
     "application-default login`, or the service account's key)",
     "NOT_FOUND": "is {project!r} the right project? It is chosen by OTEL_GOODPUT_GCP_PROJECT",
     "UNIMPLEMENTED": "is {target} the right address? It is chosen by OTEL_GOODPUT_GCP_ENDPOINT",
@@ -216,7 +216,7 @@ class Delivery:
         self._told.add(reason)
         more = f" and {count - 1} more are" if count > 1 else " is"
         logger.warning(
-            "%s: %s%s not accepted: %s; %s counts all that is refused",
+            "%s: %s%s not accepted: %s; %s counts all refused items",
             self._service.name, what, more, short(text), DROPPED.name,
         )  # fmt: skip
 
@@ -224,7 +224,7 @@ class Delivery:
         self._openings, self._open_until = 0, 0.0
         if self._silent_since is not None:
             lasted, self._silent_since = time.monotonic() - self._silent_since, None
-            logger.info("%s takes what it is sent again, after %.0f s", self._service.name, lasted)
+            logger.info("%s accepts data again, after %.0f s", self._service.name, lasted)
 
     def _open_circuit(self, failure: Failure) -> None:
         self._silence()
@@ -232,12 +232,12 @@ class Delivery:
         self._openings += 1
         self._open_until = time.monotonic() + pause
         minutes = LONGEST_PAUSE_S / 60
-        self._report(failure, f"refuses {self._items}", f"it is tried again every {minutes:.0f} min at most")
+        self._report(failure, f"refuses {self._items}", f"it is retried after pauses of {minutes:.0f} min at most")
 
     def _late(self, failure: Failure) -> None:
         self._silence()
         away = failure.code == "UNAVAILABLE"
-        self._report(failure, "cannot be reached" if away else f"does not take {self._items}", "it is tried again")
+        self._report(failure, "cannot be reached" if away else f"does not accept {self._items}", "it is retried")
 
     def _silence(self) -> None:
         if self._silent_since is None:
@@ -246,7 +246,7 @@ class Delivery:
     def _report(self, failure: Failure, what: str, then: str) -> None:
         service, said = self._service, short(failure.text).rstrip(".")
         help_ = cure(failure.cause, service, self._connection.target(service), self._project())
-        then = "The process stops" if self._stopping.begun else f"Training goes on, {then}"
+        then = "The process stops" if self._stopping.begun else f"Training goes on; {then}"
         self._report_once(
             f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",
@@ -276,7 +276,7 @@ def failure_of(error: Exception) -> Failure:
     try:
         return _read(error)
     except Exception as another:  # such as gRPC's error for a contradictory answer
-        return Failure("UNKNOWN", f"{type(error).__name__}: {error!r}, of which nothing can be read: {another!r}")
+        return Failure("UNKNOWN", f"{type(error).__name__}: {error!r}, whose text cannot be read: {another!r}")
 
 
 def _read(error: Exception) -> Failure:

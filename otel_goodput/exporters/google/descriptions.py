@@ -60,7 +60,7 @@ class Descriptions:
         tried = self._thread is None or not self._thread.is_alive()  # else the failure may be over by now
         if tried and self._trouble is not None:
             site, message, *arguments = self._trouble
-            report_once(f"descriptions {site}", f"{message}. Points are written without", *arguments)
+            report_once(f"descriptions {site}", f"{message}. Points are written without it", *arguments)
 
     def _remember(self, *trouble: object) -> None:
         self._trouble = trouble

@@ -50,7 +50,7 @@ class _Told:
             self.refused += rejected
             report_once(
                 f"partial {answer.partial_success.error_message[:80]}",
-                "%s did not take %d items: %s",
+                "%s did not accept %d items: %s",
                 TELEMETRY.name,
                 rejected,
                 short(answer.partial_success.error_message),

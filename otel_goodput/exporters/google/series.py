@@ -174,8 +174,8 @@ class SeriesWriter:
         if times >= PATIENCE:
             report_once(
                 "two leaders",
-                "%s is written by somebody else too (%s). Are there two leaders, or two jobs of this name? Give each "
-                "process its index (JAX_PROCESS_ID, process_index=) and each job its own name",
+                "%s is also written by another process (%s). Are there two leaders, or two jobs of this name? Give "
+                "each process its index (JAX_PROCESS_ID, process_index=) and each job its own name",
                 one.name,
                 short(text),
             )

@@ -39,28 +39,28 @@ _LEAST: Final = 8  # characters; shorter texts are no secrets, and hiding them w
 _LONGEST: Final = 1 << 20  # bytes
 _LONGEST_PATH: Final = 1 << 10
 
-_CORRECT: Final = f"{VARIABLE} is to be the path of a file of credentials"
+_CORRECT: Final = f"set {VARIABLE} to the path of a credentials file"
 _LOG_IN: Final = "`gcloud auth application-default login` writes another one"
 
 # Patterns for the error of a failed token refresh, each with what may help. The first match counts.
 _CURES: Final = (
     (
         r"timeframe|iat and exp|Token used too",
-        "set the clock of this machine right: what the key signs bears its time",
+        "correct this machine's clock: tokens signed with the key carry its time",
     ),
     (
         r"Invalid JWT Signature|account not found|account (has been )?(disabled|deleted)",
-        "the key or its service account was deleted or disabled: `gcloud iam service-accounts keys create` makes one",
+        "the key or its service account was deleted or disabled; `gcloud iam service-accounts keys create` makes one",
     ),
     (r"reauth|rapt|expired or revoked|invalid_grant", "log in again: `gcloud auth application-default login`"),
     (
         r"getaccesstoken|iam\.serviceAccounts|impersonat",
         "grant this identity roles/iam.serviceAccountTokenCreator on the service account",
     ),
-    (r"HTML", "something answers in the place of Google: see https_proxy and no_proxy"),
+    (r"HTML", "something other than Google answers: check https_proxy and no_proxy"),
     (
         r"Max retries|Connection|resolve|timed out|no answer|unavailable",
-        "see that the server of the tokens can be reached from here: resolver, firewall, https_proxy and no_proxy",
+        "check that the token server can be reached from here: resolver, firewall, https_proxy and no_proxy",
     ),
 )
 
@@ -97,7 +97,7 @@ def find(environ: Mapping[str, str]) -> File | None:
     if given.strip():
         if _PASTED.match(given) or len(given) > _LONGEST_PATH:
             return File(VARIABLE, wrong="holds credentials instead of a path", do=_CORRECT, hidden=tuple(_lines(given)))
-        return _read(Path(given), f"{given}, by {VARIABLE}", _CORRECT)
+        return _read(Path(given), f"{given}, from {VARIABLE}", _CORRECT)
     try:
         folder = Path(environ.get(GCLOUD, "").strip() or Path(environ.get("HOME", "~")).expanduser() / ".config/gcloud")
     except RuntimeError:  # the user has no home, as in a container with a random user id
@@ -118,7 +118,7 @@ def advice(text: str) -> str:
 def _read(path: Path, where: str, do: str) -> File:
     try:
         if path.exists() and not path.is_file():
-            return File(where, wrong="is no file", do=do)
+            return File(where, wrong="is not a file", do=do)
         with files.open_named(path) as file:
             raw = file.read(_LONGEST)
     except (OSError, ValueError) as error:
@@ -127,11 +127,13 @@ def _read(path: Path, where: str, do: str) -> File:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        return File(where, wrong="holds no credentials: it is no JSON", do=do, hidden=tuple(_lines(text)))
+        return File(where, wrong="holds no credentials: it is not JSON", do=do, hidden=tuple(_lines(text)))
     hidden = tuple(_secrets(content))
     kind = content.get("type") if isinstance(content, dict) else None
     if kind not in KINDS:
-        return File(where, wrong=f"holds no credentials: its type is none of {', '.join(KINDS)}", do=do, hidden=hidden)
+        return File(
+            where, wrong=f"holds no credentials: its type is not one of {', '.join(KINDS)}", do=do, hidden=hidden
+        )
     return File(
         where,
         type=kind,

@@ -70,7 +70,7 @@ class ExporterChecks:
         try:
             opened = registry.open_exporter(name, context)
         except ExporterUnavailable as error:
-            yield Finding(PROBLEM, about, f"cannot be opened: {error.reason}", error.hint or "take another exporter")
+            yield Finding(PROBLEM, about, f"cannot be opened: {error.reason}", error.hint or "use another exporter")
         heard = "; ".join(self._said.take())
         if heard and opened is not None:
             yield Finding(WARNING, about, heard)
@@ -80,7 +80,7 @@ class ExporterChecks:
         if name == "otlp":
             yield from self._otlp(about, opened)
         elif opened is not None:
-            where = _told(destinations) or "opened; it does not say where to"
+            where = _told(destinations) or "opened; its destination is unknown"
             if name == "file" and self._config.remote:
                 what = f"{where}, on this machine only: these files are not copied to {self._config.directory}"
                 yield Finding(WARNING, about, what, "collect them there, or use another exporter")
@@ -124,7 +124,7 @@ class ExporterChecks:
             try:
                 address = one.address()
             except ValueError as error:
-                failures[one] = f"this is no endpoint: {error}"
+                failures[one] = f"invalid endpoint: {error}"
                 return
             failure = connect(address, self._timeout_s) if address is not None else ""
             if not failure and exporter is not None and not export_nothing(exporter):
@@ -150,7 +150,7 @@ class ExporterChecks:
             elif opened is not None:
                 yield Finding(OK, about, f"{where}: accepted an empty export")
             else:
-                yield Finding(OK, about, f"{where}: something listens there")
+                yield Finding(OK, about, f"{where}: the port accepts connections")
         closers = [(one.signal, _later(exporter.shutdown)) for one, exporter in pairs if exporter is not None]
         close_all(closers, self._timeout_s)
 

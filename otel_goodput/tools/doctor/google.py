@@ -45,14 +45,17 @@ _PROJECT: Final = "project"
 _CLOCK: Final = "clock"
 
 _METADATA_HELP: Final = (
-    "without it the resource lacks the machine, and notices of its end are not seen: look at GCE_METADATA_HOST, "
-    "http_proxy and no_proxy, and in Kubernetes at the network policies"
+    "without it the resource does not describe the machine, and preemption notices are not seen: check "
+    "GCE_METADATA_HOST, http_proxy and no_proxy, and in Kubernetes the network policies"
 )
 # For a clock that is ahead or behind: limits in seconds, each with the level and the reason.
-_DATED: Final = "spans and points are dated wrongly"
+_DATED: Final = "spans and points get wrong times"
 _AHEAD: Final = ((300.0, PROBLEM, "points from more than 5 min ahead are refused"), (60.0, WARNING, _DATED))
-_SET_IT: Final = "set the clock of this machine right, and let NTP keep it so"
-_BEHIND: Final = ((3600.0, PROBLEM, f"what a key signs has expired at once, and {_DATED}"), (60.0, WARNING, _DATED))
+_SET_IT: Final = "correct this machine's clock, and keep it correct with NTP"
+_BEHIND: Final = (
+    (3600.0, PROBLEM, f"tokens signed with a key expire immediately, and {_DATED}"),
+    (60.0, WARNING, _DATED),
+)
 
 
 class Google:
@@ -108,7 +111,7 @@ class Google:
 
     def _packages(self) -> Iterator[Finding]:
         if not self._names:
-            what = f"no exporter in force goes there; this is for {' and '.join(_USUAL)}"
+            what = f"no active exporter sends there; it is used by {' and '.join(_USUAL)}"
             do = f"set {OTEL_GOODPUT_EXPORTERS.name}={','.join(_USUAL)}, or {OTEL_GOODPUT_GCP_PROJECT.name}"
             yield Finding(WARNING, _PLACE, what, do)
         found = [name for name in SERVICES if not registry.missing(name, self._environ)]
@@ -116,11 +119,11 @@ class Google:
             if name in found or name in self._names:  # missing packages of exporters in force were reported before
                 continue
             needed = name in _USUAL and not self._names
-            what = f"what exporter {name} needs is not installed" + ("" if needed else "; none in force needs it")
+            what = f"what exporter {name} needs is not installed" + ("" if needed else "; no active exporter needs it")
             yield Finding(PROBLEM if needed else OK, _PLACE, what, registry.spec(name).hint)
         failure = _imported() if found else ""
         if failure:
-            yield Finding(PROBLEM, _PLACE, failure, "install them anew, in versions that go together (pip check)")
+            yield Finding(PROBLEM, _PLACE, failure, "reinstall them in compatible versions (see pip check)")
         if failure or not found:
             self._unasked = "the packages for it are missing or broken"
             return
@@ -178,7 +181,7 @@ class Google:
         found = {name: text for name in PROJECT_SOURCES if (text := self._environ.get(name, "").strip())}
         file, machine = self._identity.file, self._machine
         if file is not None and file.project:
-            found["the file of credentials"] = file.project
+            found["the credentials file"] = file.project
         if machine is not None and machine.project:
             found["the metadata server"] = machine.project
         return found
@@ -213,8 +216,8 @@ class Google:
                 checked = attempt.result(max(until - time.monotonic(), 0.0))
             except Exception as error:
                 late = isinstance(error, TimeoutError)
-                why = f"it is not done after {asker.longest_s:g} s" if late else f"{type(error).__name__}: {error}"
-                do = "see that it can be reached from here, and its name be looked up" if late else ""
+                why = f"no result after {asker.longest_s:g} s" if late else f"{type(error).__name__}: {error}"
+                do = "check that the host can be reached from here and its name resolved" if late else ""
                 yield asker.judged(service, PROBLEM, f"{target}: {short(why)}", do)
                 continue
             yield from checked.findings
@@ -224,7 +227,7 @@ class Google:
     def _clock(self) -> Iterator[Finding]:
         """Compare clocks: with Google's if known, because a metadata server may use the clock of this machine."""
         if not self._clocks:
-            yield Finding(OK, _CLOCK, "not checked: nobody told the time")
+            yield Finding(OK, _CLOCK, "not checked: no server reported its time")
             return
         whose, seconds = self._clocks[-1]
         off = f"{format_duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} {whose}"
@@ -232,7 +235,7 @@ class Google:
             if abs(seconds) > bound:
                 yield Finding(level, _CLOCK, f"{off}: {why}", _SET_IT)
                 return
-        yield Finding(OK, _CLOCK, f"{off}, which does no harm")
+        yield Finding(OK, _CLOCK, f"{off}, within the tolerance")
 
 
 def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
@@ -241,17 +244,17 @@ def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
     A project number and a project id are not compared: they may be the same project.
     """
     others = [
-        f"{value} by {name}"
+        f"{value} from {name}"
         for name, value in sources.items()
         if value != project and value.isdecimal() == project.isdecimal()
     ]
     if not PROJECT.fullmatch(project):
-        what = f"{project!r}, by {source}, is not shaped like the id of a project"
-        return Finding(WARNING, _PROJECT, what, "`gcloud projects list` shows the ids beside the names")
+        what = f"{project!r}, from {source}, does not look like a project id"
+        return Finding(WARNING, _PROJECT, what, "`gcloud projects list` shows ids and names")
     if others:
-        what = f"{project}, by {source}; but {', '.join(others)}"
-        return Finding(WARNING, _PROJECT, what, f"nothing, if that is meant; else set {PROJECT_SOURCES[0]}")
-    return Finding(OK, _PROJECT, f"{project}, by {source}")
+        what = f"{project}, from {source}; but {', '.join(others)}"
+        return Finding(WARNING, _PROJECT, what, f"none, if that is intended; else set {PROJECT_SOURCES[0]}")
+    return Finding(OK, _PROJECT, f"{project}, from {source}")
 
 
 def _no_project() -> Finding:

@@ -19,7 +19,7 @@ from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 
 ABOUT: Final = "credentials"
 QUOTA: Final = "quota project"
-NO_MACHINE: Final = "this is no machine of Google Cloud, as far as it knows itself"
+NO_MACHINE: Final = "this machine does not appear to run on Google Cloud"
 _QUOTA_ROLE: Final = "roles/serviceusage.serviceUsageConsumer"
 # Google's libraries write these words before they quote an answer, or give advice that does not apply here.
 _BEFORE: Final = ("Response:", "Response details:", "metadata service: ", " To set up")
@@ -47,13 +47,13 @@ class Identity:
     def known(self) -> Finding:
         """Return what is known about the credentials without sending any request."""
         if self._connection.plaintext:
-            what = f"none are needed, and none were looked for: {OTEL_GOODPUT_GCP_ENDPOINT.name} is plaintext"
+            what = f"none are needed: {OTEL_GOODPUT_GCP_ENDPOINT.name} is plaintext"
             return Finding(OK, ABOUT, what)
         if self.file is not None and self.file.wrong:
             return Finding(PROBLEM, ABOUT, f"{self.file.where}: {self.file.wrong}", self.file.do)
         if self.file is not None or self._metadata:
             return Finding(OK, ABOUT, self._whose())
-        return Finding(WARNING, ABOUT, f"there is no file of them, and {NO_MACHINE}", cure(ABOUT, TRACE, "", ""))
+        return Finding(WARNING, ABOUT, f"there is no credentials file, and {NO_MACHINE}", cure(ABOUT, TRACE, "", ""))
 
     def check(self, project: str) -> Iterator[Finding]:
         """Load the credentials and request a token; `good` then tells whether that succeeded.
@@ -67,7 +67,7 @@ class Identity:
         try:
             credentials = within(self._patience_s, self._connection.credentials)
         except TimeoutError:
-            yield self._bad(f"looking for them has not ended after {self._patience_s:g} s")
+            yield self._bad(f"the search for them has not ended after {self._patience_s:g} s")
         except Exception as error:
             yield self._bad(_words(error))
         else:
@@ -98,11 +98,11 @@ class Identity:
         """Report the project whose quota is used, if the credentials name one, or a user's credentials name none."""
         found = str(getattr(credentials, "quota_project_id", None) or "")
         if found:
-            shown = found if PROJECT.fullmatch(found) else "a project whose id is none"
+            shown = found if PROJECT.fullmatch(found) else "a project with an invalid id"
             what = f"requests count against {shown}, where {self.owner or 'the job'} needs {_QUOTA_ROLE}"
             yield Finding(OK, QUOTA, what)
         elif self.file is not None and self.file.type in USER:
-            what = "there is none, and some services refuse a user's credentials without one"
+            what = "no quota project is set; some services refuse user credentials without one"
             yield Finding(WARNING, QUOTA, what, cure(QUOTA, TRACE, "", project or "PROJECT"))
 
     def _bad(self, why: str) -> Finding:
@@ -113,7 +113,7 @@ class Identity:
             return str(self.file)
         if self._metadata:
             return f"those of the machine or pod{f', {self.owner}' if self.owner else ''}, from the metadata server"
-        return f"there is no file of them, and {NO_MACHINE}"
+        return f"there is no credentials file, and {NO_MACHINE}"
 
 
 def _words(error: Exception) -> str:
@@ -122,5 +122,5 @@ def _words(error: Exception) -> str:
     for words in _BEFORE:
         text = text.partition(words)[0]
     if _HTML.search(text):
-        return "the answer is a page of HTML, such as a proxy's"
+        return "the answer is an HTML page, perhaps from a proxy"
     return short(text.strip() or type(error).__name__)

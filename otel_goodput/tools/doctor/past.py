@@ -20,7 +20,7 @@ def check(run: RunDirectory, process: int) -> Iterator[Finding]:
     name = run.called()
     restored = restore(run, process)
     if (note := restored.damages.note()) is not None:
-        yield Finding(WARNING, "run", f"run {name!r}: {note.text}", "look after the disk; `report` tells the rest")
+        yield Finding(WARNING, "run", f"run {name!r}: {note.text}", "check the disk; `report` shows details")
     if restored.attempt < 0:
         yield Finding(OK, "run", f"run {name!r} has no journal of process {process} yet")
         return
@@ -31,7 +31,7 @@ def check(run: RunDirectory, process: int) -> Iterator[Finding]:
             "run",
             f"run {name!r} is being written by a living process (pid "
             f"{run.lock(restored.attempt, process).holder() or 'unknown'}), attempt {attempt}",
-            "nothing, if that is the job you mean; another job of this name would record a run of its own until the "
+            "none, if that is the job you mean; another job of this name would record a run of its own until the "
             "first one ends. Give each run its own id (OTEL_GOODPUT_RUN_ID)",
         )
     else:
@@ -46,8 +46,8 @@ def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
         return Finding(
             WARNING,
             "run",
-            f"run {name!r} left its last sign of life {format_duration(-since)} in the future",
-            "set the clocks of the machines right",
+            f"run {name!r} gave its last sign of life {format_duration(-since)} in the future",
+            "correct the machines' clocks",
         )
     ago = format_duration(max(0.0, since))
     if cursor.ended and cursor.clean:
@@ -77,10 +77,10 @@ def _measured(name: str, restored: Restored) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             "run",
-            f"nothing told run {name!r} when the device was done with its latest steps: where such steps are more than "
-            f"1 % of the time, goodput, shares, step times and what is at risk are not known",
-            "hand over an output of each step that is not donated, as with step.observe(loss); or, if the loop waits "
-            f"for the device by itself, say so: {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
+            f"run {name!r}: the end of the latest steps on the device is not known: where such steps are more than 1 "
+            "% of the time, goodput, shares, step times and the progress at risk are not known",
+            "pass an output of each step that is not donated, as with step.observe(loss); or, if the loop itself "
+            f"waits for the device, set {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
         )
     elif totals.clock == ClockState.DEVICE:
         yield Finding(OK, "run", f"run {name!r} knows when the device was done with its steps")
@@ -89,11 +89,13 @@ def _measured(name: str, restored: Restored) -> Iterator[Finding]:
             WARNING,
             "run",
             f"the steps of run {name!r} take {format_duration(answer['step_time']['median_s'])} of the "
-            f"{format_duration(answer['step_cadence_s'])} from one to the next, and nothing tells when the device was "
-            "done: "
-            f"if the step only hands work to it (JAX does), the device's time counts as whatever the host waits in",
-            "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps are that short, "
-            "all is well",
+            f"{format_duration(answer['step_cadence_s'])} from one to the next, and it is not known when the device "
+            "was done: if the step only dispatches work (as JAX does), the device's time counts as whatever the "
+            "host waits in",
+            "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps really are that "
+            "short, ignore this",
         )
     else:
-        yield Finding(OK, "run", f"the steps of run {name!r} were timed by the host: nothing works on after their ends")
+        yield Finding(
+            OK, "run", f"the steps of run {name!r} were timed by the host: no asynchronous runtime was in use"
+        )

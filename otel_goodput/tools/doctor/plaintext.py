@@ -23,14 +23,14 @@ def check_endpoint(about: str, one: Endpoint, environ: Mapping[str, str]) -> Ite
     if not _plain(one, environ):
         return
     host = _host(one.url)
-    held = "what its URL holds" if _opens(one.url) else ""
+    held = "the URL" if _opens(one.url) else ""
     if headers(environ, one.signal, one.wire).found:
         named = next(name for name in variables(one.signal, "HEADERS") if environ.get(name, "").strip())
         held = f"the headers of {named}"
     if held and not _here(host):
         yield Finding(
-            WARNING, about, f"{held} may be credentials, and go to {host} in plain text",
-            "use https://, or a collector on this machine that holds them",
+            WARNING, about, f"{held} may contain credentials, which are sent to {host} unencrypted",
+            "use https://, or a collector on this machine that adds the credentials",
         )  # fmt: skip
 
 
@@ -39,7 +39,10 @@ def check_journal(url: str) -> Iterator[Finding]:
     for part in url.split("::"):
         if part.partition("://")[0] in _PLAIN and _opens(part) and not _here(host := _host(part)):
             yield Finding(
-                WARNING, "journal", f"the credentials of its URL go to {host} in plain text", "use an encrypted one"
+                WARNING,
+                "journal",
+                f"the credentials in its URL are sent to {host} unencrypted",
+                "use an encrypted protocol",
             )
 
 

@@ -26,11 +26,13 @@ _PROXIES: Final = ("grpc", "https", "http")  # gRPC reads the variables NAME_pro
 
 _TUNNEL: Final = "Tunnel connection failed: "  # http.client's message when a proxy refuses
 
-_ADDRESS: Final = f"{OTEL_GOODPUT_GCP_ENDPOINT.name} is to be host:port or http://host:port"
-_NAMES: Final = "see the resolver of this machine, and that the name is spelt right"
-_FIREWALL: Final = "see that firewall and routes let it out (without an external address: Private Google Access)"
-_PROXY: Final = "see https_proxy, and name in no_proxy what is to be reached without it"
-_AUTHORITY: Final = f"if something here looks into encrypted traffic, put its authority's certificate into {ROOTS}"
+_ADDRESS: Final = f"set {OTEL_GOODPUT_GCP_ENDPOINT.name} to host:port or http://host:port"
+_NAMES: Final = "check the DNS resolver of this machine and the spelling of the name"
+_FIREWALL: Final = (
+    "check that firewall and routes allow the connection (without an external address: Private Google Access)"
+)
+_PROXY: Final = "check https_proxy, and list in no_proxy the hosts to reach without it"
+_AUTHORITY: Final = f"if a proxy inspects TLS traffic, put its CA certificate into {ROOTS}"
 _PLAINTEXT: Final = f"write http:// in {OTEL_GOODPUT_GCP_ENDPOINT.name} if that is an emulator"
 
 
@@ -106,7 +108,7 @@ def _address(target: str) -> tuple[str, int]:
         parts = urlsplit(f"//{target}")
         if parts.hostname and parts.netloc == target and parts.hostname.encode("idna"):
             return parts.hostname, parts.port or 443
-    raise Unreachable(f"{target!r} is no address", _ADDRESS)
+    raise Unreachable(f"{target!r} is not an address", _ADDRESS)
 
 
 def _proxy(host: str) -> SplitResult | None:
@@ -119,7 +121,7 @@ def _proxy(host: str) -> SplitResult | None:
     with suppress(ValueError):
         if parts.hostname and parts.port != 0:
             return parts
-    raise Unreachable("the URL of the proxy names no host and port", _PROXY)
+    raise Unreachable("the URL of the proxy has no valid host and port", _PROXY)
 
 
 def _authorization(proxy: SplitResult) -> dict[str, str]:
@@ -163,7 +165,7 @@ def _failing(where: str, timeout_s: float, do: str) -> Iterator[None]:
     except ssl.SSLError as error:
         raise Unreachable(f"{where} does not speak TLS ({error.reason or error})", _PLAINTEXT) from None
     except http.client.HTTPException as error:
-        raise Unreachable(f"{where} answers something else than HTTP ({type(error).__name__})", do) from None
+        raise Unreachable(f"{where} does not answer with HTTP ({type(error).__name__})", do) from None
     except OSError as error:
         if str(error).startswith(_TUNNEL):
             why = f"{where} refuses to connect to it ({str(error).removeprefix(_TUNNEL)})"

@@ -75,25 +75,25 @@ QUESTIONS: Final[dict[Service, tuple[Question, ...]]] = {
 # The meaning of a failure, by its cause (`Failure.cause`) or code.
 _MEANINGS: Final = {
     "api": "its API is disabled",
-    "credentials": "the credentials are no good",
-    "proxy": "something else answers in its place",
-    "quota project": "there is no quota project that may be used",
-    "scopes": "the machine's access scopes do not let it write",
-    "PERMISSION_DENIED": "the role is missing, or the project",
+    "credentials": "the credentials are invalid",
+    "proxy": "something other than the service answers",
+    "quota project": "there is no usable quota project",
+    "scopes": "the machine's access scopes do not allow writing",
+    "PERMISSION_DENIED": "the role or the project is missing",
     "UNAUTHENTICATED": "the credentials are not accepted",
     "NOT_FOUND": "there is no such project",
-    "UNIMPLEMENTED": "this is another service",
+    "UNIMPLEMENTED": "the address belongs to another service",
     "DEADLINE_EXCEEDED": "there is no answer in time",
-    "UNAVAILABLE": "there is no connection, or nobody behind it",
+    "UNAVAILABLE": "there is no connection, or nothing answers",
     "RESOURCE_EXHAUSTED": "the quota is used up",
 }
 # A service may reject a request because it is empty. It does so only after it has granted access.
 _LET_IN: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
 _ABOUT_THE_PROJECT: Final = re.compile(r"\bname\b.*\binvalid|name must|invalid project|project\S* (was )?not", re.I)
 _PASSING: Final = frozenset({"RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN", "CANCELLED"})
-_AGAIN: Final = "it may pass: ask again"
+_AGAIN: Final = "this may be temporary: try again"
 _BEYOND: Final = (
-    "see what is behind that address: a proxy, an emulator (OTEL_GOODPUT_GCP_ENDPOINT), or trouble of Google's own"
+    "check what is behind that address: a proxy, an emulator (OTEL_GOODPUT_GCP_ENDPOINT), or an outage at Google"
 )
 
 
@@ -139,7 +139,7 @@ class Asker:
             return Checked([self.judged(service, PROBLEM, str(error), error.do)])
         where = f"{target} is reached ({reached})"
         if self.unasked:
-            finding = Finding(OK, service.name, f"{where}; nothing is asked of it: {self.unasked}")
+            finding = Finding(OK, service.name, f"{where}; no request was sent: {self.unasked}")
             return Checked([finding], reached.ahead_s)
         took: list[str] = []
         failures: dict[str, tuple[list[str], Failure]] = {}
@@ -153,7 +153,7 @@ class Asker:
                 methods.append(question.method)
         findings = [self._failed(service, where, ", ".join(methods), why) for methods, why in failures.values()]
         if not failures:
-            findings = [Finding(OK, service.name, f"{where} and takes {', '.join(took)} (empty)")]
+            findings = [Finding(OK, service.name, f"{where} and accepts {', '.join(took)} (empty)")]
         return Checked(findings, reached.ahead_s)
 
     def _answer(self, question: Question) -> Failure | None:
@@ -175,7 +175,7 @@ class Asker:
         if cause in _LET_IN and _ABOUT_THE_PROJECT.search(failure.text):
             cause = "NOT_FOUND"
         if cause in _LET_IN:
-            return Finding(OK, service.name, f"{where} and lets us in; to an empty {method} it says {said}")
+            return Finding(OK, service.name, f"{where} and grants access; it answers an empty {method} with {said}")
         what = f"{where}, but {_MEANINGS.get(cause, 'it refuses')}: {method}: {said}"
         return self.judged(service, WARNING if cause in _PASSING else PROBLEM, what, self._help(service, cause))
 
@@ -196,4 +196,4 @@ class Asker:
         """Return a finding about a service; its level is OK if the job does not need the service."""
         if service in self.needed:
             return Finding(level, service.name, what, do)
-        return Finding(OK, service.name, f"no exporter in force needs it; {what}", do)
+        return Finding(OK, service.name, f"no active exporter needs it; {what}", do)

@@ -64,10 +64,12 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
         if row.note and row.source == "environment" and not row.note.startswith("from "):
             yield Finding(WARNING, "settings", f"{name} {row.note}", "unset it")
     for name, alike in unknown(environ).items():
-        do = f"did you mean {alike}?" if alike else "`otel-goodput env` lists those that there are"
+        do = f"did you mean {alike}?" if alike else "`otel-goodput env` lists all variables"
         yield Finding(WARNING, "settings", f"{name} is set, but there is no such variable", do)
     if config.submitted_at is not None and config.submitted_at > time.time_ns():
-        yield Finding(WARNING, "settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in unix seconds, UTC")
+        yield Finding(
+            WARNING, "settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in Unix seconds (UTC)"
+        )
     yield from _place(environ)
     yield from _launchers(environ)
 
@@ -81,51 +83,49 @@ def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
             said.append(f"after {launch.restarts} restarts{most}")
         if launch.ends_at is not None:
             left = (launch.ends_at - time.time_ns()) / 1e9
-            said.append(f"and ends it in {left / 60:.0f} min" if left > 0 else "and was to end it by now")
+            said.append(f"and ends it in {left / 60:.0f} min" if left > 0 else "and its time limit has passed")
         yield Finding(OK, "launcher", " ".join(said))
 
 
 def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield findings on the index of this process and the number of processes."""
     wrong = [
-        name
-        for name in placement.NUMBERS
-        if environ.get(name, "").strip() and placement.number(environ, name) is None
+        name for name in placement.NUMBERS if environ.get(name, "").strip() and placement.number(environ, name) is None
     ]
     for name in wrong:
         yield Finding(
-            PROBLEM, "processes", f"{name}={environ[name]!r} is not a number from 0", "correct it or unset it"
+            PROBLEM, "processes", f"{name}={environ[name]!r} is not an integer >= 0", "correct it or unset it"
         )
     told, (rank, size, doubt, advice) = placement.places(environ), placement.place(environ)
     others = [each for each in told if not _within(told, each)]
     for numbers in ([each.rank for each in others if each.rank], [each.size for each in others if each.size]):
         if len({each.number for each in numbers}) > 1:
             said = f"{', '.join(map(str, numbers))}: {numbers[0].by} counts"
-            yield Finding(WARNING, "processes", said, "see that all of them mean this process")
+            yield Finding(WARNING, "processes", said, "check that all of them mean this process")
     if doubt:
         yield Finding(PROBLEM, "processes", doubt, advice)
     elif rank and size and rank.number >= size.number:
         yield Finding(
             PROBLEM,
             "processes",
-            f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which cannot be; "
+            f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which is impossible; "
             f"{rank.number + 1} processes are assumed",
-            "correct these variables, or say process_index= and process_count= to configure()",
+            "correct these variables, or pass process_index= and process_count= to configure()",
         )
     elif size and size.number > 1 and not rank:
         yield Finding(
             WARNING,
             "processes",
-            f"{size.by} says {size.number} processes, and nothing says which one this is: each takes itself for "
-            f"process 0, and all but one record runs of their own",
-            f"set {placement.LAUNCHERS[0].rank[0]}, or say process_index= to configure()",
+            f"{size.by} says {size.number} processes, but the index of this process is not set: every process "
+            "assumes it is 0, and all but one record separate runs",
+            f"set {placement.LAUNCHERS[0].rank[0]}, or pass process_index= to configure()",
         )
     elif rank:
         of = f"of {size.number} ({rank.by}, {size.by})" if size else f"({rank.by}), of an unknown number"
         role = "its phases are the run's account" if rank.number == 0 else "its phases do not enter the account"
         yield Finding(OK, "processes", f"this is process {rank.number} {of}; {role}")
     elif not wrong:
-        yield Finding(OK, "processes", "this is the only process, as far as the environment tells")
+        yield Finding(OK, "processes", "this is the only process, according to the environment")
 
 
 def _within(told: Sequence[placement.Place], outer: placement.Place) -> bool:

@@ -49,7 +49,7 @@ def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
     elif files.is_folder(base / "journal"):
         yield Finding(
             WARNING, "journal", f"{base} is the folder of one run: new runs go inside it",
-            "OTEL_GOODPUT_DIR is to be the folder that holds the runs",
+            "set OTEL_GOODPUT_DIR to the folder that contains the runs",
         )  # fmt: skip
     yield _spool(config.directory, base) if config.remote else _local(base, "the journal")
 
@@ -62,8 +62,8 @@ def _spool(url: str, base: Path) -> Finding:
     except OSError as error:
         return Finding(
             WARNING, "journal", f"the spool of the journal is not {base}: {error.strerror} ({error.filename})",
-            "take that away, or set TMPDIR to a directory of your own; until then each start has another spool, and "
-            "what a death leaves there is not found again",
+            "remove that file, or set TMPDIR to a directory of your own; until then each start uses another spool, "
+            "and data left by a killed process is not found again",
         )  # fmt: skip
     return _local(base, "the spool of the journal")
 
@@ -79,15 +79,17 @@ def _local(base: Path, thing: str) -> Finding:
     except OSError as error:
         return Finding(
             PROBLEM, "journal", f"{thing} cannot be written to {base}: {error.strerror or error} ({place})",
-            f"make it writable, or {elsewhere}; without it a restart knows nothing of what came before",
+            f"make it writable, or {elsewhere}; otherwise a restart knows nothing of earlier attempts",
         )  # fmt: skip
     room = f"{free / 2**30:.1f} GiB free" if free >= SCARCE else f"{free / MIB:.0f} MiB free"
     if free < TOO_LITTLE:
-        return Finding(PROBLEM, "journal", f"{thing} has no room in {base}: {room}", f"free some, or {elsewhere}")
+        return Finding(
+            PROBLEM, "journal", f"there is no room for {thing} in {base}: {room}", f"free some, or {elsewhere}"
+        )
     if free < SCARCE:
         return Finding(WARNING, "journal", f"there is little room for {thing} in {base}: {room}", "free some")
     if files.open_to_all(place):
-        problem = problem or "everybody on this machine can replace what is there (`chmod +t` keeps them from that)"
+        problem = problem or "every user of this machine can replace files there (`chmod +t` prevents that)"
     if problem:
         return Finding(WARNING, "journal", f"{thing} goes to {base}, but {problem}", elsewhere)
     made = "" if place == base else ", made when a job starts"
@@ -114,7 +116,7 @@ def _try(folder: Path) -> str:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return "files cannot be locked there: see that one process at a time writes a run"
+            return "files cannot be locked there: make sure that only one process writes a run"
     return ""
 
 
@@ -128,7 +130,7 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
         )  # fmt: skip
         return
     except Exception as error:  # each fsspec filesystem raises its own errors
-        yield Finding(PROBLEM, "journal", f"{url} cannot be used: {_said(error)}", "see its credentials and options")
+        yield Finding(PROBLEM, "journal", f"{url} cannot be used: {_said(error)}", "check its credentials and options")
         return
     outcome: list[list[str] | Exception] = []
 
@@ -142,11 +144,13 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
 
     close_all([("journal", lambda _: look())], timeout_s)
     if not outcome:
-        yield Finding(PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "see the network to it")
+        yield Finding(
+            PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "check the network connection"
+        )
         return
     names = outcome[0]
     if isinstance(names, Exception):
-        yield Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(names)}", "see its credentials")
+        yield Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(names)}", "check its credentials")
         return
     yield Finding(OK, "journal", f"{url} can be read (whether it can be written shows when a job starts)")
     if run_id and folder_name(run_id) in names:

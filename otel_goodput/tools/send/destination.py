@@ -240,7 +240,7 @@ class _Http:
         except (OSError, http.client.HTTPException) as error:
             return Answer(LATER, str(error) or type(error).__name__, perhaps=passage.handed)
         if kind == "text/html":
-            return Answer(CLOSED, "it answers with a page for people")
+            return Answer(CLOSED, "it answers with an HTML page")
         try:
             return _taken(self._response.FromString(content)) if kind == _PROTOBUF else Answer(ACCEPTED)
         except importlib.import_module("google.protobuf.message").DecodeError:

@@ -113,7 +113,7 @@ class Passage:
         if not self._entered:
             return Answer(LATER, f"no connection {within}")
         if not self.handed:
-            return Answer(LATER, f"it did not read what it was sent {within}")
+            return Answer(LATER, f"it did not read the request {within}")
         return Answer(LATER, f"no answer {within}", perhaps=True)
 
 

@@ -107,7 +107,7 @@ def _first(path: Path) -> str | None:
         OSError: it cannot be read.
     """
     if not path.is_file():
-        raise ConfigurationError(f"{path} is no file")
+        raise ConfigurationError(f"{path} is not a file")
     wrong = ConfigurationError(f"{path} holds no OTLP JSON lines of traces or metrics")
     with files.open_named(path) as file:
         if file.read(1) not in (b"", b"{", b"\0"):
@@ -173,7 +173,7 @@ def read(data: bytes) -> Request:
         message = getattr(importlib.import_module(module), name)()
         json_format.ParseDict(content, message, ignore_unknown_fields=True)
     except (ValueError, TypeError, StopIteration, RecursionError, json_format.Error) as error:
-        raise ValueError(f"not a line of OTLP JSON ({type(error).__name__})") from error
+        raise ValueError(f"not an OTLP JSON line ({type(error).__name__})") from error
     return Request(signal, message, sum(1 for _ in _items(signal, message)))
 
 

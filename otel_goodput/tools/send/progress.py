@@ -86,7 +86,9 @@ class Progress:
         self.offset, self.lines, self.doubt = entry["offset"], entry["lines"], entry["doubt"]
         self.losses = Losses(**{name: entry[name] for name in asdict(self.losses)})
         if self.size() < self.offset or not self._at_end_of_line():
-            raise GoodputError(f"{self.path} no longer is what was sent of it; --again sends it from its beginning")
+            raise GoodputError(
+                f"{self.path} does not match its saved progress; use --again to send it from the beginning"
+            )
 
     def _from_other_names(self) -> list[dict[str, Any]]:
         """Return the saved entries of this file under earlier names, ordered by offset; sets `origin`.
@@ -171,7 +173,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise GoodputError(f"{_state(path)} cannot be understood; without it {path} is sent anew") from error
+        raise GoodputError(f"{_state(path)} cannot be parsed; delete it to send {path} from the beginning") from error
     return entries
 
 

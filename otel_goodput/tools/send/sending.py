@@ -67,13 +67,13 @@ class SentFile(Losses):
         counts = (
             (self.refused, "refused"),
             (self.unreadable, "unreadable"),
-            (self.rejected, "spans or points not taken"),
+            (self.rejected, "spans or points not accepted"),
         )
         return ", ".join(f"{count} {what}" for count, what in counts if count)
 
     def __str__(self) -> str:
         counts = (
-            (self.repeated, "perhaps there twice"),
+            (self.repeated, "possibly duplicated"),
             (self.left, "left"),
             (self.torn_bytes, "bytes of an unfinished last line"),
         )
@@ -172,7 +172,7 @@ class Sending:
                 with alone(progress.origin):  # another process may still be sending the file under its earlier name
                     progress = Progress(path, content, self.receiver(signals))
             if progress.replaced:
-                self._screen.tell(f"{path}: another file than the one that was sent before; from its beginning")
+                self._screen.tell(f"{path}: not the file that was sent before; sending it from the beginning")
             yield progress
 
     def _lines(self, progress: Progress, account: SentFile) -> None:
@@ -181,7 +181,9 @@ class Sending:
         for name, count in asdict(progress.losses).items():
             setattr(account, name, count)
         if account.lost():
-            self._screen.complain(f"{path}: of what was sent before: {account.lost()}; --again tries all of it anew")
+            self._screen.complain(
+                f"{path}: lost when it was sent before: {account.lost()}; use --again to send all of it again"
+            )
         end = progress.offset
         cut_off = progress.doubt
         ahead: dict[int, Answer] = {}
@@ -191,7 +193,7 @@ class Sending:
             try:
                 request = read(line.data) if line.data.strip() else None
             except ValueError as error:
-                self._screen.complain(f"{path}:{line.number}: {error}, left out")
+                self._screen.complain(f"{path}:{line.number}: {error}; line skipped")
                 account.unreadable += 1
             else:
                 if request is not None:
@@ -199,7 +201,7 @@ class Sending:
                     if not self._dry:
                         answer = self._settle(progress, line, request, account, ahead, cut_off)
                     if cut_off and answer.outcome == ACCEPTED:
-                        self._screen.tell(f"{path}: an earlier send was cut off; one request may be there twice")
+                        self._screen.tell(f"{path}: an earlier send was interrupted; one request may arrive twice")
                     account.repeated += answer.perhaps
                     cut_off = False
                     self._book(f"{path}:{line.number}", request, answer, account)
@@ -260,7 +262,7 @@ class Sending:
             return
         account.take(request, answer.rejected)
         if answer.rejected or answer.said:
-            self._screen.complain(f"{place}: {answer.rejected} of {request.items} not taken: {answer.said}")
+            self._screen.complain(f"{place}: {answer.rejected} of {request.items} not accepted: {answer.said}")
 
     def _deliver(
         self, progress: Progress, request: Request, ahead: Mapping[int, Answer], perhaps: bool = False

@@ -239,7 +239,7 @@ def test_a_proxy_that_answers_in_their_place(account: Account, tmp_path: Path) -
             ends = list(pool.map(live, cases))
         assert any(line.startswith("CONNECT monitoring.googleapis.com:443") for line in proxy.asked)
     for end in ends:
-        check_told_once(end, "UNAVAILABLE", "answers in its place, such as a proxy")
+        check_told_once(end, "UNAVAILABLE", "such as a proxy, answers instead")
         assert "<html" not in end.errors
         assert end.status == 0 and end.stopping <= 3.5
         account.check_secrets(end)

@@ -281,7 +281,7 @@ def test_a_role_that_may_write_points_but_no_descriptors(
     assert metrics.values("g") == {"b": [1.0, 1.0]}
     (told,) = [record.getMessage() for record in caplog.records]
     assert told.startswith("Cloud Monitoring refuses descriptions of metrics: PERMISSION_DENIED")
-    assert told.endswith("Points are written without")
+    assert told.endswith("Points are written without it")
 
 
 def test_descriptions_that_nobody_answers_to(

@@ -32,7 +32,7 @@ EARLY = {"mon.sampling", "mon.order", "mon.reset_start"}  # what a point breaks 
 
 GOES_ON = re.compile(
     r"WARNING otel_goodput\.journal\.opening: run 'llama' had not finished when it was started again, \d+\.\d s after "
-    r"its last sign of life: it goes on as attempt 2, and the time between counts as infrastructure recovery\. "
+    r"its last sign of life: it continues as attempt 2, and the time between counts as infrastructure recovery\. "
     r"For a new run set OTEL_GOODPUT_RUN_ID=llama-2"
 )
 
@@ -139,7 +139,7 @@ def test_several_leaders_are_told_of(google: GoogleEmulator, tmp_path: Path) -> 
         ends = [job.end() for job in jobs]
     told = [line for end in ends for line in end.told]
     assert 1 <= len(told) <= 3
-    assert all("is written by somebody else too" in line and "two leaders" in line for line in told)
+    assert all("is also written by another process" in line and "two leaders" in line for line in told)
     for end in ends:
         assert end.status == 0 and end.seconds < 5 and len(end.told) <= 1
     kept = [

@@ -38,17 +38,17 @@ JOBSET = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDE
         ({"RANK": "0", "WORLD_SIZE": "4"}, "processes", "ok", "its phases are the run's account"),
         ({"JOB_COMPLETION_INDEX": "1"}, "processes", "ok", "of an unknown number"),
         ({"RANK": "5", "WORLD_SIZE": "2"}, "processes", "problem", "process 5 (RANK) of 2 (WORLD_SIZE)"),
-        ({"RANK": "first"}, "processes", "problem", "RANK='first' is not a number"),
-        ({"RANK": "²"}, "processes", "problem", "RANK='²' is not a number"),
-        ({"WORLD_SIZE": "4"}, "processes", "warning", "each takes itself for process 0"),
+        ({"RANK": "first"}, "processes", "problem", "RANK='first' is not an integer"),
+        ({"RANK": "²"}, "processes", "problem", "RANK='²' is not an integer"),
+        ({"WORLD_SIZE": "4"}, "processes", "warning", "every process assumes it is 0"),
         ({"RANK": "1", "SLURM_PROCID": "3"}, "processes", "warning", "RANK=1, SLURM_PROCID=3: RANK counts"),
         ({**WITHIN, "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "processes", "ok", "process 9 of 16 (RANK, WORLD_SIZE)"),
         ({**JOBSET, "JOB_COMPLETIONS": "2"}, "processes", "ok", "process 3 of 4 (JOB_INDEX × JOB_COMPLETIONS + JOB_C"),
-        (JOBSET, "processes", "problem", "JOB_INDEX=1, and nothing tells how many pods a Job has; set JOB_COMPLETIONS"),
-        ({**JOBSET, "JOB_COMPLETIONS": "x"}, "processes", "problem", "JOB_COMPLETIONS='x' is not a number"),
+        (JOBSET, "processes", "problem", "JOB_INDEX=1, but the number of pods per Job is not set; set JOB_COMPLETIONS"),
+        ({**JOBSET, "JOB_COMPLETIONS": "x"}, "processes", "problem", "JOB_COMPLETIONS='x' is not an integer"),
         ({}, "processes", "ok", "the only process"),
         ({"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "2"}, "launcher", "ok", "slurm started this job, 17 after 2 re"),
-        ({"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": "9"}, "launcher", "ok", "was to end it by now"),
+        ({"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": "9"}, "launcher", "ok", "its time limit has passed"),
         (
             {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_MAX_RESTARTS": "3"},
             "launcher",
@@ -185,7 +185,7 @@ def test_steps_that_only_dispatch(taken: float, suspected: bool, place: Path, tm
     subprocess.run(command, env=environment(), check=True, timeout=PATIENCE_S)
     done = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs")
     found = findings(done, "run", "warning")
-    assert ("nothing tells when the device was done" in found) == suspected
+    assert ("it is not known when the device was done" in found) == suspected
     assert ("jax.block_until_ready" in found) == suspected
 
 
@@ -208,7 +208,10 @@ HOST = UNKNOWN.replace("total_bytes=lambda: 1", "total_bytes=lambda: 0")
 
 @pytest.mark.parametrize(
     ("program", "level", "words"),
-    [(UNKNOWN, "warning", "nothing told run 'job' when the device was done"), (HOST, "ok", "timed by the host")],
+    [
+        (UNKNOWN, "warning", "run 'job': the end of the latest steps on the device is not known"),
+        (HOST, "ok", "timed by the host"),
+    ],
 )
 def test_the_clock_of_the_latest_attempt(program: str, level: str, words: str, place: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", program, str(tmp_path / "runs")]
@@ -268,6 +271,6 @@ def test_a_spool_that_others_may_write(place: Path, tmp_path: Path) -> None:
     spool.chmod(0o777)
     try:
         found = findings(doctor(place, OTEL_GOODPUT_DIR="memory://doctor"), "journal", "warning")
-        assert "others may write there" in found and str(spool) in found and "TMPDIR" in found
+        assert "it is writable by other users" in found and str(spool) in found and "TMPDIR" in found
     finally:
         spool.rmdir()

@@ -90,7 +90,7 @@ NOT_PLAIN = {
 def test_credentials_in_plain_text(case: str, place: Path) -> None:
     endpoint, variables = {**PLAIN, **NOT_PLAIN}[case]
     done = doctor(place, "--timeout", "0.3", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, **variables)
-    assert ("go to 192.0.2.7 in plain text" in findings(done, "exporter otlp", "warning")) is (case in PLAIN)
+    assert ("sent to 192.0.2.7 unencrypted" in findings(done, "exporter otlp", "warning")) is (case in PLAIN)
     assert "swordfish" not in done.stdout + done.stderr
 
 
@@ -105,7 +105,7 @@ def test_credentials_in_plain_text(case: str, place: Path) -> None:
 )
 def test_credentials_of_a_journal_in_plain_text(url: str, plain: bool, place: Path) -> None:
     done = doctor(place, "--timeout", "0.3", OTEL_GOODPUT_DIR=url)
-    assert ("go to 192.0.2.7 in plain text" in findings(done, "journal", "warning")) is plain
+    assert ("sent to 192.0.2.7 unencrypted" in findings(done, "journal", "warning")) is plain
     assert "swordfish" not in done.stdout + done.stderr
 
 
@@ -191,8 +191,8 @@ def test_signals_with_endpoints_of_their_own(place: Path) -> None:
         ("http://nosuch.invalid:4317", "grpc", "nosuch.invalid cannot be resolved"),
         ("127.0.0.1:9", "grpc", "nothing listens at 127.0.0.1:9 -> without http:// the connection is encrypted"),
         ("127.0.0.1:9", "http/protobuf", "needs http:// or https://"),
-        ("http://127.0.0.1:99999", "grpc", "this is no endpoint"),
-        ("http://", "http/protobuf", "this is no endpoint"),
+        ("http://127.0.0.1:99999", "grpc", "invalid endpoint"),
+        ("http://", "http/protobuf", "invalid endpoint"),
         ("unix:///nowhere/socket", "grpc", "UNAVAILABLE"),
     ],
 )
@@ -249,7 +249,7 @@ def test_the_extra_is_not_installed(asked: str, place: Path) -> None:
             OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
         )
     assert "pip install 'otel-goodput[otlp]'" in findings(done, "exporter otlp", "problem")
-    assert ("something listens there" in findings(done, "exporter otlp", "ok")) == (asked == "otlp")
+    assert ("the port accepts connections" in findings(done, "exporter otlp", "ok")) == (asked == "otlp")
 
 
 def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> None:
@@ -258,7 +258,7 @@ def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> N
         OTEL_EXPORTER_OTLP_ENDPOINT="http://me:swordfish@127.0.0.1:9",
         OTEL_EXPORTER_OTLP_HEADERS="authorization swordfish",
     )
-    assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS is no header" in findings(done, "exporter otlp", "warning")
+    assert "item 1 of OTEL_EXPORTER_OTLP_HEADERS is not a header" in findings(done, "exporter otlp", "warning")
     assert "http://***@127.0.0.1:9" in findings(done, "exporter otlp", "problem")
     assert "swordfish" not in done.stdout
 

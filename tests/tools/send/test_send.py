@@ -78,7 +78,7 @@ def test_a_receiver_that_is_down_and_then_up(wire: str, run: Path, port: int) ->
     down = send(run, "--timeout", "0.5", to=closed, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
     count = len(lines(run, "traces")) + len(lines(run, "metrics"))
     assert down.returncode == 1
-    assert f"; {count} requests are left; called again it goes on" in down.stderr
+    assert f"; {count} requests are left; call again to continue" in down.stderr
     assert "Traceback" not in down.stderr
     with BACKENDS[wire]() as received:
         said = succeeded(send(run, "--json", to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
@@ -146,7 +146,7 @@ def test_a_receiver_that_fails_costs_no_line(wire: str, run: Path, traces: Path)
         done = send(traces, last, "--json", to=received.endpoint, **there)
         assert [account["left"] for account in answer(done)["files"]] == [len(expected) - 3, 1]
         assert (done.returncode, len(received.traces)) == (1, 3)
-        assert f"; {len(expected) - 2} requests are left; called again it goes on" in done.stderr
+        assert f"; {len(expected) - 2} requests are left; call again to continue" in done.stderr
     # At the last line nothing follows that could tell: it is left, and other files go.
     with RECEIVERS[wire](lambda number: UNSURE[wire] if number == len(expected) - 1 else TAKE) as received:
         done = send(traces, last, "--json", to=received.endpoint, **there)
@@ -172,7 +172,7 @@ def test_what_went_before_its_turn_is_told_when_cut_off(wire: str, traces: Path)
     with RECEIVERS[wire](lambda number: script.get(number, TAKE)) as received:
         assert send(traces, to=received.endpoint, **there).returncode == 1
         said = succeeded(send(traces, to=received.endpoint, **there))
-        assert "one request may be there twice" in said
+        assert "one request may arrive twice" in said
         assert arrived(received.traces)[4:] == lines(traces.parent, "traces")[3:]
 
 
@@ -186,7 +186,7 @@ def test_a_lost_answer_is_told(wire: str, traces: Path) -> None:
             said = succeeded(send(traces, to=received.endpoint, **short))
         finally:
             over.set()
-        assert ", 1 perhaps there twice" in said
+        assert ", 1 possibly duplicated" in said
         expected = lines(traces.parent, "traces")
         assert arrived(received.traces) == [expected[0], *expected]
 
@@ -219,7 +219,7 @@ def test_a_wrong_place_or_wrong_credentials_cost_no_line(case: str, traces: Path
     with RECEIVERS[wire](lambda number: say if number == 3 else TAKE) as received:
         done = send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
         assert done.returncode == 1
-        assert "called again it goes on" in done.stderr
+        assert "call again to continue" in done.stderr
         assert len(received.headers) == 4
         said = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
         assert "twice" not in said
@@ -233,7 +233,7 @@ def test_what_was_not_taken_of_a_request_is_told(wire: str, traces: Path) -> Non
         (account,) = answer(done)["files"]
         assert (done.returncode, account["rejected"]) == (1, 1)
         assert account["spans"] == len(received.span_names()) - 1
-        assert f"{traces.name}:3: 1 of " in done.stderr and "not taken: too old" in done.stderr
+        assert f"{traces.name}:3: 1 of " in done.stderr and "not accepted: too old" in done.stderr
 
 
 def test_parts_go_in_order(traces: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_damaged_line_is_left_out(traces: Path) -> None:
         done = send(traces, to=received.endpoint)
         assert done.returncode == 1
         assert "2 unreadable" in done.stdout
-        assert f"{traces.name}:1: not a line of OTLP JSON" in done.stderr
+        assert f"{traces.name}:1: not an OTLP JSON line" in done.stderr
         assert arrived(received.traces) == expected
         assert "0 requests, 2 unreadable" in send(traces, to=received.endpoint).stdout
         assert arrived(received.traces) == expected

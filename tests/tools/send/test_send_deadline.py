@@ -99,12 +99,10 @@ def full(port: int) -> Iterator[None]:
 def late(files: Path, port: int, wire: str, scheme: str = "http") -> str:
     """What the command says where it has a second; it takes not much more, and leaves all the lines."""
     began = time.monotonic()
-    done = send(
-        files, "--timeout", str(TIMEOUT_S), to=f"{scheme}://127.0.0.1:{port}", OTEL_EXPORTER_OTLP_PROTOCOL=wire
-    )
+    done = send(files, "--timeout", str(TIMEOUT_S), to=f"{scheme}://127.0.0.1:{port}", OTEL_EXPORTER_OTLP_PROTOCOL=wire)
     assert time.monotonic() - began < TIMEOUT_S + PATIENT_S
     assert done.returncode == 1
-    assert f"; {len(lines(files.parent, 'traces'))} requests are left; called again it goes on" in done.stderr
+    assert f"; {len(lines(files.parent, 'traces'))} requests are left; call again to continue" in done.stderr
     assert "Traceback" not in done.stderr and "twice" not in done.stderr + done.stdout
     return done.stderr
 
@@ -135,7 +133,7 @@ def test_a_receiver_that_drips(case: str, traces: Path, port: int) -> None:
     head, words, doubt = DRIPS[case]
     with listening(dripping(head), port):
         assert words in late(traces, port, HTTP)
-    assert ("one request may be there twice" in next_time(traces, port, HTTP)) is doubt
+    assert ("one request may arrive twice" in next_time(traces, port, HTTP)) is doubt
 
 
 def test_a_receiver_of_grpc_that_drips(traces: Path, port: int) -> None:
@@ -166,7 +164,7 @@ def test_nobody_answers(wire: str, traces: Path, port: int) -> None:
     # gRPC gives up the connection by itself where it is sooner than we are.
     expected = ("no answer within",) if wire == HTTP else ("no connection within", "SETTINGS frame")
     assert any(words in said for words in expected)
-    assert ("one request may be there twice" in next_time(traces, port, wire)) is (wire == HTTP)
+    assert ("one request may arrive twice" in next_time(traces, port, wire)) is (wire == HTTP)
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
@@ -183,7 +181,7 @@ def test_nobody_reads(traces: Path, port: int) -> None:
     )
     traces.write_bytes(b"\n".join([json.dumps(content).encode(), *others, b""]))
     with listening(silent, port):
-        assert "it did not read what it was sent within 1 s" in late(traces, port, HTTP)
+        assert "it did not read the request within 1 s" in late(traces, port, HTTP)
     assert "twice" not in next_time(traces, port, HTTP)
 
 

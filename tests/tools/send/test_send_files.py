@@ -78,4 +78,4 @@ def test_what_is_remembered_makes_no_sense(name: str, value: int, traces: Path) 
         found["entries"][0][name] = value
         state.write_text(json.dumps(found))
         done = send(traces, to=received.endpoint)
-    assert done.returncode == 1 and "cannot be understood" in done.stderr
+    assert done.returncode == 1 and "cannot be parsed" in done.stderr

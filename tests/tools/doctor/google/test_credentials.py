@@ -33,7 +33,7 @@ def test_with_a_key(encrypted: Encrypted, place: Path) -> None:
     found = findings(done, "credentials", "ok")
     assert f"a service account, {ACCOUNT}, " in found
     assert "a token was issued in " in found and "good for 59 min" in found
-    assert "test-project, by the file of credentials" in findings(done, "project", "ok")
+    assert "test-project, from the credentials file" in findings(done, "project", "ok")
     assert "against other-project, where trainer@" in findings(done, "quota project", "ok")
     assert ", TLS " in findings(done, TRACE, "ok")
     found = findings(done, MONITORING, "problem")
@@ -61,7 +61,7 @@ def test_a_key_that_is_no_good_any_more(encrypted: Encrypted, tokens: TokenServe
     assert f"{ACCOUNT}" in found and "invalid_grant: Invalid JWT Signature." in found
     assert "gcloud iam service-accounts keys create" in found
     for service in SERVICES:
-        assert "nothing is asked of it: there are no credentials" in findings(done, service, "ok")
+        assert "no request was sent: there are no credentials" in findings(done, service, "ok")
     assert google.requests == []
 
 
@@ -69,7 +69,7 @@ def test_a_token_server_that_is_none(encrypted: Encrypted, tokens: TokenServer, 
     tokens.fail(403, f"<html><body>{MARKER} denied</body></html>")
     done = doctor(place, "--gcp", **encrypted[1])
     found = findings(done, "credentials", "problem")
-    assert "the answer is a page of HTML" in found and "https_proxy and no_proxy" in found
+    assert "the answer is an HTML page" in found and "https_proxy and no_proxy" in found
     assert MARKER not in done.stdout
 
 
@@ -99,12 +99,12 @@ def test_a_token_server_that_never_answers(encrypted: Encrypted, place: Path) ->
 
 
 FILES = [
-    (f"{MARKER} {MARKER}", "it is no JSON"),
-    (json.dumps({"type": MARKER, "private_key": MARKER}), "its type is none of service_account, "),
-    (json.dumps({"installed": {"client_secret": MARKER}}), "its type is none of"),
-    (json.dumps([MARKER]), "its type is none of"),
-    ("[" * 100_000, "it is no JSON"),
-    ("\x00\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "it is no JSON"),
+    (f"{MARKER} {MARKER}", "it is not JSON"),
+    (json.dumps({"type": MARKER, "private_key": MARKER}), "its type is not one of service_account, "),
+    (json.dumps({"installed": {"client_secret": MARKER}}), "its type is not one of"),
+    (json.dumps([MARKER]), "its type is not one of"),
+    ("[" * 100_000, "it is not JSON"),
+    ("\x00\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "it is not JSON"),
 ]
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_holds_no_credentials(
         gcp=gcp, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=path, OTEL_GOODPUT_GCP_ENDPOINT=DEAD
     )
     found = findings(done, "credentials", "problem")
-    assert f"{path}, by GOOGLE_APPLICATION_CREDENTIALS: holds no credentials: {said}" in found
+    assert f"{path}, from GOOGLE_APPLICATION_CREDENTIALS: holds no credentials: {said}" in found
     assert MARKER not in done.stdout
 
 
@@ -127,7 +127,7 @@ def test_files_that_cannot_be_read(examined: Examined, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for given, said in (
         (str(tmp_path / "nowhere"), "cannot be read: No such file"),
-        (str(tmp_path / "folder"), "is no file"),
+        (str(tmp_path / "folder"), "is not a file"),
         (f'{{"private_key": "{MARKER}"}}', "GOOGLE_APPLICATION_CREDENTIALS: holds credentials instead of a path"),
         (f"ya29.{MARKER}", "holds credentials instead of a path"),
         (MARKER * 100, "holds credentials instead of a path"),
@@ -199,8 +199,8 @@ def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> No
     found = findings(done, "credentials", "ok")
     assert f"those of the machine or pod, {ACCOUNT}, from the metadata server: a token was issued" in found
     assert "good for 29 min" in found
-    assert "test-project, by Google's library; but my-project by the metadata" in findings(done, "project", "warning")
-    assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
+    assert "test-project, from Google's library; but my-project from the" in findings(done, "project", "warning")
+    assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
     assert MARKER not in done.stdout
 
 
@@ -212,5 +212,5 @@ def test_credentials_of_a_machine_that_does_not_answer(place: Path) -> None:
             place, "--gcp", "--timeout", "0.2", OTEL_GOODPUT_EXPORTERS="gcp", OTEL_GOODPUT_GCP_ENDPOINT=DEAD,
             GCE_METADATA_HOST=host, GCE_METADATA_IP=host, NO_GCE_CHECK="",
         )  # fmt: skip
-    assert "looking for them has not ended after 1.4 s" in findings(done, "credentials", "problem")
+    assert "the search for them has not ended after 1.4 s" in findings(done, "credentials", "problem")
     assert time.monotonic() - began < 10

@@ -20,9 +20,9 @@ def test_all_is_well(google: GoogleEmulator, examined: Examined) -> None:
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     assert done.returncode == 0, done.stdout
     assert "installed for gcp, workload, gcp-otlp: google-auth " in findings(done, "google cloud", "ok")
-    assert "no machine of Google Cloud" in findings(done, "metadata server", "ok")
-    assert "none are needed, and none were looked for" in findings(done, "credentials", "ok")
-    assert findings(done, "project", "ok").startswith("test-project, by OTEL_GOODPUT_GCP_PROJECT")
+    assert "does not appear to run on Google Cloud" in findings(done, "metadata server", "ok")
+    assert "none are needed" in findings(done, "credentials", "ok")
+    assert findings(done, "project", "ok").startswith("test-project, from OTEL_GOODPUT_GCP_PROJECT")
     for service, asked in zip(SERVICES, ("BatchWriteSpans in", "CreateTimeSeries in", "metrics in"), strict=True):
         found = findings(done, service, "ok")
         assert " is reached (DNS " in found and asked in found, found
@@ -40,7 +40,7 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
     assert f"traces to {TRACE} {where}; metrics to {MONITORING} {where}" in findings(done, "exporter gcp", "ok")
     assert f"metrics to {MONITORING} {where}" in findings(done, "exporter workload", "ok")
     assert "none are needed" in findings(done, "credentials", "ok")
-    assert findings(done, "project", "ok").startswith("test-project, by ")
+    assert findings(done, "project", "ok").startswith("test-project, from ")
     assert "`otel-goodput doctor --gcp`" in findings(done, "google cloud", "ok")
     exports = {(one["exporter"], one["signal"]): one["where"] for one in json.loads(done.stdout)["exports"]}
     assert exports["gcp", "traces"] == f"{TRACE} {where}"
@@ -52,8 +52,8 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
         key = tokens.key_file(tmp_path / "key.json")
         real = examined(gcp=False, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=key)
         assert tokens.issued == 0
-    assert f"the key of a service account, {ACCOUNT}, ({key}, by " in findings(real, "credentials", "ok")
-    assert "test-project, by the file of credentials" in findings(real, "project", "ok")
+    assert f"the key of a service account, {ACCOUNT}, ({key}, from " in findings(real, "credentials", "ok")
+    assert "test-project, from the credentials file" in findings(real, "project", "ok")
     assert f"traces to {TRACE} (cloudtrace.googleapis.com:443); metrics to" in findings(real, "exporter gcp", "ok")
     nobody = examined(gcp=False, OTEL_GOODPUT_EXPORTERS="gcp")
     assert "gcloud auth application-default login" in findings(nobody, "credentials", "warning")
@@ -68,10 +68,10 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
     ("variables", "level", "said"),
     [
         ({}, "problem", "no Google Cloud project is known -> set OTEL_GOODPUT_GCP_PROJECT"),
-        ({"GCLOUD_PROJECT": "test-project"}, "ok", "test-project, by GCLOUD_PROJECT"),
-        ({"GOOGLE_CLOUD_PROJECT": "other-project", **PROJECT}, "warning", "but other-project by GOOGLE_CLOUD_PROJECT"),
-        ({"GOOGLE_CLOUD_PROJECT": "123456789012", **PROJECT}, "ok", "test-project, by OTEL_GOODPUT_GCP_PROJECT"),
-        ({"OTEL_GOODPUT_GCP_PROJECT": "My Project"}, "warning", "'My Project', by OTEL_GOODPUT_GCP_PROJECT, is not"),
+        ({"GCLOUD_PROJECT": "test-project"}, "ok", "test-project, from GCLOUD_PROJECT"),
+        ({"GOOGLE_CLOUD_PROJECT": "other-project", **PROJECT}, "warning", "but other-project from GOOGLE_CLOUD"),
+        ({"GOOGLE_CLOUD_PROJECT": "123456789012", **PROJECT}, "ok", "test-project, from OTEL_GOODPUT_GCP_PROJECT"),
+        ({"OTEL_GOODPUT_GCP_PROJECT": "My Project"}, "warning", "'My Project', from OTEL_GOODPUT_GCP_PROJECT, does"),
     ],
 )  # fmt: skip
 def test_which_project(
@@ -80,7 +80,7 @@ def test_which_project(
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **variables)
     assert said in findings(done, "project", level)
     if level == "problem":
-        assert "nothing is asked of it: no project is known" in findings(done, TRACE, "ok")
+        assert "no request was sent: no project is known" in findings(done, TRACE, "ok")
         assert google.requests == []
 
 
@@ -102,7 +102,7 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
     ("code", "text", "level", "said", "do"),
     [
         (
-            "PERMISSION_DENIED", "", "problem", "the role is missing, or the project: CreateTimeSeries: PERM",
+            "PERMISSION_DENIED", "", "problem", "the role or the project is missing: CreateTimeSeries: PERM",
             "gcloud projects add-iam-policy-binding test-project --member=serviceAccount:EMAIL --role=roles/monitor",
         ),
         (
@@ -114,7 +114,7 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
             "--scopes=cloud-platform",
         ),
         (
-            "PERMISSION_DENIED", "Caller lacks serviceusage.services.use", "problem", "no quota project that",
+            "PERMISSION_DENIED", "Caller lacks serviceusage.services.use", "problem", "no usable quota project",
             "set-quota-project test-project",
         ),
         ("NOT_FOUND", "Not found", "problem", "there is no such project", "is 'test-project' the right project?"),
@@ -122,12 +122,12 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
             "INVALID_ARGUMENT", 'Field name had an invalid value of "projects/x"', "problem",
             "there is no such project: CreateTimeSeries: INVALID_ARGUMENT", "is 'test-project' the right project?",
         ),
-        ("INVALID_ARGUMENT", "timeSeries must not be empty.", "ok", "lets us in; to an empty CreateTimeSeries", ""),
+        ("INVALID_ARGUMENT", "timeSeries must not be empty.", "ok", "grants access; it answers an empty", ""),
         ("UNAUTHENTICATED", "", "problem", "the credentials are not accepted", "renew them"),
-        ("UNIMPLEMENTED", "", "problem", "this is another service", "OTEL_GOODPUT_GCP_ENDPOINT"),
-        ("UNAVAILABLE", "", "problem", "nobody behind it", "see what is behind that address"),
+        ("UNIMPLEMENTED", "", "problem", "the address belongs to another service", "OTEL_GOODPUT_GCP_ENDPOINT"),
+        ("UNAVAILABLE", "", "problem", "nothing answers", "check what is behind that address"),
         ("RESOURCE_EXHAUSTED", "", "warning", "the quota is used up", "ask for more quota"),
-        ("INTERNAL", "", "warning", "it refuses: CreateTimeSeries: INTERNAL: ", "ask again"),
+        ("INTERNAL", "", "warning", "it refuses: CreateTimeSeries: INTERNAL: ", "try again"),
     ],
 )  # fmt: skip
 def test_a_service_that_refuses(
@@ -137,14 +137,14 @@ def test_a_service_that_refuses(
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     what, _, help_ = findings(done, MONITORING, level).partition(" -> ")
     assert said in what and do in help_, done.stdout
-    assert "takes BatchWriteSpans" in findings(done, TRACE, "ok")
+    assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
 
 
 def test_a_service_that_no_exporter_needs(google: GoogleEmulator, examined: Examined) -> None:
     google.fail("OtlpTraces", "PERMISSION_DENIED", times=None)
     unused = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     assert unused.returncode == 0
-    assert "no exporter in force needs it; " in findings(unused, TELEMETRY, "ok")
+    assert "no active exporter needs it; " in findings(unused, TELEMETRY, "ok")
     used = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, OTEL_GOODPUT_EXPORTERS="gcp-otlp", **PROJECT)
     assert "--role=roles/telemetry.writer" in findings(used, TELEMETRY, "problem")
 
@@ -184,7 +184,7 @@ def test_a_proxy_that_answers_in_html(examined: Examined, tmp_path: Path) -> Non
         )  # fmt: skip
         assert any(one.startswith("CONNECT monitoring.googleapis.com:443 ") for one in proxy.asked)
     found = findings(there, TRACE, "problem")
-    assert "something else answers in its place: " in found and "see https_proxy and no_proxy" in found
+    assert "something other than the service answers: " in found and "check https_proxy and no_proxy" in found
     found = findings(between, MONITORING, "problem")
     assert f"the proxy {target} refuses to connect to it (403 Forbidden)" in found and "no_proxy" in found
     assert MARKER not in between.stdout
@@ -195,10 +195,10 @@ def test_a_proxy_that_answers_in_html(examined: Examined, tmp_path: Path) -> Non
     [
         ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD}, f"nothing listens at {DEAD}"),
         ({"OTEL_GOODPUT_GCP_ENDPOINT": "nosuch.invalid"}, "the name of nosuch.invalid:443 cannot be resolved"),
-        ({"OTEL_GOODPUT_GCP_ENDPOINT": "https://nosuch.invalid:443/v1"}, "'nosuch.invalid:443/v1' is no address"),
-        ({"OTEL_GOODPUT_GCP_ENDPOINT": "host:x"}, "'host:x' is no address"),
+        ({"OTEL_GOODPUT_GCP_ENDPOINT": "https://nosuch.invalid:443/v1"}, "'nosuch.invalid:443/v1' is not an address"),
+        ({"OTEL_GOODPUT_GCP_ENDPOINT": "host:x"}, "'host:x' is not an address"),
         ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD, "https_proxy": f"http://{DEAD}"}, f"nothing listens at the proxy {DEAD}"),
-        ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD, "https_proxy": f"http://{MARKER}:x"}, "names no host and port"),
+        ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD, "https_proxy": f"http://{MARKER}:x"}, "has no valid host and port"),
     ],
 )
 def test_addresses_that_lead_nowhere(variables: dict[str, str], said: str, examined: Examined, tmp_path: Path) -> None:
