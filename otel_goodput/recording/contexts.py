@@ -14,7 +14,7 @@ from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import contain, refuse
+from otel_goodput.guard import contain, refuse, unrecorded
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.entries import Entry
 from otel_goodput.recording.fast_span import FastSpan, clean_exit, current_span
@@ -121,11 +121,9 @@ class PhaseContext:
                     context = context_api.set_value(_ENCLOSING[self._phase], span, context)
                 entry.attach(context)
                 return self._yielded(tracer, span)
-        except PhaseError as error:
-            self._forget(entry)
-            refuse(error)
         except Exception as error:
-            contain("phase start", error)
+            self._forget(entry)
+            unrecorded("phase start", error)
         except BaseException as error:
             self._forget(entry, error)
             raise
