@@ -181,7 +181,14 @@ class ShortSpan(trace_api.Span):
 
     # --- setters of OpenTelemetry's Span ------------------------------------------------------------------------------
 
+    @property
+    def _over(self) -> bool:
+        """Whether it has ended; unlike `closed`, False before it begins."""
+        return self._ended and self._key != 0
+
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
+        if self._over:
+            return
         if key in _SETTLED:
             self.refuse(key)
             return
@@ -194,6 +201,8 @@ class ShortSpan(trace_api.Span):
             self.set_attribute(key, value)
 
     def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
+        if self._over:
+            return
         if self._events is None:
             self._events = []
         if len(self._events) < _LIMIT:
@@ -201,6 +210,8 @@ class ShortSpan(trace_api.Span):
             self._events.append(SpanEvent(name, BoundedAttributes(_LIMIT, attributes), moment))
 
     def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
+        if self._over:
+            return
         if self._links is None:
             self._links = []
         self._links.append(Link(context, attributes))
@@ -222,7 +233,9 @@ class ShortSpan(trace_api.Span):
         self.add_event("exception", {**described, **(attributes or {})}, timestamp)
 
     def update_name(self, name: str) -> None:
-        self._name = name
+        if not self._over:
+            self._name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        self._status = status if isinstance(status, Status) else Status(status, description)
+        if not self._over:
+            self._status = status if isinstance(status, Status) else Status(status, description)
