@@ -239,9 +239,11 @@ class FastSpan(ShortSpan):
 
     def _fail(self, kind: type[BaseException], error: BaseException) -> None:
         self.undone = not self.saved
+        if clean_exit(error):
+            return
         if isinstance(error, Exception):
             self.record_exception(error)
-            self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {error}")
+        self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {error}")
         self.set_attribute(ERROR_TYPE, error_name(kind))
 
     def close(self, end: int, failed: bool = False, flags: int = 0) -> int:
