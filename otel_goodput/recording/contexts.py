@@ -14,7 +14,7 @@ from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import contain, refuse, unrecorded
+from otel_goodput.guard import contain, unrecorded
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.entries import Entry
 from otel_goodput.recording.fast_span import FastSpan, clean_exit, current_span
@@ -317,12 +317,12 @@ class FastContext(PhaseContext):
         self._spans: list[FastSpan] = []
 
     def __enter__(self) -> Any:
-        tracer = self._find()
-        if tracer is None:
-            return UNRECORDED
         arguments = self._arguments
         times = (arguments.get("start_time"), arguments.get("end_time"), arguments.get("blocking"))
         try:
+            tracer = self._find()
+            if tracer is None:
+                return UNRECORDED
             checked_times(self._phase, *times[:2])
             if self._phase == Phase.STEP:
                 span = tracer.step(checked_step(arguments["step"], self._phase), *times)
@@ -330,8 +330,8 @@ class FastContext(PhaseContext):
                 span = tracer.part(checked_name(arguments["name"], self._phase))
             else:
                 span = tracer.load(*times)
-        except PhaseError as error:
-            refuse(error)
+        except Exception as error:
+            unrecorded("phase start", error)
             return UNRECORDED
         self._spans.append(span)
         return span.__enter__()

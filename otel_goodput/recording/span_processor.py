@@ -214,6 +214,7 @@ class PhaseSpanProcessor(SpanProcessor):
             span.end()
         self._live = False
 
+    @guarded(False)
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         self._account.refresh()
         return True
