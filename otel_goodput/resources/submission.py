@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput import files
+from otel_goodput.disruption.metadata import connect
 from otel_goodput.guard import contain, report_once
 from otel_goodput.text.durations import parse_moment
 from otel_goodput.text.redact import redacting_logger
@@ -174,7 +175,7 @@ def _get(cluster: Cluster, path: str, until: float) -> bytes:
         OSError: there is no answer in time.
         ValueError: the answer is not a success, or too long.
     """
-    with socket.create_connection((cluster.host, cluster.port), timeout=_left(until)) as plain:
+    with connect(cluster.host, cluster.port, until) as plain:
         plain.settimeout(_left(until))
         with _secured(plain, cluster) as connection:
             connection.settimeout(_left(until))
