@@ -46,6 +46,14 @@ def refuse(error: PhaseError) -> None:
     report_once(f"phase {error.phase}", "%s; this phase is not recorded", error)
 
 
+def unrecorded(site: str, error: Exception) -> None:
+    """Report why a phase is not recorded: it was used wrongly, or something of ours failed at `site`."""
+    if isinstance(error, PhaseError):
+        refuse(error)
+    else:
+        contain(site, error)
+
+
 def report_once(site: str, message: str, *arguments: object, error: BaseException | None = None) -> None:
     """Log a warning the first time `site` reports one, with the traceback of `error`; later ones are only counted."""
     contained[site] += 1

@@ -91,13 +91,15 @@ class Maintenance:
         if place is None:
             self._refuse("its address is not valid")
             return False
+        woken = None
         try:
             woken, self._waker = socket.socketpair()
-            self._thread = threading.Thread(
-                target=self._watch, args=(place, woken), name="goodput-maintenance", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._watch, args=(place, woken), name="goodput-maintenance", daemon=True)
+            thread.start()
+            self._thread = thread
         except (OSError, RuntimeError) as error:
+            if woken is not None:
+                woken.close()
             report_once("metadata server", "notices of maintenance and preemption are not watched: %s", error)
             return False
         return True

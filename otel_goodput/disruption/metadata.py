@@ -75,6 +75,35 @@ def request(host: str, target: str) -> bytes:
     return "\r\n".join(lines).encode("ascii")
 
 
+def connect(host: str, port: int, until: float) -> socket.socket:
+    """Return a connection to the first address of `host` that takes one, before `until` (monotonic s).
+
+    Unlike ``socket.create_connection``, whose timeout holds for each address anew. A name lookup has no timeout.
+
+    Raises:
+        OSError: there is none in time.
+        UnicodeError: the host's name is invalid.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    trouble: OSError = TimeoutError("timed out")
+    for tried, (family, kind, protocol, _, where) in enumerate(found):
+        # Each gets its share of the time that is left, so that a silent one does not take that of the next.
+        left = (until - time.monotonic()) / (len(found) - tried)
+        if left <= 0:
+            break
+        connection = None
+        try:
+            connection = socket.socket(family, kind, protocol)
+            connection.settimeout(left)
+            connection.connect(where)
+            return connection
+        except OSError as error:
+            trouble = error
+            if connection is not None:
+                connection.close()
+    raise trouble
+
+
 def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> MetadataAnswer:
     """Send one request and return the answer, of at most `longest` bytes.
 
@@ -91,8 +120,7 @@ def ask(host: str, target: str, timeout_s: float, longest: int = LONGEST) -> Met
         raise NotGoogles("its address is not valid")
     name, port = place
     received = bytearray()
-    # A name lookup may take long, and has no timeout.
-    with socket.create_connection((LINK_LOCAL if name == HOST else name, port), timeout_s) as connection:
+    with connect(LINK_LOCAL if name == HOST else name, port, until) as connection:
         connection.sendall(request(host, target))
         while True:
             left = until - time.monotonic()

@@ -14,7 +14,7 @@ from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import contain, refuse
+from otel_goodput.guard import contain, unrecorded
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.entries import Entry
 from otel_goodput.recording.fast_span import FastSpan, clean_exit, current_span
@@ -123,11 +123,9 @@ class PhaseContext:
                     context = context_api.set_value(_ENCLOSING[self._phase], span, context)
                 entry.attach(context)
                 return self._yielded(tracer, span)
-        except PhaseError as error:
-            self._forget(entry)
-            refuse(error)
         except Exception as error:
-            contain("phase start", error)
+            self._forget(entry)
+            unrecorded("phase start", error)
         except BaseException as error:
             self._forget(entry, error)
             raise
@@ -322,12 +320,12 @@ class FastContext(PhaseContext):
         self._spans: list[FastSpan] = []
 
     def __enter__(self) -> Any:
-        tracer = self._find()
-        if tracer is None:
-            return UNRECORDED
         arguments = self._arguments
         times = (arguments.get("start_time"), arguments.get("end_time"), arguments.get("blocking"))
         try:
+            tracer = self._find()
+            if tracer is None:
+                return UNRECORDED
             checked_times(self._phase, *times[:2])
             if self._phase == Phase.STEP:
                 span = tracer.step(checked_step(arguments["step"], self._phase), *times)
@@ -335,8 +333,8 @@ class FastContext(PhaseContext):
                 span = tracer.part(checked_name(arguments["name"], self._phase))
             else:
                 span = tracer.load(*times)
-        except PhaseError as error:
-            refuse(error)
+        except Exception as error:
+            unrecorded("phase start", error)
             return UNRECORDED
         self._spans.append(span)
         return span.__enter__()

@@ -7,11 +7,19 @@ from collections.abc import Sequence
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import (
+    ConcurrentMultiSpanProcessor,
+    ReadableSpan,
+    SpanProcessor,
+    SynchronousMultiSpanProcessor,
+)
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from otel_goodput.guard import contain
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
+
+_FORWARDING = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
 
 
 class SpanEmitter:
@@ -34,12 +42,18 @@ class SpanEmitter:
     def announce(self, span: trace_api.Span, within: Context) -> None:
         """Notify processors of the start of `span`, which was opened in the context `within` and will be emitted."""
         for processor in self._starters:
-            processor.on_start(span, within)  # type: ignore[arg-type]
+            try:
+                processor.on_start(span, within)  # type: ignore[arg-type]
+            except Exception as error:
+                contain("span processor", error)
 
     def emit(self, span: ReadableSpan) -> None:
         """Pass a finished span to all processors."""
         for processor in self._processors:
-            processor.on_end(span)
+            try:
+                processor.on_end(span)
+            except Exception as error:
+                contain("span processor", error)
 
     def close(self) -> None:
         """Stop emitting."""
@@ -49,4 +63,6 @@ class SpanEmitter:
 def _hears_starts(processor: SpanProcessor) -> bool:
     """Whether a processor's ``on_start`` does anything; those of the SDK's exporting processors are empty overrides."""
     kind = type(processor)
-    return kind.on_start is not SpanProcessor.on_start and not kind.__module__.startswith("opentelemetry.sdk.trace")
+    if kind.__module__.startswith("opentelemetry.sdk.trace"):
+        return isinstance(processor, _FORWARDING)  # to processors of any kind, and also to those added later
+    return kind.on_start is not SpanProcessor.on_start

@@ -10,15 +10,17 @@ after it must be read together with them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
@@ -123,7 +125,7 @@ class FastSpan(ShortSpan):
         """
         names = (
             "in_loop", "title", "label", "gate", "thread", "saved", "undone", "observation",
-            "_keep", "_context", "_parent",
+            "_keep", "_context", "_parent", "_end",
         )  # fmt: skip
         for name in names:
             setattr(self, name, getattr(self, name))
@@ -149,7 +151,7 @@ class FastSpan(ShortSpan):
         if self._key:
             # Entered again after its end: reset the state of the first use.
             self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
-            self._parent = None
+            self._parent = self._end = None
             self._attributes = self._events = self._links = self.observation = None
             self.gate = None
         flags = 0
@@ -237,9 +239,11 @@ class FastSpan(ShortSpan):
 
     def _fail(self, kind: type[BaseException], error: BaseException) -> None:
         self.undone = not self.saved
+        if clean_exit(error):
+            return
         if isinstance(error, Exception):
             self.record_exception(error)
-            self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {error}")
+        self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {error}")
         self.set_attribute(ERROR_TYPE, error_name(kind))
 
     def close(self, end: int, failed: bool = False, flags: int = 0) -> int:
@@ -311,6 +315,7 @@ class FastSpan(ShortSpan):
         if not key & TIMED and self._end_at is None:
             line.sample_overhead(line.clock() - began)
         if exported:
+            self._end = end
             interrupted, outlier = bool(flags & INTERRUPTED), bool(decision & SLOW)
             emit = line.emitter.emit
             if self.step < 0 and self._phase == DATA_LOADING and not failed:
@@ -409,8 +414,9 @@ class FastSpan(ShortSpan):
             if context is not None:  # already given out as not sampled; keep its trace, other spans may be in it
                 self._context = SpanContext(context.trace_id, self._key, False, SAMPLED)
 
+    @property
     def parent(self) -> SpanContext | None:
-        """Return its parent: the span around it, else the job. None if it is a root, in the trace of its step.
+        """Its parent: the span around it, else the job. None if it is a root, in the trace of its step.
 
         If steps have traces of their own, so have loads; else the attempt's trace would be full of loads.
         """
@@ -442,13 +448,45 @@ class FastSpan(ShortSpan):
                 return step.get_span_context()
         return context
 
+    @property
+    def resource(self) -> Resource:
+        return self._line.emitter.resource
+
+    @property
+    def instrumentation_scope(self) -> InstrumentationScope:
+        return self._line.emitter.scope
+
+    @property
+    def attributes(self) -> Mapping[str, types.AttributeValue]:
+        return MappingProxyType({**self._identity(), **(self._attributes or {})})
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """Those that the user added; of a root, behind a link to the job."""
+        links = tuple(self._links or ())
+        return (Link(self._line.traces.job_context), *links) if self.parent is None else links
+
+    def _identity(self) -> dict[str, types.AttributeValue]:
+        """Return the attributes that it has from its begin."""
+        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: PHASES[self._phase]}
+        if self.step >= 0:
+            attributes[GOODPUT_STEP] = self.step
+        if self.title:
+            attributes[GOODPUT_PART_NAME] = self.title
+        if self._blocking is False:
+            attributes[GOODPUT_BLOCKING] = False
+        parent = self.parent
+        if parent is not None and (number := self._line.traces.volumes.number_of(parent.trace_id)):
+            attributes[GOODPUT_TRACE_NUMBER] = number
+        return attributes
+
     def renumber(self, step: int) -> None:
         """Set the number of its step, which was not known before."""
         self.step, self._parent = step, None
 
     def get_span_context(self) -> SpanContext:
         if self._context is None:
-            parent = self.parent()
+            parent = self.parent
             # If the step is not known yet, the next number is the best guess.
             step = self.step if self.step >= 0 else self._line.next_number()
             trace = self._line.traces.step_trace(step) if parent is None else parent.trace_id
@@ -486,45 +524,30 @@ class FastSpan(ShortSpan):
         self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None
     ) -> ReadableSpan:
         """Return the finished span for exporters; `device`: ns the step was on the device, None if not known."""
-        line, traces = self._line, self._line.traces
-        phase = PHASES[self._phase]
-        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
-        if self.step >= 0:
-            attributes[GOODPUT_STEP] = self.step
-        if self.title:
-            attributes[GOODPUT_PART_NAME] = self.title
+        if not (self._sampled or self._keep):
+            self.keep()
+        attributes = self._identity()
         if failed and self._phase == STEP:
             attributes[GOODPUT_STEP_COMPLETED] = False
         if outlier:
             attributes[GOODPUT_STEP_OUTLIER] = True
         if device is not None:
             attributes[GOODPUT_STEP_DEVICE_DURATION] = device
-        if self._blocking is False:
-            attributes[GOODPUT_BLOCKING] = False
         if interrupted:
             attributes[GOODPUT_INTERRUPTED] = True
-        if self._attributes:
-            attributes.update(self._attributes)
-        if not (self._sampled or self._keep):
-            self.keep()
-        parent = self.parent()
-        links = self._links or ()
-        if parent is not None and (number := traces.volumes.number_of(parent.trace_id)):
-            attributes[GOODPUT_TRACE_NUMBER] = number
-        if parent is None:
-            links = (Link(traces.job_context), *links)
+        attributes.update(self._attributes or ())
         return PhaseReadableSpan(
-            self._name or self.title or phase,
+            self.name,
             self.get_span_context(),
-            parent,
-            line.emitter.resource,
+            self.parent,
+            self.resource,
             attributes,
             self._events or (),
-            links,
+            self.links,
             status=self._status,
             start_time=self._start,
             end_time=end,
-            instrumentation_scope=line.emitter.scope,
+            instrumentation_scope=self.instrumentation_scope,
         )
 
 

@@ -101,6 +101,8 @@ class JobSpans:
 
         It lasts until the end of the process, or becomes the job that the user opens later.
         """
+        if self._closed:
+            return  # a phase that found the recorder before its shutdown
         self._implicit = self.start(start)
         self.append = self._append_first
 

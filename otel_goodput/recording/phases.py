@@ -72,12 +72,13 @@ class Phases:
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[FastSpan]:
         """Fetching a batch."""
-        tracer = self._find()
-        if tracer is None or start_time is not None or end_time is not None:
-            return FastContext(
-                self._find, Phase.DATA_LOADING, start_time=start_time, end_time=end_time, blocking=blocking
-            )
-        return tracer.load(None, None, blocking)
+        try:
+            tracer = self._find()
+            if tracer is not None and start_time is None and end_time is None:
+                return tracer.load(None, None, blocking)
+        except Exception as error:
+            contain("phase start", error)
+        return FastContext(self._find, Phase.DATA_LOADING, start_time=start_time, end_time=end_time, blocking=blocking)
 
     def step(
         self,
@@ -88,12 +89,15 @@ class Phases:
         blocking: bool | None = None,
     ) -> Opening[FastSpan]:
         """The training step numbered `step`, an int from 0."""
-        tracer = self._find()
-        if tracer is None or step.__class__ is not int or step < 0 or start_time is not None or end_time is not None:
-            return FastContext(
-                self._find, Phase.STEP, step=step, start_time=start_time, end_time=end_time, blocking=blocking
-            )
-        return tracer.step(step, None, None, blocking)
+        try:
+            tracer = self._find()
+            if tracer is not None and step.__class__ is int and step >= 0 and start_time is None and end_time is None:
+                return tracer.step(step, None, None, blocking)
+        except Exception as error:
+            contain("phase start", error)
+        return FastContext(
+            self._find, Phase.STEP, step=step, start_time=start_time, end_time=end_time, blocking=blocking
+        )
 
     def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
@@ -138,10 +142,13 @@ class Phases:
 
     def part(self, name: str) -> Opening[FastSpan]:
         """A part of the open step, such as ``"forward"``: its time stays the step's; use few different names."""
-        tracer = self._find()
-        if tracer is None or name.__class__ is not str or not name or name[0] <= " ":
-            return FastContext(self._find, Phase.PART, name=name)
-        return tracer.part(name)
+        try:
+            tracer = self._find()
+            if tracer is not None and name.__class__ is str and name and name[0] > " ":
+                return tracer.part(name)
+        except Exception as error:
+            contain("phase start", error)
+        return FastContext(self._find, Phase.PART, name=name)
 
     def checkpoint_save(
         self,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import Event as SpanEvent
-from opentelemetry.trace import Link, SpanContext, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.recording.admission import Gate
 from otel_goodput.recording.observation import Observation
-from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, GOODPUT_STEP
+from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, GOODPUT_STEP, PHASES
 
 # Attributes that identify the phase, and so cannot be changed after its begin.
 _SETTLED = frozenset({GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_PART_NAME})
@@ -31,6 +31,7 @@ def error_name(error: type[BaseException] | BaseException) -> str:
 class ShortSpan(trace_api.Span):
     """The record of one step, load or part; :class:`~otel_goodput.recording.fast_span.FastSpan` opens and closes it.
 
+    It has the members of ``ReadableSpan`` that tell what it is, for span processors that are notified of its start.
     Setters follow OpenTelemetry's contract: they never raise and do nothing after the end.
 
     Attributes:
@@ -58,6 +59,7 @@ class ShortSpan(trace_api.Span):
     _blocking: bool | None
     _key = 0
     _start = 0
+    _end: int | None = None
     _ended = True  # until it is entered
     _sampled = False
     _keep = False
@@ -84,6 +86,31 @@ class ShortSpan(trace_api.Span):
     def start_time(self) -> int:
         """ns since the epoch."""
         return self._start
+
+    @property
+    def end_time(self) -> int | None:
+        """ns since the epoch; None while it is open, and if it is not exported."""
+        return self._end
+
+    @property
+    def name(self) -> str:
+        return self._name or self.title or PHASES[self._phase]
+
+    @property
+    def context(self) -> SpanContext:
+        return self.get_span_context()
+
+    @property
+    def kind(self) -> SpanKind:
+        return SpanKind.INTERNAL
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    @property
+    def events(self) -> Sequence[SpanEvent]:
+        return tuple(self._events or ())
 
     @property
     def sampled(self) -> bool:
@@ -125,9 +152,10 @@ class ShortSpan(trace_api.Span):
 
     # --- used by the recorder -----------------------------------------------------------------------------------------
 
+    @property
     @abstractmethod
     def parent(self) -> SpanContext | None:
-        """Return the context of its parent; None if it is a root."""
+        """The context of its parent; None if it is a root."""
 
     @abstractmethod
     def keep(self, *, paid: bool = False) -> None:
@@ -153,7 +181,14 @@ class ShortSpan(trace_api.Span):
 
     # --- setters of OpenTelemetry's Span ------------------------------------------------------------------------------
 
+    @property
+    def _over(self) -> bool:
+        """Whether it has ended; unlike `closed`, False before it begins."""
+        return self._ended and self._key != 0
+
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
+        if self._over:
+            return
         if key in _SETTLED:
             self.refuse(key)
             return
@@ -166,6 +201,8 @@ class ShortSpan(trace_api.Span):
             self.set_attribute(key, value)
 
     def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
+        if self._over:
+            return
         if self._events is None:
             self._events = []
         if len(self._events) < _LIMIT:
@@ -173,6 +210,8 @@ class ShortSpan(trace_api.Span):
             self._events.append(SpanEvent(name, BoundedAttributes(_LIMIT, attributes), moment))
 
     def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
+        if self._over:
+            return
         if self._links is None:
             self._links = []
         self._links.append(Link(context, attributes))
@@ -194,7 +233,9 @@ class ShortSpan(trace_api.Span):
         self.add_event("exception", {**described, **(attributes or {})}, timestamp)
 
     def update_name(self, name: str) -> None:
-        self._name = name
+        if not self._over:
+            self._name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        self._status = status if isinstance(status, Status) else Status(status, description)
+        if not self._over:
+            self._status = status if isinstance(status, Status) else Status(status, description)

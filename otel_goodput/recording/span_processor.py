@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
@@ -24,6 +25,7 @@ from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.misuse import Misuse
 from otel_goodput.recording.open_spans import OpenSpans
+from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -75,6 +77,8 @@ class PhaseSpanProcessor(SpanProcessor):
 
     @guarded(None)
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        if isinstance(cast(trace_api.Span, span), ShortSpan):
+            return  # its journal has it already
         attributes = span.attributes
         named = attributes.get(GOODPUT_PHASE) if attributes else None
         if named is None or attributes is None or not self._live:
@@ -213,6 +217,7 @@ class PhaseSpanProcessor(SpanProcessor):
             span.end()
         self._live = False
 
+    @guarded(False)
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         self._account.refresh()
         return True

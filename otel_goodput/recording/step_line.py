@@ -146,7 +146,7 @@ class StepLine:
 
     def announce(self, span: ShortSpan) -> None:
         """Record the parent of a sampled span that begins, and notify the span processors."""
-        parent, traces = span.parent(), self.traces
+        parent, traces = span.parent, self.traces
         # No record if the parent is the root of the step's trace: it follows from the step number.
         if parent is not None and parent.span_id != traces.job_key and not traces.volumes.is_root(parent, span.step):
             self.jobs.append(PARENT, 0, 0, 0, span.key, signed(parent.span_id), span.start_time)

@@ -63,11 +63,11 @@ class StepPolicy:
 
     def spend(self, span: ShortSpan) -> None:
         """Count a span that is exported after all, because a span inside it is."""
-        parent = span.parent()
+        parent = span.parent
         if parent is not None:
             self._admission.budget.spend(parent.trace_id)
 
     def _room(self, span: ShortSpan, worth: int) -> bool:
         """Reserve room in the span's trace; return False if there is none. A step's own trace always has room."""
-        parent = span.parent()
+        parent = span.parent
         return parent is None or self._admission.afford(parent.trace_id, worth)

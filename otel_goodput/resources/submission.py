@@ -20,7 +20,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput import files
-from otel_goodput.guard import contain
+from otel_goodput.disruption.metadata import connect
+from otel_goodput.guard import contain, report_once
 from otel_goodput.text.durations import parse_moment
 from otel_goodput.text.redact import redacting_logger
 
@@ -120,7 +121,7 @@ def seek(
 ) -> threading.Thread | None:
     """Look up the submission time in the background; call `found` with it there, if there is one.
 
-    Return the thread, so that the caller can wait for it; None outside of Kubernetes.
+    Return the thread, so that the caller can wait for it; None outside of Kubernetes, and if there can be no thread.
     """
     if locate is this_cluster and not os.environ.get("KUBERNETES_SERVICE_HOST"):
         return None
@@ -136,7 +137,11 @@ def seek(
             contain("submission time", error)
 
     thread = threading.Thread(target=work, name="otel-goodput-submission", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        report_once("submission time", "nobody is asked when the job was submitted: %s", error)
+        return None
     return thread
 
 
@@ -170,7 +175,7 @@ def _get(cluster: Cluster, path: str, until: float) -> bytes:
         OSError: there is no answer in time.
         ValueError: the answer is not a success, or too long.
     """
-    with socket.create_connection((cluster.host, cluster.port), timeout=_left(until)) as plain:
+    with connect(cluster.host, cluster.port, until) as plain:
         plain.settimeout(_left(until))
         with _secured(plain, cluster) as connection:
             connection.settimeout(_left(until))

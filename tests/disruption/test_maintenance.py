@@ -323,3 +323,19 @@ def test_outside_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
     maintenance.stop()
     notices.close()
     assert not caplog.records
+
+
+def test_where_no_thread_can_be_started_the_rest_is_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    maintenance = Maintenance(Heard().notices, time.time_ns, "127.0.0.1:1")
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", fail)
+        assert not maintenance.start()
+    maintenance.stop()
+    assert not maintenance.watching
+    (told,) = warnings(caplog)
+    assert "not watched: can't start new thread" in told

@@ -26,6 +26,8 @@ from waits import until
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
+from otel_goodput.journal.account import nothing
+from otel_goodput.recording.phases import Phases
 
 from .recording import Recording, attributes, identity, orphans, sum_ns
 
@@ -460,3 +462,14 @@ def test_forking_in_the_midst_of_threads(recording: Recording) -> None:
     report = recording.report()
     assert report["last_step"] is None
     assert sum_ns(report) == round(report["elapsed_s"] * 1e9)
+
+
+def test_a_phase_that_found_the_recorder_before_its_shutdown_begins_no_job(recording: Recording) -> None:
+    tracer = recording.recorder.tracer
+    assert tracer is not None
+    goodput.shutdown()
+    late = Phases(lambda: tracer)
+    with late.custom("eval"), late.step(0):
+        pass
+    assert tracer.jobs.none_yet and tracer.jobs.append is nothing
+    assert not [span for span in recording.spans() if span.name == "job"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from opentelemetry.trace import StatusCode
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
@@ -101,3 +102,27 @@ def test_a_first_attempt_begins_at_0(recording: Recording) -> None:
     with goodput.data_loading():
         pass
     assert numbers(recording) == [("data_loading", 0)]
+
+
+def test_what_is_set_after_its_end_is_not_exported(recording: Recording) -> None:
+    """It is exported only when its step is known."""
+    with goodput.job():
+        with goodput.checkpoint_restore():
+            pass
+        with goodput.data_loading() as load:
+            load.set_attribute("mine", 1)
+            load.add_event("first")
+        load.set_attribute("late", 1)
+        load.set_attributes({"later": 1})
+        load.add_event("second")
+        load.record_exception(KeyError("late"))
+        load.add_link(load.get_span_context())
+        load.update_name("other")
+        load.set_status(StatusCode.ERROR)
+        assert not recording.spans("data_loading")
+        with goodput.step(150):
+            pass
+    found = recording.span("data_loading")
+    assert attributes(found) == {"goodput.phase": "data_loading", "goodput.step": 150, "mine": 1}
+    assert [event.name for event in found.events] == ["first"]
+    assert not found.links and found.status.is_unset

@@ -74,6 +74,55 @@ def test_the_users_own_exceptions_pass_through_what_is_not_recorded(wrong: str, 
     assert recording.report()["steps"]["executed"] == 0
 
 
+class Broken:
+    """Neither a number nor a name: whoever asks gets an error that is not about types."""
+
+    def __index__(self) -> int:
+        raise OSError("where the number was")
+
+    def __str__(self) -> str:
+        raise OSError("where the name was")
+
+
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.parametrize("phase", ["step", "part", "custom", "checkpoint_save"])
+def test_arguments_that_fail_of_themselves_do_not_stop_training(
+    phase: str, recording: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered = 0
+    with goodput.job():
+        for _ in range(2):
+            with getattr(goodput, phase)(Broken()) as span:
+                span.set_attribute("a", 1)
+                entered += 1
+    assert entered == 2 and [span.name for span in recording.spans()] == ["job"]
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.parametrize(("phase", "arguments"), [("step", (1,)), ("load", ()), ("part", ("forward",))])
+def test_an_error_of_ours_before_a_phase_begins_does_not_stop_training(
+    phase: str, arguments: tuple[Any, ...], recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("of ours")
+
+    monkeypatch.setattr("otel_goodput.recording.tracer.PhaseTracer." + phase, fail)
+    entered = 0
+    with goodput.job():
+        opened = getattr(goodput, "data_loading" if phase == "load" else phase)(*arguments)
+        with opened as span:
+            span.set_attribute("a", 1)
+            entered += 1
+
+        @opened
+        def again() -> int:
+            return entered
+
+        assert again() == 1
+    assert [span.name for span in recording.spans()] == ["job"]
+
+
 @pytest.mark.usefixtures("lenient")
 def test_different_wrong_numbers_are_one_site(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     """A loop with a wrong number in every turn must not fill the log, nor the memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
@@ -105,6 +106,22 @@ def test_exceptions_propagate_and_are_recorded(phase: str, recording: Recording)
     if phase == "step":
         assert attributes(recording.span("step"))["goodput.step.completed"] is False
         assert recording.report()["steps"] == {"executed": 0, "kept": 0, "lost": 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"), [(KeyboardInterrupt("now"), "KeyboardInterrupt: now"), (SystemExit(0), None)], ids=repr
+)
+@pytest.mark.parametrize("phase", PHASES)
+def test_all_phases_tell_an_interrupt_from_a_clean_exit(
+    phase: str, error: BaseException, failure: str | None, recording: Recording
+) -> None:
+    with contextlib.suppress(KeyboardInterrupt, SystemExit), goodput.job(), PHASES[phase]():
+        raise error
+    for done in recording.spans():
+        assert (done.status.status_code is StatusCode.ERROR) == (failure is not None)
+        assert done.status.description == failure and not done.events
+        assert ("error.type" in attributes(done)) == (failure is not None)
+    assert len(recording.spans()) == 2
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -213,6 +213,17 @@ def test_where_work_is_handed_to_a_device_no_share_is_made_up(
     assert found["elapsed_s"] == 20.0 and found["seconds"]["productive"] == 10.0
 
 
+def test_a_flush_that_fails_is_contained(theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("of ours")
+
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT")
+    with monkeypatch.context() as broken:
+        broken.setattr("otel_goodput.journal.account.Account.refresh", fail)
+        assert theirs.provider.force_flush() is False
+    assert theirs.provider.force_flush() is True
+
+
 def test_shutdown_closes_what_is_open(theirs: Theirs) -> None:
     job = theirs.start("job", 0)
     step = theirs.start("step", 0, 4)

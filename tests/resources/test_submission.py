@@ -283,3 +283,15 @@ def test_whoever_is_told_may_fail(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
         "submission time failed; training goes on: no more"
     ]
+
+
+def test_where_no_thread_can_be_started_nobody_is_asked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", fail)
+        assert seek(lambda _: None, lambda: cluster) is None
+    assert "can't start new thread" in caplog.text

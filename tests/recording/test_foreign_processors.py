@@ -1,0 +1,156 @@
+"""Span processors of the user's own beside ours: what they are told, and what their errors do to the account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import (
+    ConcurrentMultiSpanProcessor,
+    ReadableSpan,
+    Span,
+    SpanProcessor,
+    SynchronousMultiSpanProcessor,
+    TracerProvider,
+)
+
+from otel_goodput import Recorder
+
+from .recording import NS, without_zeros
+
+
+class Refusing(SpanProcessor):
+    """Raises where a span with one of these names begins."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        if span.name in self.names:
+            raise KeyError(span.name)
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT")
+
+
+def recorder(directory: Path, *processors: SpanProcessor, **options: Any) -> Recorder:
+    return Recorder("line", run_id="run", directory=directory, exporters="none", span_processors=processors, **options)
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_phase_whose_start_another_processor_refused_is_closed(tmp_path: Path, base: int) -> None:
+    """Ours has heard of it by then, and would give it all time until the shutdown."""
+    with recorder(tmp_path, Refusing("eval")) as line, line.job(start_time=base, end_time=base + 60 * NS):
+        with line.custom("eval", start_time=base + NS):
+            pass
+        assert line.tracer is not None
+        assert [span.name for span in line.tracer.spans.phases.values()] == ["job"]
+
+
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.parametrize("wrong", ["refused by a processor", "without a name"])
+def test_a_first_phase_that_is_not_recorded_leaves_the_job_begun_for_it_open(
+    wrong: str, tmp_path: Path, base: int
+) -> None:
+    """The job begins at the same moment, and must not be taken for the phase."""
+    with recorder(tmp_path, Refusing("eval")) as line:
+        with line.custom("eval" if wrong == "refused by a processor" else "", start_time=base):
+            pass
+        with line.job(end_time=base + 60 * NS), line.training_prep(start_time=base + NS, end_time=base + 31 * NS):
+            pass
+        report = without_zeros(line.report().to_json())
+    assert report["seconds"]["training_prep"] == 30.0 and report["elapsed_s"] == 60.0
+
+
+MEMBERS = (
+    *("name", "context", "kind", "parent", "start_time"),
+    *("resource", "instrumentation_scope", "links", "attributes"),
+)
+
+
+class Listening(SpanProcessor):
+    """Keeps what a span's members say when it begins, and the finished span."""
+
+    def __init__(self) -> None:
+        self.begun: dict[int, dict[str, Any]] = {}
+        self.ended: dict[int, ReadableSpan] = {}
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        assert span.end_time is None and not span.events and span.status.is_unset
+        said = {name: getattr(span, name) for name in MEMBERS}
+        self.begun[span.get_span_context().span_id] = {**said, "attributes": dict(said["attributes"])}
+
+    def on_end(self, span: ReadableSpan) -> None:
+        assert span.context is not None
+        self.ended[span.context.span_id] = span
+
+
+def train(line: Recorder) -> None:
+    with line.job(), line.step(3), line.part("forward"):
+        with line.data_loading(blocking=False):
+            pass
+        with line.custom("eval"):
+            pass
+
+
+@pytest.mark.parametrize("where", ["the user's provider", "span_processors", "in one", "in threads"])
+def test_every_start_is_heard_and_says_what_the_end_says(where: str, tmp_path: Path) -> None:
+    listening = Listening()
+    if where == "the user's provider":
+        provider = TracerProvider(shutdown_on_exit=False)
+        line = recorder(tmp_path, tracer_provider=provider)
+        provider.add_span_processor(listening)
+    elif where == "span_processors":
+        line = recorder(tmp_path, listening)
+    else:
+        several = SynchronousMultiSpanProcessor() if where == "in one" else ConcurrentMultiSpanProcessor()
+        several.add_span_processor(listening)
+        line = recorder(tmp_path, several)
+    with line:
+        train(line)
+        report = line.report().to_json()
+    assert {listening.ended[key].name for key in listening.begun} == {"data_loading", "eval", "forward", "job", "step"}
+    for key, said in listening.begun.items():
+        found = {name: getattr(listening.ended[key], name) for name in MEMBERS}
+        assert {**found, "attributes": dict(found["attributes"])} == said
+    assert report["steps"]["executed"] == 1, "what is heard is not counted twice"
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_processor_that_refuses_a_step_stops_nothing_else(tmp_path: Path) -> None:
+    listening = Listening()
+    with recorder(tmp_path, Refusing("step", "forward", "data_loading"), listening) as line:
+        annotated = []
+        assert line.tracer is not None
+
+        class Annotation:
+            def __init__(self, name: str, step_num: int) -> None:
+                annotated.append(step_num)
+
+            def __enter__(self) -> None: ...
+
+            def __exit__(self, *_: object) -> None: ...
+
+        line.tracer.hooks.annotate = Annotation
+        train(line)
+        assert line.report().to_json()["steps"]["executed"] == 1
+    assert annotated == [3] and {"step", "forward", "data_loading"} <= {
+        listening.ended[key].name for key in listening.begun
+    }
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_processor_that_fails_at_an_end_keeps_nothing_from_the_others(tmp_path: Path) -> None:
+    class Failing(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            if span.name == "step":
+                raise KeyError(span.name)
+
+    listening = Listening()
+    with recorder(tmp_path, Failing(), listening) as line:
+        train(line)
+    assert "step" in {span.name for span in listening.ended.values()}
