@@ -458,7 +458,7 @@ class FastSpan(ShortSpan):
 
     @property
     def attributes(self) -> Mapping[str, types.AttributeValue]:
-        return MappingProxyType({**self._identity(), **(self._attributes or {})})
+        return MappingProxyType({**self._identity(self.parent), **(self._attributes or {})})
 
     @property
     def links(self) -> Sequence[Link]:
@@ -466,7 +466,7 @@ class FastSpan(ShortSpan):
         links = tuple(self._links or ())
         return (Link(self._line.traces.job_context), *links) if self.parent is None else links
 
-    def _identity(self) -> dict[str, types.AttributeValue]:
+    def _identity(self, parent: SpanContext | None) -> dict[str, types.AttributeValue]:
         """Return the attributes that it has from its begin."""
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: PHASES[self._phase]}
         if self.step >= 0:
@@ -475,7 +475,6 @@ class FastSpan(ShortSpan):
             attributes[GOODPUT_PART_NAME] = self.title
         if self._blocking is False:
             attributes[GOODPUT_BLOCKING] = False
-        parent = self.parent
         if parent is not None and (number := self._line.traces.volumes.number_of(parent.trace_id)):
             attributes[GOODPUT_TRACE_NUMBER] = number
         return attributes
@@ -526,7 +525,8 @@ class FastSpan(ShortSpan):
         """Return the finished span for exporters; `device`: ns the step was on the device, None if not known."""
         if not (self._sampled or self._keep):
             self.keep()
-        attributes = self._identity()
+        parent = self.parent
+        attributes = self._identity(parent)
         if failed and self._phase == STEP:
             attributes[GOODPUT_STEP_COMPLETED] = False
         if outlier:
@@ -536,18 +536,19 @@ class FastSpan(ShortSpan):
         if interrupted:
             attributes[GOODPUT_INTERRUPTED] = True
         attributes.update(self._attributes or ())
+        emitter = self._line.emitter
         return PhaseReadableSpan(
             self.name,
             self.get_span_context(),
-            self.parent,
-            self.resource,
+            parent,
+            emitter.resource,
             attributes,
             self._events or (),
-            self.links,
+            self.links if parent is None else self._links or (),
             status=self._status,
             start_time=self._start,
             end_time=end,
-            instrumentation_scope=self.instrumentation_scope,
+            instrumentation_scope=emitter.scope,
         )
 
 

@@ -260,7 +260,11 @@ def test_where_the_place_among_the_processes_is_from(
             {},
             "the index of this Job is not set: set JOB",
         ),
-        ({"WORLD_SIZE": "4"}, {"process_index": 8}, "process index 8 is impossible with 4 processes; 9 processes are assumed"),
+        (
+            {"WORLD_SIZE": "4"},
+            {"process_index": 8},
+            "process index 8 is impossible with 4 processes; 9 processes are assumed",
+        ),
     ],
 )
 def test_a_place_that_cannot_be_is_said(

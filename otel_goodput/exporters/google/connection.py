@@ -46,6 +46,7 @@ _OPTIONS: Final = (
 
 # Credentials that were not found are looked for again after this time, because each search may take seconds.
 LOOK_AGAIN_S: Final = 20.0
+REFRESH_S: Final = 30.0  # for a new token, in a call without a timeout
 # Google's library logs here, at each search, what we report once.
 _LOGGERS: Final = ("google.auth._default", "google.auth.compute_engine._metadata")
 
@@ -101,6 +102,23 @@ class Service(NamedTuple):
 TRACE: Final = Service("Cloud Trace", "cloudtrace.googleapis.com:443", "roles/cloudtrace.agent")
 MONITORING: Final = Service("Cloud Monitoring", "monitoring.googleapis.com:443", "roles/monitoring.metricWriter")
 TELEMETRY: Final = Service("Telemetry API", "telemetry.googleapis.com:443", "roles/telemetry.writer")
+
+
+class _CallDetails(NamedTuple):
+    """What ``grpc.ClientCallDetails`` has."""
+
+    method: str
+    timeout: float | None
+    metadata: Any
+    credentials: Any
+    wait_for_ready: bool | None
+    compression: Any
+
+    @classmethod
+    def with_metadata(cls, details: Any, metadata: Any) -> _CallDetails:
+        """Return a copy of gRPC's own `details` with this `metadata`; older versions of gRPC leave out some of them."""
+        fields = {name: getattr(details, name, None) for name in cls._fields}
+        return cls(**{**fields, "metadata": metadata})
 
 
 class NoProject(GoodputError):
@@ -210,12 +228,25 @@ class Connection:
         grpc = load("grpc")
         if credentials is None:
             return _left_alone(grpc.insecure_channel(target, _OPTIONS))
-        transport = load("google.auth.transport.grpc")
-        plugin = transport.AuthMetadataPlugin(credentials, self._http)
-        secured = grpc.composite_channel_credentials(
-            grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
-        )
-        return _left_alone(grpc.secure_channel(target, secured, _OPTIONS))
+        channel = _left_alone(grpc.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS))
+        return grpc.intercept_channel(channel, self._signer(grpc))
+
+    def _signer(self, grpc: Any) -> Any:
+        """Return an interceptor that adds the token to each call.
+
+        gRPC's own call credentials start a thread for each call. From Python 3.12 on that fails at exit, where the last
+        spans and points are sent.
+        """
+
+        class Signer(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc is imported on first use
+            def intercept_unary_unary(_, continuation: Any, details: Any, request: Any) -> Any:
+                self.authorize(REFRESH_S if details.timeout is None else details.timeout)
+                headers: dict[str, str] = {}
+                self.credentials().apply(headers)
+                signed = [*(details.metadata or ()), *headers.items()]
+                return continuation(_CallDetails.with_metadata(details, signed), request)
+
+        return Signer()
 
     def renew(self) -> None:
         """Have the next request get a new token, because the present one was rejected."""

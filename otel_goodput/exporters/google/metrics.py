@@ -133,6 +133,7 @@ class CloudMonitoringExporter(MetricExporter):
         until = time.monotonic() + timeout_millis / 1000
         if self._writer.finish(timeout_millis / 1000):
             self._descriptions.wait(until - time.monotonic())
+        self._descriptions.close()
 
 
 def _series(data: Any) -> Series:

@@ -90,6 +90,13 @@ def test_everything_arrives_over_tls(account: Account) -> None:
     assert not end.errors and not account.google.refusals
 
 
+def test_everything_arrives_where_no_thread_can_be_started_at_exit(account: Account) -> None:
+    with account.job(threadless=True) as job:
+        end = job.end()
+    account.check(end)
+    assert not end.errors and not account.google.refusals
+
+
 def test_a_token_that_expires_is_renewed_before_it_does(account: Account) -> None:
     account.tokens.lifetime = 1.0
     with account.job(unit=0.05) as job:

@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -38,6 +39,7 @@ OPTIONS: dict[str, Any] = {
     "lasts": 0.0,  # seconds from then on, at least
     "flush": False,  # at the end, once the job has ended
     "seed": None,  # of Python's `random`, before anything else
+    "threadless": False,  # no thread can be started at exit, on any Python; from 3.12 on that is so
     "warm": False,  # Google's libraries are imported already, which takes a second
 }
 
@@ -55,6 +57,13 @@ def tell(word: str, value: Any = None) -> None:
     print(json.dumps([word, value]), flush=True)
 
 
+def start_no_threads() -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    threading.Thread.start = refuse  # type: ignore[method-assign]
+
+
 def train(options: dict[str, Any]) -> None:
     random.seed(options["seed"])
     for package in (*PACKAGES, *OTLP_PACKAGES) if options["warm"] else ():
@@ -66,6 +75,8 @@ def train(options: dict[str, Any]) -> None:
     recorder = goodput.configure(
         options["job"], exporters=options["exporters"], integrations="none", step_sampling=1, **options["configure"]
     )
+    if options["threadless"]:
+        atexit.register(start_no_threads)  # the last one registered is the first one called
     before = recorder.totals().executed
     with goodput.job():
         with goodput.accelerator_init():
