@@ -96,7 +96,8 @@ class Recorder(Phases):
         tracer_provider, meter_provider = options.get("tracer_provider"), options.get("meter_provider")
         span_processors, metric_readers = options.get("span_processors", ()), options.get("metric_readers", ())
         self._tracer: PhaseTracer | None = None
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # held during the shutdown
+        self._begun = threading.Lock()  # acquired by the first shutdown, and never released
         self._closed = False
         self._exiting = False
         config = self.config
@@ -339,14 +340,22 @@ class Recorder(Phases):
         """Stop recording: end open phases and mark them as interrupted, export, and write the journal.
 
         `timeout` is one deadline for all of it, in seconds, by default the grace period. Called automatically at exit.
-        Afterwards phases are no-ops.
+        Afterwards phases are no-ops. If another thread is shutting down, this waits for that, until its own deadline.
         """
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-        atexit.unregister(self._exit)
         seconds = self.config.grace_period_s if timeout is None else timeout
+        # Reentrant: a signal handler may call this on the thread that is in the middle of it, and must not wait.
+        if not self._closing.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
+            return
+        try:
+            if self._begun.acquire(blocking=False):
+                self._closed = True
+                self._shut_down(seconds)
+        finally:
+            self._closing.release()
+
+    def _shut_down(self, seconds: float) -> None:
+        """Shut down within `seconds`."""
+        atexit.unregister(self._exit)
         if self._exiting:
             # Ending the interpreter takes time too, and more if other processes use the same cores.
             seconds -= min(TEARDOWN_S, seconds / 10) * min(deadline.crowding(), MOST_CROWDED)
@@ -406,7 +415,8 @@ class Recorder(Phases):
         """In a forked child, stop recording: it must not write its parent's journal or export its parent's figures."""
         tracer, self._tracer = self._tracer, None
         self._closed = True
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()
+        self._begun.acquire(blocking=False)
         self._live.orphan()
         if tracer is not None:
             tracer.close()

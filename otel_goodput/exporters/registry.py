@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+from otel_goodput.deadline import Closer, close_all
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.spec import (
     METRICS,
@@ -25,6 +26,9 @@ from otel_goodput.guard import report_once
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from opentelemetry.sdk.metrics.export import MetricExporter
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 GROUP: Final = "otel_goodput.exporters"
 
@@ -129,6 +133,16 @@ def open_exporter(name: str, context: ExporterContext) -> Exporters:
         span_exporter=opened.span_exporter and SafeSpanExporter(name, opened.span_exporter),
         metric_exporter=opened.metric_exporter and SafeMetricExporter(name, opened.metric_exporter),
     )
+
+
+def shut_down(opened: Exporters, seconds: float) -> None:
+    """Shut down what was opened, within `seconds`."""
+    both = {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
+    close_all([(f"{opened.name} {signal}", _closer(each)) for signal, each in both.items() if each], seconds)
+
+
+def _closer(exporter: SpanExporter | MetricExporter) -> Closer:
+    return lambda _: exporter.shutdown()
 
 
 def dropped_items(opened: Exporters) -> dict[str, int]:

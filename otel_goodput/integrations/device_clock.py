@@ -186,7 +186,7 @@ class DeviceClock:
             self._markers.remove(marker)
             marker.close()
         if not self._markers:
-            self._watcher.work(lambda: self._watcher.forget(all_of_ours=self._order.wrong))
+            self._watcher.work(lambda: self._watcher.forget(marks_too=self._order.wrong))
 
     # --- phases, on the training thread -------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class DeviceClock:
         """Follow the work dispatched between `since` and `end` (ns)."""
         tracer, watcher, markers = self._tracer, self._watcher, self._markers
         waits = len(markers) == 1 and markers[0].waits
-        observation = Observation(key, phase, max(since, self._compiled), leaf, ours=waits, told=True)
+        observation = Observation(key, phase, max(since, self._compiled), leaf, marked=True, ours=waits, told=True)
         if leaf is None:
             self._sharing += 1
             watcher.put(observation)
@@ -362,7 +362,7 @@ class DeviceClock:
             return
         if self._missed and leaf.is_ready():
             # They may have ended long ago.
-            self._watcher.work(lambda: self._watcher.forget(all_of_ours=False))
+            self._watcher.work(lambda: self._watcher.forget(marks_too=False))
             return
         last.leaf = leaf
         self._watcher.wake()

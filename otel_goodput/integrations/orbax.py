@@ -266,7 +266,7 @@ class Hook:
         saving: Saving | None = getattr(self._here, "saving", None)
         if saving is not None and saving.manager is manager:
             saving.begin()  # save() waits for the previous save only if it does not skip this step
-        asked = self._asked(manager)
+        asked = self._undecided(manager)
         context = save = None
         if asked and saving is None and enclosing(Phase.CHECKPOINT_SAVE) is None:
             tracer = self._tracer
@@ -274,6 +274,8 @@ class Hook:
                 lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_SAVE, step=asked[-1].step, durable=False
             )
             save = context.__enter__()
+        for commit in asked:  # last: who is interrupted before that will not answer
+            commit.ask()
 
         def done(_: Any, error: BaseException | None) -> None:
             self._answer(asked, error, True)
@@ -298,7 +300,9 @@ class Hook:
         return done
 
     def _ask(self, waits: bool, checkpointer: Any, *_: object) -> Done | None:
-        asked = self._asked(checkpointer)
+        asked = self._undecided(checkpointer)
+        for commit in asked:
+            commit.ask()
         return (lambda _, error: self._answer(asked, error, waits)) if asked else None
 
     def _cancel(self, checkpointer: Any, *_: object) -> Done:
@@ -319,11 +323,9 @@ class Hook:
         if self._removed:
             commit.abandon()
 
-    def _asked(self, owner: Any) -> list[Commit]:
-        asked = [commit for commit in self._commits if commit.of(owner) and not commit.decided.is_set()]
-        for commit in asked:
-            commit.ask()
-        return asked
+    def _undecided(self, owner: Any) -> list[Commit]:
+        """Return the commits of which `owner` will know how they end."""
+        return [commit for commit in self._commits if commit.of(owner) and not commit.decided.is_set()]
 
     def _answer(self, asked: list[Commit], error: BaseException | None, waited: bool) -> None:
         for commit in asked:

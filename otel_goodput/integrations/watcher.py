@@ -359,10 +359,10 @@ class Watcher:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def forget(self, *, all_of_ours: bool) -> None:
-        """Give up observations without a mark, because none will come; `all_of_ours`: also those with marks of ours."""
+    def forget(self, *, marks_too: bool) -> None:
+        """Give up observations without a mark, because none will come; `marks_too`: also those with marks of ours."""
         for observation in tuple(self.queue):
-            if observation.leaf is None or (all_of_ours and observation.ours):
+            if observation.leaf is None or (marks_too and observation.marked):
                 self.queue.remove(observation)
                 self._lose(observation)
 

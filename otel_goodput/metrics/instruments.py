@@ -24,16 +24,16 @@ Rows = Iterable[tuple[float | int, dict[str, str]]]
 CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits
 MOST_TIMED: Final = 300  # names with durations: each has a series per value of blocking and of error.type
 
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+_UNITS: Final = ((3_600, "h"), (60, "m"), (1, "s"))
 
 
 def window_name(span: int) -> str:
-    """Return the name of a rolling window of `span` ns: ``1h``, ``24h``, ``90s``."""
-    seconds = span // NS
-    for size, letter in _UNITS[1:]:
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{letter}"
-    return f"{span / NS:g}s"
+    """Return the name of a rolling window of `span` ns: ``1h``, ``24h``, ``90s``, ``1.5s``; no two have the same."""
+    for size, letter in _UNITS:
+        if span % (size * NS) == 0:
+            return f"{span // (size * NS)}{letter}"
+    seconds, rest = divmod(span, NS)
+    return f"{seconds}.{rest:09}".rstrip("0") + "s"
 
 
 class Names:

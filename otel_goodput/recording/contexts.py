@@ -51,8 +51,8 @@ def enclosing(phase: str) -> trace_api.Span | None:
     return span if span.is_recording() else None
 
 
-def checked_step(step: SupportsIndex | None, phase: str) -> int:
-    """Return `step` as an int.
+def checked_step(step: SupportsIndex | None, phase: str, what: str = "a step number") -> int:
+    """Return `step` as an int; `what` it is, for the message.
 
     Raises:
         PhaseError: it is not an integer from 0.
@@ -60,9 +60,9 @@ def checked_step(step: SupportsIndex | None, phase: str) -> int:
     try:
         number = operator.index(step)  # type: ignore[arg-type]
     except TypeError:
-        raise PhaseError(phase, f"{phase}() needs a step number (an integer >= 0), not {step!r}") from None
+        raise PhaseError(phase, f"{phase}() needs {what} (an integer >= 0), not {step!r}") from None
     if number < 0:
-        raise PhaseError(phase, f"{phase}() needs a step number (an integer >= 0), not {number}")
+        raise PhaseError(phase, f"{phase}() needs {what} (an integer >= 0), not {number}")
     return number
 
 

@@ -10,18 +10,22 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def decorate(again: Callable[[], Any], function: F) -> F:
+def decorate(again: Callable[[], Any], function: F, done: Callable[[Any, Any], object] | None = None) -> F:
     """Return `function` with each call inside a new context manager from `again`.
 
-    Coroutines and generators run inside it until they end.
+    Coroutines and generators run inside it until they end. `done` is called inside it with what the context manager
+    binds, and what the function or the coroutine returned.
     """
     wrapped: Any
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with again():
-                return await function(*args, **kwargs)
+            with again() as bound:
+                output = await function(*args, **kwargs)
+                if done is not None:
+                    done(bound, output)
+                return output
 
     elif inspect.isasyncgenfunction(function):
 
@@ -42,7 +46,10 @@ def decorate(again: Callable[[], Any], function: F) -> F:
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with again():
-                return function(*args, **kwargs)
+            with again() as bound:
+                output = function(*args, **kwargs)
+                if done is not None:
+                    done(bound, output)
+                return output
 
     return cast(F, wrapped)

@@ -17,6 +17,7 @@ class Observation:
         start: when dispatching began, ns.
         leaf: the array or mark to watch; None: that of the next observation in the queue.
         place: (number of leaves, index of `leaf`) in the observed output.
+        marked: `leaf` is a mark of ours, or will be one; not what a user handed over.
         ours: only we hold `leaf`, so that we may wait for it.
         told: the journal has a record of this observation.
         by: time at which it was seen to be ready, ns; 0: not yet.
@@ -34,6 +35,7 @@ class Observation:
         "ended",
         "key",
         "leaf",
+        "marked",
         "ours",
         "phase",
         "place",
@@ -50,6 +52,7 @@ class Observation:
         leaf: Any,
         place: tuple[int, int] = ALONE,
         *,
+        marked: bool = False,
         ours: bool = False,
         told: bool = False,
     ) -> None:
@@ -58,6 +61,7 @@ class Observation:
         self.start = start
         self.leaf = leaf
         self.place = place
+        self.marked = marked
         self.ours = ours
         self.told = told
         self.by = 0

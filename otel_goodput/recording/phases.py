@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import wraps
 from itertools import count
 from types import TracebackType
 from typing import ParamSpec, Protocol, SupportsIndex, TypeVar
@@ -11,9 +10,16 @@ from typing import ParamSpec, Protocol, SupportsIndex, TypeVar
 from opentelemetry.trace import Span
 
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import contain, refuse
-from otel_goodput.recording.contexts import FastContext, JobContext, PhaseContext, RestoreContext, checked_step
-from otel_goodput.recording.decorators import F
+from otel_goodput.guard import contain, refuse, unrecorded
+from otel_goodput.recording.contexts import (
+    FastContext,
+    JobContext,
+    PhaseContext,
+    RestoreContext,
+    checked_step,
+    checked_times,
+)
+from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.fast_span import FastSpan
 from otel_goodput.recording.loading import Loading, QueueDepth
 from otel_goodput.recording.saves import Save, SaveContext
@@ -124,21 +130,20 @@ class Phases:
         """Return `function` with a step around each call, numbered as in :meth:`steps`; observe its smallest output.
 
         If parts of the output are donated to the next call (state), an output that is not is found after a few steps.
-        Without an output (a model changed in place), the step is marked like any other.
+        Without an output (a model changed in place), the step is marked like any other. The step of a coroutine or a
+        generator lasts until that ends; what a generator yields is not observed.
         """
         numbers = None if start is None else count(start)
 
-        @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        def again() -> Opening[FastSpan]:
             tracer = self._find()
-            number = next(numbers) if numbers is not None else 0 if tracer is None else tracer.next_number()
-            with self.step(number) as span:
-                output = function(*args, **kwargs)
-                if isinstance(span, FastSpan) and output is not None:
-                    span.observe(output)
-            return output
+            return self.step(next(numbers) if numbers is not None else 0 if tracer is None else tracer.next_number())
 
-        return call
+        def observe(span: object, output: object) -> None:
+            if isinstance(span, FastSpan) and output is not None:
+                span.observe(output)
+
+        return decorate(again, function, observe)
 
     def part(self, name: str) -> Opening[FastSpan]:
         """A part of the open step, such as ``"forward"``: its time stays the step's; use few different names."""
@@ -217,9 +222,10 @@ class Phases:
         if tracer is None:
             return
         try:
-            stepping, there, all_of_them = (checked_step(count, "slice_counts") for count in (active, available, total))
+            checked_times("slice_counts", time)
+            stepping, there, all_of_them = (
+                checked_step(count, "slice_counts", "a number of slices") for count in (active, available, total)
+            )
             tracer.account.slice_counts(stepping, there, all_of_them, tracer.clock() if time is None else time)
-        except PhaseError as error:
-            refuse(error)
         except Exception as error:
-            contain("slice_counts", error)
+            unrecorded("slice_counts", error)

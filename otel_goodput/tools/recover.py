@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_goodput import config as configuration
 from otel_goodput import files
-from otel_goodput.deadline import close_all
-from otel_goodput.exporters.registry import numbers, open_exporter, resolve
+from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.finding import Found
@@ -84,12 +82,14 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         except ExporterUnavailable as error:
             print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
             continue
-        exporter = opened.span_exporter
-        if exporter is None:
-            continue
-        spans = [span for span, exported_by in unexported if again or number[name] not in exported_by]
-        exported = not spans or exporter.export(spans) is SpanExportResult.SUCCESS
-        close_all([(name, _closer(exporter))], config.grace_period_s)
+        try:
+            exporter = opened.span_exporter
+            if exporter is None:
+                continue
+            spans = [span for span, exported_by in unexported if again or number[name] not in exported_by]
+            exported = not spans or exporter.export(spans) is SpanExportResult.SUCCESS
+        finally:
+            shut_down(opened, config.grace_period_s)
         print(
             f"run {run_id!r}: {len(spans)} spans "
             f"{'exported through' if exported else 'could not be exported through'} {name}"
@@ -106,7 +106,3 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         return 0
     print(f"run {run_id!r}: nothing was exported; see OTEL_GOODPUT_EXPORTERS or --exporters", file=sys.stderr)
     return 1
-
-
-def _closer(exporter: SpanExporter) -> Callable[[int], None]:
-    return lambda _: exporter.shutdown()

@@ -31,6 +31,32 @@ ARCHIVE = ExporterSpec(
     signals=("traces",),
     auto=lambda situation: "ARCHIVE is set" if situation.environ.get("ARCHIVE") else "",
 )
+class Closing:
+    # Says in the archive when it is shut down.
+    def shutdown(self, *_, **__):
+        with open(os.environ["ARCHIVE"], "a") as archive:
+            archive.write(f"closed-{self.name}\\n")
+
+class ClosingSpans(Closing, Spans):
+    name = "traces"
+
+    def export(self, spans):
+        if os.environ.get("REFUSES"):
+            raise KeyboardInterrupt
+        return super().export(spans)
+
+class ClosingMetrics(Closing, MetricExporter):
+    name = "metrics"
+
+    def export(self, *_, **__):
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, *_, **__):
+        return True
+
+CLOSING = ExporterSpec(
+    "closing", "", lambda context: Exporters("closing", ClosingSpans(), ClosingMetrics()), ARCHIVE.describe
+)
 NEEDY = ExporterSpec("needy", "", ARCHIVE.open, ARCHIVE.describe, packages=lambda environ: ["not_there"],
                      auto=lambda situation: "always")
 NONE_AT_ALL = "archive"
@@ -39,6 +65,7 @@ ENTRY_POINTS = """[otel_goodput.exporters]
 archive = of_others:ARCHIVE
 needy = of_others:NEEDY
 odd = of_others:NONE_AT_ALL
+closing = of_others:CLOSING
 broken = of_nobody:ARCHIVE
 otlp = of_others:ARCHIVE
 """
@@ -135,8 +162,25 @@ def test_doctor_says_where_it_goes_and_what_is_wrong(tmp_path: Path, environment
     assert "always, but not_there is not installed" in by_itself["exporter needy"][0]
 
 
+def test_doctor_shuts_down_what_it_has_opened(tmp_path: Path, environment: dict[str, str]) -> None:
+    assert doctor(tmp_path, environment, "closing")["exporter closing"] == [f"ok: traces to {tmp_path / 'archive'}"]
+    assert names(tmp_path) == ["closed-metrics", "closed-traces"]
+
+
+@pytest.mark.parametrize("refuses", ["", "1"])
+def test_recover_shuts_down_what_it_has_opened(refuses: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Also where it is interrupted."""
+    train(tmp_path, environment, "none", "kill")
+    command = [sys.executable, "-m", "otel_goodput", "recover", str(tmp_path / "runs"), "--exporters", "closing"]
+    variables = {**environment, "REFUSES": refuses}
+    done = subprocess.run(command, env=variables, capture_output=True, timeout=120, check=False)
+    assert (done.returncode == 0) == (not refuses), done.stderr
+    exported = [] if refuses else ["attempt", "job", "step"]
+    assert names(tmp_path) == sorted([*exported, "closed-metrics", "closed-traces"])
+
+
 def test_what_nobody_registers_is_refused_with_all_that_is_known(tmp_path: Path, environment: dict[str, str]) -> None:
     done = train(tmp_path, environment, "archives")
     assert done.returncode == 1
-    known = "archive, broken, console, file, gcp, gcp-otlp, needy, odd, otlp, workload"
+    known = "archive, broken, closing, console, file, gcp, gcp-otlp, needy, odd, otlp, workload"
     assert f"unknown exporter 'archives'; known are auto, none, {known}" in done.stderr

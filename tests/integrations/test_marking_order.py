@@ -15,8 +15,11 @@ from exported import Spans
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
 from otel_goodput.accounting import Totals
+from otel_goodput.accounting import events as ev
 from otel_goodput.integrations import async_runtimes
 from otel_goodput.integrations.markers import Mark
+from otel_goodput.journal.history import all_events
+from otel_goodput.journal.rundir import RunDirectory, folder_name
 
 from .stand_ins import Queue, QueueMarker
 
@@ -260,6 +263,19 @@ def test_a_device_out_of_order(
     assert sum("does not run work in order" in record.getMessage() for record in caplog.records) == 1
     assert device.marker.closed and device.marker.marks < 20
     device.recorder.shutdown()
+
+
+def test_marks_behind_the_one_that_came_too_early_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they can only be polled, as those of several runtimes together."""
+    device = Device(tmp_path, monkeypatch, early=30 * MS)
+    with device.recorder.job():
+        for _ in device.recorder.steps(range(20)):
+            device.train(20, ahead=20)
+        device.finish()
+    device.recorder.shutdown()
+    kinds = [event.kind for event in all_events(RunDirectory(tmp_path / folder_name(device.recorder.run_id)))]
+    assert device.marker.marks > 10, "most marks were set before the first one was there"
+    assert kinds.count(ev.DEVICE_END) < 5 and kinds.count(ev.UNOBSERVED) > 10
 
 
 def test_a_transfer_for_later_is_no_disorder(

@@ -25,6 +25,7 @@ from waits import until
 from otel_goodput import Recorder
 from otel_goodput.integrations import orbax
 from otel_goodput.integrations.commits import Commit, promise_of
+from otel_goodput.recording.saves import SaveContext
 
 # Orbax 0.6 leaves the event loops of its threads open, for the garbage collector to find.
 pytestmark = [
@@ -83,7 +84,7 @@ class Starts(SpanProcessor):
         self.names: list[str] = []
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        self.names.append(getattr(span, "name", ""))  # a step that begins has none yet
+        self.names.append(span.name)
 
 
 class Job:
@@ -344,6 +345,27 @@ def test_a_commit_is_over_when_all_who_ask_are_back(job: Job) -> None:
         for error, over in answers:
             commit.answer(error, over)
         assert (commit.kept if commit.decided.is_set() else None) == kept, answers
+
+
+def test_who_was_interrupted_before_asking_does_not_keep_a_commit_open(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: SaveContext) -> None:
+        raise KeyboardInterrupt
+
+    manager = job.manager(gated=True)
+    with job.recorder.job():
+        job.steps(0)
+        manager.save(0, args=GatedArgs(STATE))
+        with monkeypatch.context() as context:
+            context.setattr(SaveContext, "__enter__", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                manager.wait_until_finished()
+        job.gates_of(manager)[0].open()
+        manager.wait_until_finished()
+        until(lambda: job.at_risk() == 0)
+    (commit,) = [span for span in job.spans(SAVE) if said(span, "blocking") is False]
+    assert said(commit, "checkpoint.durable") is True and said(commit, "interrupted") is None
 
 
 def test_the_next_save_waits_for_the_one_before(job: Job) -> None:

@@ -21,10 +21,12 @@ from opentelemetry.sdk.metrics.export import (
     MetricExportResult,
     PeriodicExportingMetricReader,
 )
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import INVALID_SPAN, StatusCode
 from waits import until
 
 import otel_goodput as goodput
+from otel_goodput import Recorder
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal.account import nothing
 from otel_goodput.recording.phases import Phases
@@ -473,3 +475,54 @@ def test_a_phase_that_found_the_recorder_before_its_shutdown_begins_no_job(recor
         pass
     assert tracer.jobs.none_yet and tracer.jobs.append is nothing
     assert not [span for span in recording.spans() if span.name == "job"]
+
+
+class Slow(SpanProcessor):
+    """Takes until it is let go to shut down; what ends is told to `ended`."""
+
+    def __init__(self, ended: Callable[[], object] = lambda: None) -> None:
+        self.begun = threading.Event()
+        self.go = threading.Event()
+        self.ended = ended
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.ended()
+
+    def shutdown(self) -> None:
+        self.begun.set()
+        self.go.wait(60)
+
+
+def test_a_second_shutdown_waits_for_the_first(tmp_path: Path) -> None:
+    """Else the process would end, by whoever calls second, before the journal is written."""
+    slow = Slow()
+    line = Recorder("line", directory=tmp_path, exporters="none", span_processors=[slow])
+    first = threading.Thread(target=line.shutdown, args=(60,))
+    first.start()
+    assert slow.begun.wait(60)
+    begin = time.monotonic()
+    line.shutdown(0.2)
+    assert 0.2 <= time.monotonic() - begin < 10 and first.is_alive(), "no longer than it may take itself"
+    threading.Timer(0.2, slow.go.set).start()
+    line.shutdown(60)
+    first.join(10)
+    assert not first.is_alive() and slow.go.is_set()
+
+
+def test_a_shutdown_within_a_shutdown_returns_at_once(tmp_path: Path) -> None:
+    """As from a signal handler, on the thread that is shutting down."""
+    calls: list[float] = []
+
+    def again() -> None:
+        begin = time.monotonic()
+        line.shutdown(60)
+        calls.append(time.monotonic() - begin)
+
+    slow = Slow(again)
+    slow.go.set()
+    line = Recorder("line", directory=tmp_path, exporters="none", span_processors=[slow])
+    job = line.job()
+    job.__enter__()
+    line.shutdown(60)
+    job.__exit__(None, None, None)
+    assert calls and max(calls) < 5

@@ -439,3 +439,12 @@ def test_a_reader_may_collect_while_the_recorder_is_being_made(
         over.set()
         thread.join(30)
     assert not [found.getMessage() for found in caplog.records if "allback" in found.getMessage()]
+
+
+def test_windows_of_different_lengths_have_different_names(record: Callable[..., Recording], base: int) -> None:
+    recording = record(windows=["1s", "1.5s", "90s", "90.5s", "5400.000000001s", "36h"])
+    with goodput.job(start_time=base, end_time=base + 10 * NS):
+        pass
+    points = recording.metrics()["goodput.ratio"].data.data_points
+    names = [(point.attributes or {})["goodput.window"] for point in points]
+    assert sorted(map(str, names)) == ["1.5s", "1s", "36h", "5400.000000001s", "90.5s", "90s", "run"]

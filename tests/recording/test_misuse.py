@@ -134,6 +134,23 @@ def test_different_wrong_numbers_are_one_site(recording: Recording, caplog: pyte
 
 
 @pytest.mark.usefixtures("lenient")
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [((-1, 2, 3), "a number of slices from 0, not -1"), (("1", 2, 3), "a number of slices"), (2.5, "2.5")],
+    ids=str,
+)
+def test_wrong_counts_of_slices(wrong: Any, what: str, recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
+    with goodput.job():
+        if isinstance(wrong, tuple):
+            goodput.slice_counts(*wrong)
+        else:
+            goodput.slice_counts(1, 2, 3, time=wrong)
+    (told,) = warnings(caplog)
+    assert what in told and "slice_counts() " in told
+    assert not caplog.records[-1].exc_info, "what is wrong is the user's call, and no traceback of ours helps"
+
+
+@pytest.mark.usefixtures("lenient")
 def test_wrong_times(recording: Recording, caplog: pytest.LogCaptureFixture, base: int) -> None:
     with goodput.job(start_time=base, end_time=base + 10 * NS):
         with goodput.step(1, start_time="yesterday"):  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -252,6 +252,34 @@ def test_decorated_async_generator(recording: Recording) -> None:
 
     asyncio.run(main())
     assert recording.span("stream").status.status_code is StatusCode.UNSET
+
+
+def test_traced_coroutines_and_generators_are_steps_until_they_end(recording: Recording) -> None:
+    def open_steps() -> int:
+        tracer = recording.recorder.tracer
+        assert tracer is not None
+        return len(tracer.spans.short)
+
+    @goodput.traced_step
+    async def coroutine() -> int:
+        await asyncio.sleep(0)
+        return open_steps()
+
+    @goodput.traced_step
+    def generator() -> Generator[int, None, None]:
+        yield open_steps()
+
+    @goodput.traced_step
+    async def generated() -> AsyncGenerator[int, None]:
+        yield open_steps()
+
+    async def main() -> list[int]:
+        return [await coroutine(), *generator(), *[each async for each in generated()]]
+
+    with goodput.job():
+        assert asyncio.run(main()) == [1, 1, 1]
+    assert [attributes(span)["goodput.step"] for span in recording.spans("step")] == [0, 1, 2]
+    assert recording.report()["steps"]["kept"] == 3
 
 
 def test_decorated_method_and_recursion(recording: Recording) -> None:

@@ -71,6 +71,16 @@ class ExporterChecks:
             opened = registry.open_exporter(name, context)
         except ExporterUnavailable as error:
             yield Finding(PROBLEM, about, f"cannot be opened: {error.reason}", error.hint or "use another exporter")
+        try:
+            yield from self._opened(name, about, context, opened)
+        finally:
+            if opened is not None:
+                registry.shut_down(opened, self._timeout_s)
+
+    def _opened(
+        self, name: str, about: str, context: ExporterContext, opened: Exporters | None
+    ) -> Iterator[Finding]:
+        """Test an exporter that was opened; None if it could not be."""
         heard = "; ".join(self._said.take())
         if heard and opened is not None:
             yield Finding(WARNING, about, heard)
@@ -151,8 +161,6 @@ class ExporterChecks:
                 yield Finding(OK, about, f"{where}: accepted an empty export")
             else:
                 yield Finding(OK, about, f"{where}: the port accepts connections")
-        closers = [(one.signal, _later(exporter.shutdown)) for one, exporter in pairs if exporter is not None]
-        close_all(closers, self._timeout_s)
 
 
 def _told(destinations: list[Destination]) -> str:
