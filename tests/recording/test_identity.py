@@ -253,18 +253,14 @@ def test_where_the_place_among_the_processes_is_from(
     ("variables", "given", "told"),
     [
         (SLICES, {}, "JOB_INDEX=1, but the number of pods per Job is not set: set JOB_COMPLETIONS"),
-        ({**SLICES, "JOB_COMPLETIONS": "2"}, {}, "JOB_COMPLETION_INDEX=2 and JOB_COMPLETIONS=2 cannot be"),
-        ({**SLICES, "REPLICATED_JOB_REPLICAS": "1"}, {}, "JOB_INDEX=1 and REPLICATED_JOB_REPLICAS=1 cannot be"),
+        ({**SLICES, "JOB_COMPLETIONS": "2"}, {}, "JOB_COMPLETION_INDEX=2 and JOB_COMPLETIONS=2 contradict each other"),
+        ({**SLICES, "REPLICATED_JOB_REPLICAS": "1"}, {}, "JOB_INDEX=1 and REPLICATED_JOB_REPLICAS=1 contradict"),
         (
             {"REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDEX": "2"},
             {},
             "the index of this Job is not set: set JOB",
         ),
-        (
-            {"WORLD_SIZE": "4"},
-            {"process_index": 8},
-            "process index 8 is impossible with 4 processes; 9 processes are assumed",
-        ),
+        ({"WORLD_SIZE": "4"}, {"process_index": 8}, "index 8 is impossible with 4 processes; 9"),
     ],
 )
 def test_a_place_that_cannot_be_is_said(
