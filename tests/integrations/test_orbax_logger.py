@@ -87,6 +87,20 @@ def test_a_commit_that_is_not_there_at_the_next_save_has_failed(job: Job) -> Non
         until(lambda: job.at_risk() == 0)
 
 
+def test_a_step_that_is_written_over_is_not_taken_for_the_new_one(job: Job) -> None:
+    """Orbax removes it before it logs the save, also where the manager did not know of it."""
+    manager, other = job.manager(gated=True, logger=logger(job)), job.manager()
+    with job.recorder.job():
+        job.steps(0)
+        other.save(0, args=ocp.args.StandardSave(STATE))
+        other.wait_until_finished()
+        manager.save(0, args=GatedArgs(STATE))
+        assert job.gates_of(manager)[0].begun.wait(30)
+        assert job.at_risk() > 0
+        job.gates_of(manager)[0].open()
+        until(lambda: job.at_risk() == 0)
+
+
 def test_within_the_users_own_phase(job: Job) -> None:
     manager = job.manager(gated=True, logger=logger(job))
     with job.recorder.job():

@@ -250,6 +250,8 @@ def test_a_second_job_in_the_same_process_is_a_restart(recording: Recording, bas
         {"grace_period": "long"},
         {"submitted_at": "yesterday"},
         {"processes": "some"},
+        {"processes": "²"},
+        {"processes": "0,"},
         {"process_index": 4, "process_count": 4},
         {"process_index": -1},
         {"process_count": 0},
@@ -335,3 +337,10 @@ def test_questions_before_configure(call: str) -> None:
     assert getattr(goodput, call)() is None
     assert goodput.flush() is True
     goodput.shutdown()
+
+
+@pytest.mark.parametrize(("index", "exports"), [(0, True), (1, False), (4, True)])
+def test_processes_are_numbers_however_they_are_written(index: int, exports: bool, tmp_path: Path) -> None:
+    options = {"processes": "00, 4", "process_index": index, "process_count": 5}
+    with goodput.Recorder("line", directory=tmp_path, exporters="none", **options) as line:  # type: ignore[arg-type]
+        assert line.config.exports_spans() is exports

@@ -203,6 +203,19 @@ def test_a_wish_to_be_asked_later_is_respected(wire: str, traces: Path) -> None:
         assert len(received.headers) == 1  # an hour is more than it has
 
 
+@pytest.mark.parametrize("when", ["Mon, 01 Jan 2024 00:00:00 +9999999999999999", "soon", "9" * 400])
+def test_a_moment_that_is_none_is_no_wish(when: str, traces: Path) -> None:
+    odd = Say(503, headers=(("retry-after", when),))
+    with RECEIVERS[HTTP](lambda number: odd if number == 0 else TAKE) as received:
+        done = send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=HTTP)
+        assert "Traceback" not in done.stderr
+        if when.isdecimal():
+            assert done.returncode == 1, "more than any time that it has"
+        else:
+            succeeded(done)
+            assert arrived(received.traces) == lines(traces.parent, "traces")
+
+
 CLOSED = {
     "grpc credentials": (GRPC, Say(grpc.StatusCode.UNAUTHENTICATED)),
     "grpc service": (GRPC, Say(grpc.StatusCode.UNIMPLEMENTED)),

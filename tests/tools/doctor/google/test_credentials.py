@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from emulators.token_server import ACCOUNT, TokenServer
 from exporters.backends import silent_backend
 from http_server import Request, Response
 from resources.machines import GPU_VM
+
+from otel_goodput.tools.doctor.credentials import find
 
 from ...commands import goodput
 from ..examined import doctor, findings
@@ -214,3 +217,12 @@ def test_credentials_of_a_machine_that_does_not_answer(place: Path) -> None:
         )  # fmt: skip
     assert "the search for them has not ended after 1.4 s" in findings(done, "credentials", "problem")
     assert time.monotonic() - began < 10
+
+
+def test_a_user_who_has_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a random user id."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_123)
+    with pytest.raises(RuntimeError):
+        Path("~").expanduser()
+    assert find({}) is None
