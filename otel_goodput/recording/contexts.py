@@ -86,9 +86,7 @@ def checked_times(phase: str, *times: object) -> None:
     """
     for time in times:
         if time is not None and not isinstance(time, int):
-            raise PhaseError(
-                phase, f"{phase}(): start_time and end_time must be integers, in ns since the epoch, not {time!r}"
-            )
+            raise PhaseError(phase, f"{phase}(): times must be integers, in ns since the epoch, not {time!r}")
 
 
 class PhaseContext:
@@ -211,8 +209,7 @@ class PhaseContext:
         elif phase == Phase.ELASTIC_WAIT:
             if arguments["name"] not in ELASTIC_WAITS:
                 raise PhaseError(
-                    phase,
-                    f"elastic_wait(kind): kind must be one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}",
+                    phase, f"elastic_wait(): kind must be one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}"
                 )
             attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
         if arguments.get("step") is not None:

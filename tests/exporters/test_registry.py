@@ -72,7 +72,7 @@ def test_wrong_names_are_refused_with_the_known_ones() -> None:
     for name in ("flie", "tensorboard"):
         with pytest.raises(ValueError, match=f"unknown exporter {name!r}; known are {known}"):
             resolve([name], {})
-    with pytest.raises(ValueError, match="'none' excludes"):
+    with pytest.raises(ValueError, match="'none' cannot be combined"):
         resolve(["none", "file"], {})
     with pytest.raises(ValueError, match="unknown exporter 'flie'"):
         open_exporter("flie", ExporterContext("job", "run"))

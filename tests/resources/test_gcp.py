@@ -163,8 +163,8 @@ FAULTS = {
     "empty": (says("{}"), "neither the project nor the instance"),
     "of other types": (says('{"instance": 5, "project": ["projectId"]}'), "neither the project nor the instance"),
     "not utf-8": (sends(HEAD + b'\r\n{"instance": "\xff\xfe"}'), "neither the project nor the instance"),
-    "no http": (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), "no HTTP"),
-    "a broken head": (sends(b"HTTP/1.1 2x0 OK\r\n\r\n"), "no HTTP"),
+    "no http": (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), "the answer is not HTTP"),
+    "a broken head": (sends(b"HTTP/1.1 2x0 OK\r\n\r\n"), "the answer is not HTTP"),
     "cut off": (sends(HEAD + b'Content-Length: 100\r\n\r\n{"instance":'), "before the answer was complete"),
     "a lie of its length": (sends(HEAD + b"Content-Length: 99999999999999\r\n\r\n{}"), "before the answer was"),
     "a lie of a piece": (
