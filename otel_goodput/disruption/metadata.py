@@ -178,7 +178,7 @@ class Reception:
             raise NotGoogles(f"an answer of more than {self._longest} bytes")
         beginning = bytes(self._received[: len(_BEGINNING)])
         if not _BEGINNING.startswith(beginning):
-            raise NotGoogles("no HTTP")
+            raise NotGoogles("the answer is not HTTP")
         if not self._body:
             self._read_head()
         if piece and not self._complete():
@@ -224,7 +224,7 @@ def parse(received: bytes, *, ended: bool) -> MetadataAnswer | None:
         NotGoogles: it is not HTTP.
     """
     if not _BEGINNING.startswith(received[: len(_BEGINNING)]):
-        raise NotGoogles("no HTTP")
+        raise NotGoogles("the answer is not HTTP")
     if b"\r\n\r\n" not in received:
         return None
     from http.client import HTTPException, IncompleteRead

@@ -108,7 +108,7 @@ def test_errors_are_one_warning_each_and_hold_up_nothing(caplog: pytest.LogCaptu
     assert notices.settled(10) and len(called) == 3
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == 3
-    assert sum("preemption callback save failed" in line and "disk on fire" in line for line in said) == 1
+    assert sum("save failed" in line and "disk on fire" in line for line in said) == 1
     notices.close()
 
 
