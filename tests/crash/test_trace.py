@@ -65,7 +65,7 @@ def test_recover_completes_the_trace_without_a_restart(delay: str, tmp_path: Pat
     check_run(spans, run.run_id, run.lives)
 
     again = run.command("recover", str(run.directory))
-    assert "before" in again.stdout and len(read_spans(run.folder)) == len(spans), "once is enough"
+    assert "already recovered" in again.stdout and len(read_spans(run.folder)) == len(spans), "once is enough"
     run.command("recover", str(run.directory), "--again")
     check_run(read_spans(run.folder), run.run_id, run.lives)
 
