@@ -1,0 +1,92 @@
+// The document that Python wrote: a JSON head and columns of integers. See viewer/columns.py for the format.
+
+const MAGIC = "OGV1";
+
+/** Undo gzip. Takes and returns bytes. */
+export async function unzip(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** Read the integers of a column: zigzag LEB128 varints of successive differences. */
+function integers(bytes, rows) {
+  const found = new Float64Array(rows);
+  let at = 0;
+  let last = 0;
+  for (let row = 0; row < rows; row++) {
+    let value = 0;
+    let scale = 1;
+    let byte;
+    do {
+      byte = bytes[at++];
+      value += (byte & 127) * scale;
+      scale *= 128;
+    } while (byte & 128);
+    // Zigzag without bit operations: these have only 32 bits.
+    last += value % 2 ? -(value + 1) / 2 : value / 2;
+    found[row] = last;
+  }
+  return found;
+}
+
+/** Columns of equal length. Each is a property: a Float64Array, or a Uint8Array of a `u8` column. */
+export class Table {
+  constructor(told, blob) {
+    this.rows = told ? told.rows : 0;
+    for (const [name, column] of Object.entries(told ? told.columns : {})) {
+      const bytes = blob.subarray(column.at, column.at + column.length);
+      this[name] = column.type === "int" ? integers(bytes, this.rows) : bytes;
+    }
+  }
+}
+
+const TABLES = ["step_bins", "histogram", "steps", "phases", "device", "owners", "saves", "at_risk"];
+
+/** Everything that the page shows. Times are ns from the run's start, unless a name says otherwise. */
+export class Model {
+  /** Read a container (bytes, not compressed). Throws Error if it is not one. */
+  static read(bytes) {
+    if (String.fromCharCode(...bytes.subarray(0, 4)) !== MAGIC) throw new Error("this is not a document of otel-goodput");
+    const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
+    const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + size)));
+    return new Model(head, bytes.subarray(8 + size));
+  }
+
+  constructor(head, blob) {
+    Object.assign(this, head);
+    this.origin_ms = Number(BigInt(head.origin_ns) / 1000000n);
+    for (const name of TABLES) this[name] = head[name] ? new Table(head[name], blob) : null;
+    this.bins.values = new Table(head.bins.values, blob);
+    for (const one of this.processes) {
+      const shares = one.bins && one.bins.shares;
+      if (shares) one.bins.shares = blob.subarray(shares.at, shares.at + shares.length);
+    }
+    this.step_ids = spanIds(head.step_ids, blob);
+    this.phase_ids = spanIds(head.phase_ids, blob);
+  }
+}
+
+/** Span ids (16 hex digits) by row; only exported spans have one. */
+function spanIds(told, blob) {
+  const found = new Map();
+  if (!told) return found;
+  const { rows } = new Table({ rows: told.rows, columns: { rows: told.columns.rows } }, blob);
+  const { at, length } = told.columns.ids;
+  const bytes = blob.subarray(at, at + length);
+  for (let one = 0; one < told.rows; one++) {
+    let id = "";
+    for (let byte = 0; byte < 8; byte++) id += bytes[8 * one + byte].toString(16).padStart(2, "0");
+    found.set(rows[one], id);
+  }
+  return found;
+}
+
+/** Index of the first of the rising `values` that is not below `value`. */
+export function lowerBound(values, value, low = 0, high = values.length) {
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

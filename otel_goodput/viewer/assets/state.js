@@ -1,0 +1,86 @@
+// The one state that all panels share, and its form in the address: who opens a shared link sees the same.
+
+const DEFAULTS = {
+  range: null, // [t0, t1] ns that all panels tell about; null: the whole run
+  view: null, // [t0, t1] ns that the timeline shows; null: the whole run
+  attempt: null, // number; null: all
+  process: 0, // index of the process whose lanes are shown first
+  selected: null, // {kind: "step" | "phase" | "disruption" | "save" | "bin", row, process}
+  category: null, // index of a category that is emphasised
+  charts: [], // own charts: [{of: "phase" | "name" | "function", name}]
+  query: "", // of the search
+};
+
+class State {
+  constructor() {
+    Object.assign(this, structuredClone(DEFAULTS));
+    this.listeners = [];
+  }
+
+  /** Change some fields and tell who listens to one of them. */
+  set(changes) {
+    const changed = Object.keys(changes).filter((name) => JSON.stringify(this[name]) !== JSON.stringify(changes[name]));
+    if (!changed.length) return;
+    for (const name of changed) this[name] = changes[name];
+    for (const { names, callback } of [...this.listeners]) {
+      if (names.some((name) => changed.includes(name))) callback(this);
+    }
+    this.remember();
+  }
+
+  /** Call `callback(state)` whenever one of the fields `names` has changed. */
+  on(names, callback) {
+    this.listeners.push({ names, callback });
+  }
+
+  toHash() {
+    const parts = [];
+    for (const [name, usual] of Object.entries(DEFAULTS)) {
+      if (JSON.stringify(this[name]) !== JSON.stringify(usual)) {
+        parts.push(`${name}=${encodeURIComponent(JSON.stringify(this[name]))}`);
+      }
+    }
+    return parts.join("&");
+  }
+
+  /** Take the fields from an address. Who wrote it may be anybody: what is not of the right form is left out. */
+  fromHash(hash) {
+    const found = structuredClone(DEFAULTS);
+    for (const part of hash.replace(/^#/, "").split("&")) {
+      const [name, text] = part.split("=", 2);
+      if (!Object.hasOwn(DEFAULTS, name) || text === undefined) continue;
+      try {
+        const value = JSON.parse(decodeURIComponent(text));
+        if (FORMS[name](value)) found[name] = value;
+      } catch {
+        // not ours
+      }
+    }
+    this.set(found);
+  }
+
+  /** Keep the address up to date, a few times a second at most: browsers refuse more. */
+  remember() {
+    if (this.timer) return;
+    this.timer = setTimeout(() => {
+      this.timer = null;
+      history.replaceState(null, "", `#${this.toHash()}`);
+    }, 250);
+  }
+}
+
+const number = (value) => typeof value === "number" && Number.isFinite(value);
+const span = (value) => value === null || (Array.isArray(value) && value.length === 2 && value.every(number) && value[0] < value[1]);
+const KINDS = ["step", "phase", "disruption", "save", "bin"];
+const FORMS = {
+  range: span,
+  view: span,
+  attempt: (value) => value === null || Number.isInteger(value),
+  process: Number.isInteger,
+  selected: (value) => value === null || (typeof value === "object" && KINDS.includes(value.kind) && Number.isInteger(value.row)),
+  category: (value) => value === null || Number.isInteger(value),
+  charts: (value) => Array.isArray(value) && value.length <= 20 && value.every((one) => one && typeof one.of === "string" && typeof one.name === "string"),
+  query: (value) => typeof value === "string" && value.length <= 1000,
+};
+
+export const state = new State();
