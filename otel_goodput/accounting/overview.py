@@ -1,0 +1,170 @@
+"""What a process remembers of its whole run in bounded space: enough to draw it, however long it was.
+
+Times are ns since the epoch by the account's clock, lengths are ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+BINS: Final = 1024  # of time, and of steps
+PHASES_KEPT: Final = 8000  # phases other than steps and data loads; if there are more, the longest of each bin
+STEPS_KEPT: Final = 2000  # outliers and failed steps; if there are more, the longest
+BUCKETS_AN_OCTAVE: Final = 16  # of the histogram: bucket b holds lengths from 2**(b/16) ns up to 2**((b+1)/16) ns
+
+# What the histogram measures.
+NET: Final = 0  # the step's own time (rule R3)
+WALL: Final = 1  # from its start to its end on the host
+DEVICE: Final = 2  # its work on the device
+
+# The fate of an execution of a step (rule R4).
+KEPT: Final = 0
+LOST: Final = 1
+IN_FLIGHT: Final = 2
+NO_STEP_DONE: Final = 3  # left by a break before it did a step's work
+
+NOT_KNOWN: Final = -1  # of a time: not over yet, or never observed
+
+
+class Spread(NamedTuple):
+    """Least, median and greatest of some lengths; the median of merged bins is the weighted mean of theirs."""
+
+    min: int
+    median: int
+    max: int
+
+
+class StepBin(NamedTuple):
+    """Successive executions of steps.
+
+    Attributes:
+        first, last: lowest and highest number.
+        begin: when the first of them started.
+        count, lost: executions, and how many of them are lost.
+        net, outside, device: own time; time from one start to the next that is not their own; time on the device. None
+            where it is not known.
+    """
+
+    first: int
+    last: int
+    begin: int
+    count: int
+    lost: int
+    net: Spread | None
+    outside: Spread | None
+    device: Spread | None
+
+
+class Group(NamedTuple):
+    """All phases of one name. `phase` indexes ``semconv.PHASES``; `total`, `min` and `max` are lengths of ended ones."""
+
+    phase: int
+    name: str
+    count: int
+    total: int
+    min: int
+    max: int
+    failed: int
+
+
+class PhaseEntry(NamedTuple):
+    """One phase other than a step. `end` is ``NOT_KNOWN`` while it is open; `flags` are those of its START and END."""
+
+    attempt: int
+    phase: int
+    name: str
+    begin: int
+    end: int
+    step: int
+    flags: int
+    key: int
+
+
+class StepEntry(NamedTuple):
+    """One execution of a step that stands out: slow, or failed."""
+
+    attempt: int
+    number: int
+    begin: int
+    wall: int
+    net: int
+    device: int
+    fate: int
+    key: int
+
+
+class Life(NamedTuple):
+    """One job of one attempt; `end` is its end or last sign of life, ``NOT_KNOWN`` while it is open."""
+
+    attempt: int
+    begin: int
+    end: int
+    clean: bool
+
+
+class Loss(NamedTuple):
+    """A disruption: a restart, or a rollback inside of a process (`attempt` None).
+
+    `died`: the last sign of life before it, ``NOT_KNOWN`` for a rollback. Steps numbered `to_step` and higher that had
+    ended by `time` are lost; None while no step has followed.
+    """
+
+    time: int
+    died: int
+    attempt: int | None
+    reason: str
+    recovery: int
+    wasted: int
+    from_step: int | None
+    to_step: int | None
+
+
+class Save(NamedTuple):
+    """A checkpoint; `durable` and `end` are ``NOT_KNOWN`` where that has not happened."""
+
+    attempt: int
+    step: int
+    begin: int
+    end: int
+    durable: int
+    failed: bool
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A run at one moment.
+
+    Attributes:
+        begin, width: the bins of time: bin i is from ``begin + i * width``; all begin with the first job start.
+        bins: ns by category number (``rules.FIXED`` and up: `names`); they add up to ``Totals.run`` exactly.
+        names: names of custom phases, in order of their category numbers.
+        step_bins: in order of completion, of equal count but for the last one.
+        histogram: executions by (measure, attempt, fate, bucket).
+        groups: all phases, by phase and name.
+        phases, steps: what is remembered one by one, in order of their begin; `left_out` counts the rest of the phases.
+        at_risk: corners of the curve of unsaved progress: (time, ns).
+        notices: (time, reason, withdrawn); slices: (time, active, available, total).
+        excluded: (begin, end) of excluded times.
+    """
+
+    begin: int
+    width: int
+    bins: Sequence[Mapping[int, int]] = ()
+    names: Sequence[str] = ()
+    step_bins: Sequence[StepBin] = ()
+    histogram: Mapping[tuple[int, int, int, int], int] = field(default_factory=dict)
+    groups: Sequence[Group] = ()
+    phases: Sequence[PhaseEntry] = ()
+    left_out: int = 0
+    steps: Sequence[StepEntry] = ()
+    saves: Sequence[Save] = ()
+    at_risk: Sequence[tuple[int, int]] = ()
+    lives: Sequence[Life] = ()
+    losses: Sequence[Loss] = ()
+    notices: Sequence[tuple[int, str, bool]] = ()
+    slices: Sequence[tuple[int, int, int, int]] = ()
+    excluded: Sequence[tuple[int, int]] = ()
+    last_step: int | None = None
+    last_sign: int = 0
