@@ -52,16 +52,31 @@ function drawInfo(model, state, draw) {
 
 function factTables(model, facts) {
   const made = [["Run", table("The run", FACT_COLUMNS, runFacts(model))]];
-  if (!facts) made.push(["Process", make("p", { class: "soft", text: "Its processes left no facts about resource and settings." })]);
+  if (!facts)
+    made.push([
+      "Process",
+      make("p", { class: "soft", text: "Its processes left no facts about resource and settings." }),
+    ]);
   else {
     const add = (title, values) => {
-      if (values && Object.keys(values).length) made.push([title, table(title, FACT_COLUMNS, Object.entries(values).map(([name, value]) => [name, worded(value)]))]);
+      if (values && Object.keys(values).length)
+        made.push([
+          title,
+          table(
+            title,
+            FACT_COLUMNS,
+            Object.entries(values).map(([name, value]) => [name, worded(value)]),
+          ),
+        ]);
     };
     add("Hyperparameters", facts.hyperparameters);
     add("Resource", facts.resource);
     add("Versions", facts.versions);
     if (facts.settings && Object.keys(facts.settings).length) {
-      made.push(["Configuration in force", table("Configuration in force", SETTING_COLUMNS, Object.entries(facts.settings).map(settingRow))]);
+      made.push([
+        "Configuration in force",
+        table("Configuration in force", SETTING_COLUMNS, Object.entries(facts.settings).map(settingRow)),
+      ]);
     }
   }
   return made.map(([title, content]) => make("div", { class: "facts" }, make("h3", { text: title }), content));
@@ -81,7 +96,8 @@ function worded(value) {
 function runFacts(model) {
   const { report } = model;
   const rows = [];
-  const add = (name, value) => value !== null && value !== undefined && value !== "" && rows.push([name, String(value)]);
+  const add = (name, value) =>
+    value !== null && value !== undefined && value !== "" && rows.push([name, String(value)]);
   add("run id", report.run_id);
   add("job", report.job_name);
   add("state", report.state);
@@ -97,17 +113,37 @@ function runFacts(model) {
 }
 
 function drawSettings(model, state, draw) {
-  const themes = [["", "As the system"], ["light", "Light"], ["dark", "Dark"]];
-  const clocks = [["relative", "From the start"], ["utc", "UTC"]];
+  const themes = [
+    ["", "As the system"],
+    ["light", "Light"],
+    ["dark", "Dark"],
+  ];
+  const clocks = [
+    ["relative", "From the start"],
+    ["utc", "UTC"],
+  ];
   const line = (name, control) => make("div", { class: "setting" }, make("span", { text: name }), control);
   const lines = [
-    line("Colours", choice("Colours", themes, chosenTheme(), (name) => (chooseTheme(name, state), draw()))),
-    line("Times", choice("Times", clocks, clockKind(), (kind) => chooseClock(kind, state))),
+    line(
+      "Colours",
+      choice("Colours", themes, chosenTheme(), (name) => (chooseTheme(name, state), draw())),
+    ),
+    line(
+      "Times",
+      choice("Times", clocks, clockKind(), (kind) => chooseClock(kind, state)),
+    ),
   ];
   const server = model.server;
   if (server) {
     if (server.port) lines.push(line("Served on port", make("span", { text: String(server.port) })));
-    lines.push(line("Stops by itself", make("span", { text: server.idle_s ? `after ${duration(server.idle_s * 1e9)} without a reader (--idle)` : "no (see --idle)" })));
+    lines.push(
+      line(
+        "Stops by itself",
+        make("span", {
+          text: server.idle_s ? `after ${duration(server.idle_s * 1e9)} without a reader (--idle)` : "no (see --idle)",
+        }),
+      ),
+    );
   }
   fillCard("settings", head("Settings"), make("div", { class: "settings-grid" }, ...lines));
 }

@@ -44,7 +44,8 @@ export function groupsOf(model, scope) {
   const { steps, phases } = model;
   const stepPhase = model.phase_names.indexOf("step");
   for (const row of rowsIn(steps, scope)) addOne(stepPhase, "", steps.wall[row], steps.flags[row] & FAILED);
-  for (const row of rowsIn(phases, scope)) addOne(phases.phase[row], model.names[phases.name[row]], phases.wall[row], phases.flags[row] & FAILED);
+  for (const row of rowsIn(phases, scope))
+    addOne(phases.phase[row], model.names[phases.name[row]], phases.wall[row], phases.flags[row] & FAILED);
   return [...found.values()];
 }
 
@@ -59,7 +60,14 @@ function drawTopK(model, state, draw) {
   const sorted = [...groups].sort((one, other) => measure(other) - measure(one));
   const shown = sorted.slice(0, ranking.most);
   const where = own ? scopeTitle(scope) : "whole run (this time is not held phase by phase)";
-  const input = make("input", { id: "top-k-count", type: "number", min: "1", max: "1000", value: String(ranking.most), "aria-label": "How many to list" });
+  const input = make("input", {
+    id: "top-k-count",
+    type: "number",
+    min: "1",
+    max: "1000",
+    value: String(ranking.most),
+    "aria-label": "How many to list",
+  });
   input.addEventListener("change", () => {
     ranking.most = Math.max(1, Math.min(1000, Math.round(Number(input.value)) || 10));
     draw();
@@ -71,9 +79,30 @@ function drawTopK(model, state, draw) {
   };
   fillCard(
     "top-k",
-    head("What took the most", `${where}, ${count(groups.length, "name")}`, make("label", {}, "Top ", input), choice("Order", [["time", "By time"], ["count", "By count"]], ranking.by, change)),
+    head(
+      "What took the most",
+      `${where}, ${count(groups.length, "name")}`,
+      make("label", {}, "Top ", input),
+      choice(
+        "Order",
+        [
+          ["time", "By time"],
+          ["count", "By count"],
+        ],
+        ranking.by,
+        change,
+      ),
+    ),
     groups.length
-      ? make("div", { class: "scroll" }, table("Phases by time or count", TOP_COLUMNS, shown.map((group) => groupRow(model, state, group, measure(sorted[0]), measure(group)))))
+      ? make(
+          "div",
+          { class: "scroll" },
+          table(
+            "Phases by time or count",
+            TOP_COLUMNS,
+            shown.map((group) => groupRow(model, state, group, measure(sorted[0]), measure(group))),
+          ),
+        )
       : make("p", { class: "soft", text: "No phase begins in this time." }),
     links(model),
   );
@@ -82,13 +111,29 @@ function drawTopK(model, state, draw) {
 function groupRow(model, state, group, most, value) {
   const phase = model.phase_names[group.phase];
   const title = groupTitle(model, group);
-  const find = button(title, () => state.set({ query: title }), { class: "link clamp", title: `Search for ${title}` });
-  const chart = button("+ chart", () => addChart(model, state, group), { class: "quiet small", "aria-label": `Add a chart of ${title}` });
+  const find = button(title, () => state.set({ query: title }), {
+    class: "link clamp",
+    title: `Search for ${title}`,
+  });
+  const chart = button("+ chart", () => addChart(model, state, group), {
+    class: "quiet small",
+    "aria-label": `Add a chart of ${title}`,
+  });
   const name = make(
     "div",
     {},
-    make("div", { class: "name-line" }, swatch(cssFill(phaseStyle(phase, group.name))), find, group.name ? make("span", { class: "soft", text: phase.replaceAll("_", " ") }) : null, chart),
-    make("div", { class: "meter", style: { width: percent(value, most).replace(" ", ""), background: phaseStyle(phase, group.name).color } }),
+    make(
+      "div",
+      { class: "name-line" },
+      swatch(cssFill(phaseStyle(phase, group.name))),
+      find,
+      group.name ? make("span", { class: "soft", text: phase.replaceAll("_", " ") }) : null,
+      chart,
+    ),
+    make("div", {
+      class: "meter",
+      style: { width: percent(value, most).replace(" ", ""), background: phaseStyle(phase, group.name).color },
+    }),
   );
   const cells = [
     name,
@@ -98,7 +143,9 @@ function groupRow(model, state, group, most, value) {
     duration(group.max_ns),
     group.failed ? String(group.failed) : "",
   ];
-  return tableRow(TOP_COLUMNS, cells, { data: { name: group.name || phase, phase, count: String(group.count), ns: String(group.sum_ns) } });
+  return tableRow(TOP_COLUMNS, cells, {
+    data: { name: group.name || phase, phase, count: String(group.count), ns: String(group.sum_ns) },
+  });
 }
 
 /** Add a chart of a group to the reader's own ones (see charts.js). */
