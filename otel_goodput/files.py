@@ -179,6 +179,12 @@ def names(folder: Path) -> list[str]:
         return os.listdir(place)  # noqa: PTH208
 
 
+def changed(folder: Path) -> int:
+    """Return when a name was last added to a folder or removed from it, ns since the epoch. Raises OSError."""
+    with _inside(folder) as place, _telling(folder):
+        return os.fstat(place).st_mtime_ns
+
+
 # --- files of this package --------------------------------------------------------------------------------------------
 
 

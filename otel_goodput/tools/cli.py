@@ -103,6 +103,17 @@ def _parser() -> argparse.ArgumentParser:
     add_send_arguments(send)
     send.set_defaults(run=_send)
 
+    from otel_goodput.tools import serve as serving
+
+    serve = commands.add_parser(
+        "serve",
+        help="show every run of a folder or URL live, in a browser",
+        description="Show every run of a folder or URL live, in a browser: an index, a page for each run, and two runs "
+        "side by side. It only reads. Needs pip install 'otel-goodput[serve]'.",
+    )
+    serving.add_arguments(serve)
+    serve.set_defaults(run=lambda options: serving.run(options, _place(options)))
+
     from otel_goodput.reports import plan as planning
 
     plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect")
