@@ -22,10 +22,15 @@ class State {
     const changed = Object.keys(changes).filter((name) => JSON.stringify(this[name]) !== JSON.stringify(changes[name]));
     if (!changed.length) return;
     for (const name of changed) this[name] = changes[name];
-    for (const { names, callback } of [...this.listeners]) {
-      if (names.some((name) => changed.includes(name))) callback(this);
-    }
+    this.tell(changed);
     this.remember();
+  }
+
+  /** Tell who listens to one of `names`. Beside the fields there are "model" (new data) and "theme" (new colours). */
+  tell(names) {
+    for (const listener of [...this.listeners]) {
+      if (listener.names.some((name) => names.includes(name))) listener.callback(this);
+    }
   }
 
   /** Call `callback(state)` whenever one of the fields `names` has changed. */

@@ -1,0 +1,72 @@
+// Where the page begins: reads the document and starts its parts.
+import { Model, unzip } from "./data.js";
+import { state } from "./state.js";
+import { startTheme } from "./theme.js";
+
+// Each part is started with the model and the state. One that fails says so and leaves the others alone.
+const PARTS = () => [
+  ["overview", typeof startOverview === "undefined" ? null : startOverview],
+  ["partition", typeof startPartition === "undefined" ? null : startPartition],
+  ["shares", typeof startShares === "undefined" ? null : startShares],
+  ["timeline", typeof startTimeline === "undefined" ? null : startTimeline],
+  ["selection", typeof startSelection === "undefined" ? null : startSelection],
+  ["search", typeof startSearch === "undefined" ? null : startSearch],
+  ["live", typeof startLive === "undefined" ? null : startLive],
+];
+
+/** Bytes of the document: inlined (gzip, base64) or, on a served page, from its own origin. Null: there is none. */
+async function documentBytes() {
+  const holder = document.getElementById("document");
+  if (!holder) return null;
+  const source = holder.dataset.source;
+  if (source) {
+    const answer = await fetch(source);
+    if (!answer.ok) throw new Error(`the server says ${answer.status} ${answer.statusText}`);
+    return new Uint8Array(await answer.arrayBuffer());
+  }
+  const text = atob(holder.textContent.trim());
+  const packed = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+  holder.textContent = "";
+  return unzip(packed);
+}
+
+/** Tell people why there is nothing to see. */
+export function complain(text) {
+  const message = document.getElementById("message");
+  message.textContent = text;
+  message.hidden = false;
+}
+
+async function main() {
+  startTheme(state);
+  if (typeof DecompressionStream === "undefined") {
+    complain("This browser is too old for this page: it cannot undo gzip. Chrome 80, Firefox 113, Safari 16.4 or newer can.");
+    return;
+  }
+  let model;
+  try {
+    const bytes = await documentBytes();
+    if (!bytes) return;
+    model = Model.read(bytes);
+    if (model.format !== 1) throw new Error(`it has format ${model.format}, and this page reads format 1`);
+  } catch (error) {
+    complain(`The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`);
+    return;
+  }
+  document.getElementById("session").hidden = false;
+  state.fromHash(location.hash);
+  window.goodput = { model, state, timeline: null };
+  for (const [name, start] of PARTS()) {
+    if (!start) continue;
+    try {
+      const started = start(model, state);
+      if (name === "timeline") window.goodput.timeline = started;
+    } catch (error) {
+      console.error(error);
+      complain(`The part "${name}" of this page failed: ${error.message}`);
+    }
+  }
+  document.documentElement.dataset.ready = "yes";
+}
+
+main();
