@@ -61,7 +61,8 @@ class Catalogue:
         asks for the whole.
         """
         whole = self.answer()
-        return {**whole, "runs": [row for row in whole["runs"] if row["state"] == RUNNING]}
+        living = [row for row in whole["runs"] if row["state"] == RUNNING]
+        return {**whole, "runs": living, **({"now": time.time()} if living else {})}
 
     def find(self, name: str) -> RunDirectory | None:
         """Return the run whose folder has this name, or whose id this is; None if there is none."""
@@ -116,6 +117,7 @@ def row(name: str, run: RunDirectory) -> dict[str, Any]:
         "goodput": None,
         "at_risk_s": None,
         "elapsed_s": None,
+        "last_step": None,
         "damaged": False,
         "error": None,
     }

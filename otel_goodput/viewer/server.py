@@ -145,7 +145,8 @@ class Application:
     # --- data ---------------------------------------------------------------------------------------------------------
 
     async def _runs(self, _: Request) -> Response:
-        return _json(await asyncio.to_thread(self.catalogue.answer))
+        answer = await asyncio.to_thread(self.catalogue.answer)
+        return _json({**answer, "now": time.time()})
 
     def _changes(self) -> bytes:
         return event(_dumped(self.catalogue.changes()), "runs")

@@ -15,7 +15,9 @@ logger = redacting_logger(__name__)
 
 EVERY_S: Final = 1.0
 _SHARE: Final = 20  # making what changed takes at most one part in this many of a core
-_HEARTBEAT_S: Final = 10.0  # a comment, so that both sides notice a dead connection
+_HEARTBEAT_S: Final = 10.0  # without news a sign of life, so that both sides notice a dead connection
+# The comment is for proxies and people, the event for the page, whose EventSource does not show it comments.
+_ALIVE: Final = b": heartbeat\nevent: alive\ndata: {}\n\n"
 _PATIENCE_S: Final = 60.0  # a client that takes nothing for so long is let go
 MOST: Final = 500  # streams at a time
 
@@ -134,7 +136,7 @@ class Streams:
                 return
             if over.done():
                 break
-            body = b": alive\n\n"
+            body = _ALIVE
             if topic.latest and topic.version > version:
                 version, body = topic.version, topic.latest
             alive = await passed(body)

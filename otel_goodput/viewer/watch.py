@@ -17,9 +17,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import text
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.journalled import of_run
-from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import ENDED, RUNNING
-from otel_goodput.viewer.document import document, window
 from otel_goodput.viewer.streams import Topic, event
 
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
