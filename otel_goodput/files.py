@@ -22,13 +22,15 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Final, TextIO
 
 if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
     from _typeshed import ReadableBuffer
 
 SMALL: Final = 4096  # bytes: limit for small files, such as those that processes exchange
@@ -115,6 +117,28 @@ def lasting_scratch() -> Path:
 def nameless(folder: Path) -> IO[bytes]:
     """Open a file in `folder` that has no name and disappears when it is closed. Raises OSError."""
     return tempfile.TemporaryFile(dir=folder)
+
+
+# --- files that come with this package -------------------------------------------------------------------------------
+
+
+def resources(package: str, *folders: str) -> list[str]:
+    """Return the names in a folder of a package, sorted."""
+    return sorted(entry.name for entry in _resource(package, folders).iterdir())
+
+
+def resource(package: str, *path: str) -> str:
+    """Read a text file of a package. Raises OSError: it is not there, so the installation is not whole."""
+    return _resource(package, path).read_text(encoding="utf-8")
+
+
+def _resource(package: str, path: Sequence[str]) -> Traversable:
+    from importlib import resources as installed  # not for every job: only who writes a page needs it
+
+    found: Traversable = installed.files(package)
+    for part in path:
+        found = found / part
+    return found
 
 
 # --- folders of this package ------------------------------------------------------------------------------------------
