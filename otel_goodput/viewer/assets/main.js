@@ -5,9 +5,9 @@ import { startTheme } from "./theme.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
-  ["overview", typeof startOverview === "undefined" ? null : startOverview],
-  ["partition", typeof startPartition === "undefined" ? null : startPartition],
-  ["shares", typeof startShares === "undefined" ? null : startShares],
+  ["overview", startOverview],
+  ["partition", startPartition],
+  ["shares", startShares],
   ["timeline", typeof startTimeline === "undefined" ? null : startTimeline],
   ["selection", typeof startSelection === "undefined" ? null : startSelection],
   ["search", typeof startSearch === "undefined" ? null : startSearch],

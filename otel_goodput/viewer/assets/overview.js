@@ -1,0 +1,197 @@
+// First glance: how much was goodput, what was lost most and where, and what there is to doubt.
+import { sourceStyle, sourceTitle, cssFill } from "./colors.js";
+import { button, goTo, make, swatch, watch } from "./elements.js";
+import { count, duration, percent } from "./format.js";
+import { rangeText, timeText } from "./clock.js";
+import { nanoseconds, scopeOf } from "./scope.js";
+
+const STRETCHES = 6;
+const STATES = {
+  running: "running",
+  ended: "ended",
+  died: "died",
+  silent: "no sign of life",
+};
+
+export function startOverview(model, state) {
+  watch(state, ["model", "clock"], () => drawAnswer(model));
+  watch(state, ["model", "range", "attempt", "clock"], () => drawScope(model, state));
+  watch(state, ["model", "category", "clock", "theme"], () => drawStretches(model, state));
+  document.getElementById("show-me").addEventListener("click", () => showMe(model, state));
+  for (const one of document.querySelectorAll("#sections button")) {
+    one.addEventListener("click", () => goTo(one.dataset.section));
+  }
+}
+
+function drawAnswer(model) {
+  const { report } = model;
+  document.title = `${percentOf(report)} goodput · ${report.job_name || report.run_id || "run"}`;
+  text("headline", model.headline);
+  text("verdict", model.verdict);
+  document.getElementById("show-me").hidden = sourceIndex(model) < 0;
+  const known = report.goodput !== null && report.goodput !== undefined;
+  document.getElementById("goodput").replaceChildren(
+    make("span", { class: "goodput-value", text: percentOf(report), data: { goodput: known ? report.goodput : "" } }),
+    make("span", { class: "goodput-word", text: known ? "goodput" : report.reason || "not known" }),
+  );
+  document.getElementById("standing").replaceChildren(...standing(model));
+  document.getElementById("figures").replaceChildren(...figures(model));
+  drawWarnings(model);
+  const detail = document.getElementById("detail");
+  detail.hidden = !model.detail.text;
+  detail.replaceChildren(make("span", { class: "hatched swatch" }), make("span", { text: model.detail.text }));
+}
+
+function percentOf(report) {
+  return report.goodput === null || report.goodput === undefined ? "–" : `${(100 * report.goodput).toFixed(1)} %`;
+}
+
+/** The state, and where a run that died or fell silent stood. */
+function standing(model) {
+  const { report } = model;
+  const name = report.state || (report.ended ? "ended" : "running");
+  const parts = [make("span", { class: `state state-${name}`, text: STATES[name] || name })];
+  const since = report.last_sign_of_life;
+  if ((name === "died" || name === "silent") && since) {
+    let where = report.last_step === null ? "" : `, in no step; the last one was ${report.last_step}`;
+    if (report.last_step_open_s !== null && report.last_step_open_s !== undefined) {
+      where = `, ${duration(nanoseconds(report.last_step_open_s))} into step ${report.last_step}`;
+    }
+    const at = since * 1e9 - Number(BigInt(model.origin_ns));
+    const what = name === "died" ? "the process died at" : "no sign of life since";
+    parts.push(make("span", { text: `${what} ${timeText(model, at)}${where}` }));
+  } else if (report.in_flight_step !== null && report.in_flight_step !== undefined) {
+    const since = report.in_flight_step_s;
+    const open = since === null || since === undefined ? "" : ` for ${duration(nanoseconds(since))}`;
+    parts.push(make("span", { text: `step ${report.in_flight_step} in flight${open}` }));
+  }
+  return parts;
+}
+
+function figures(model) {
+  const { report } = model;
+  const told = [];
+  const add = (value, words, title) => told.push(make("div", { class: "figure", title }, make("b", { text: value }), make("span", { text: words })));
+  if (report.elapsed_s) add(duration(nanoseconds(report.elapsed_s)), "elapsed", "from the start of the first job to its end, or now");
+  if (report.steps && report.started_steps) {
+    add(report.steps.kept.toLocaleString("en"), "steps kept");
+    if (report.steps.lost) add(report.steps.lost.toLocaleString("en"), "steps lost", "run, and lost at a restart or a rollback");
+  }
+  if (report.step_time) add(duration(nanoseconds(report.step_time.median_s)), "median step", "net time, the latest kept steps");
+  if (report.disruptions) add(String(report.disruptions), report.disruptions === 1 ? "disruption" : "disruptions");
+  if (report.at_risk_s) add(duration(nanoseconds(report.at_risk_s)), "at risk", "progress that is newer than the last durable checkpoint");
+  for (const [name, words] of [
+    ["scheduling_goodput", "scheduling goodput"],
+    ["program_goodput", "program goodput (MFU)"],
+    ["productivity_goodput", "ML productivity"],
+  ]) {
+    if (report[name] !== null && report[name] !== undefined) add(`${(100 * report[name]).toFixed(1)} %`, words);
+  }
+  if (report.excluded_s) add(duration(nanoseconds(report.excluded_s)), "excluded");
+  return told;
+}
+
+function drawWarnings(model) {
+  const notes = (model.report.warnings || []).map((note) => note.text);
+  const problems = model.processes.filter((one) => one.problem);
+  const mount = document.getElementById("warnings");
+  mount.hidden = !notes.length && !problems.length;
+  const items = notes.map((note) => make("li", { text: note }));
+  for (const one of problems.slice(0, 5)) items.push(make("li", { text: `process ${one.index}: ${one.problem}` }));
+  if (problems.length > 5) items.push(make("li", { text: `${count(problems.length - 5, "other process", "other processes")} cannot be read either` }));
+  const title = make("summary", { text: count(items.length, "note on these figures", "notes on these figures") });
+  mount.replaceChildren(make("details", { open: items.length <= 3 }, title, make("ul", {}, ...items)));
+}
+
+/** In the header: which stretch of time the panels tell about, and how to leave it. */
+function drawScope(model, state) {
+  const scope = scopeOf(model, state);
+  const mount = document.getElementById("range-bar");
+  if (scope.kind === "run") return mount.replaceChildren();
+  const length = duration(scope.end - scope.begin);
+  const what = scope.kind === "range" ? "Selected" : `Attempt ${scope.attempt.number}`;
+  mount.replaceChildren(
+    make("span", { text: `${what}: ${rangeText(model, [scope.begin, scope.end], length)}` }),
+    button("Whole run", () => state.set({ range: null, attempt: null, view: null }), { id: "range-clear" }),
+  );
+}
+
+// --- show me ------------------------------------------------------------------------------------------------------
+
+function sourceIndex(model) {
+  const source = model.verdict_source;
+  if (!source) return -1;
+  return model.categories.findIndex((one) => one.name === source.category && one.custom === (source.name || ""));
+}
+
+/** Emphasise the largest loss everywhere, and put all of it into the timeline. */
+function showMe(model, state) {
+  const category = sourceIndex(model);
+  const found = stretches(model, category);
+  const changes = { category };
+  if (found.list.length) {
+    const pad = (found.end - found.begin) * 0.03 + 1e6;
+    changes.view = [Math.max(0, found.begin - pad), Math.min(model.end, found.end + pad)];
+  }
+  state.set(changes);
+  goTo(found.list.length > 1 ? "stretches" : "timeline-card");
+}
+
+/** Where a category has its time: the longest stretches, and all from first to last. Without owners: of bins. */
+export function stretches(model, category) {
+  const { owners, bins } = model;
+  const list = [];
+  const add = (begin, length, held) => {
+    const last = list[list.length - 1];
+    if (last && last.end === begin) {
+      last.end = begin + length;
+      last.ns += held;
+    } else list.push({ begin, end: begin + length, ns: held });
+  };
+  if (owners) {
+    for (let row = 0; row < owners.rows; row++) {
+      if (owners.category[row] === category) add(owners.begin[row], owners.length[row], owners.length[row]);
+    }
+  } else if (bins.categories.includes(category)) {
+    const column = bins.values[String(category)];
+    for (let bin = 0; bin < bins.count; bin++) {
+      if (column[bin]) add(bins.begin + bin * bins.width, Math.min(bins.width, model.end - bin * bins.width), column[bin]);
+    }
+  }
+  const [begin, end] = list.length ? [list[0].begin, list[list.length - 1].end] : [0, 0];
+  const total = list.reduce((sum, one) => sum + one.ns, 0);
+  return { begin, end, total, number: list.length, list: list.sort((one, other) => other.ns - one.ns).slice(0, STRETCHES) };
+}
+
+function drawStretches(model, state) {
+  const card = document.getElementById("verdict-card");
+  document.getElementById("stretches")?.remove();
+  const category = model.categories[state.category ?? -1];
+  if (!category) return;
+  const found = stretches(model, state.category);
+  if (!found.list.length) return;
+  const items = found.list.map((one) => {
+    const go = () => {
+      const pad = Math.max((one.end - one.begin) * 0.5, 1e6);
+      state.set({ view: [one.begin - pad, one.end + pad] });
+      goTo("timeline-card");
+    };
+    return make("li", {}, button(`${duration(one.ns)} at ${timeText(model, one.begin, 1e9)}`, go, { class: "link" }));
+  });
+  const listed = found.list.reduce((sum, one) => sum + one.ns, 0);
+  const where = model.owners ? count(found.number, "stretch", "stretches") : `${count(found.number, "stretch", "stretches")} of bins`;
+  const lead = `${where}, ${duration(found.total)} in all` + (found.number > items.length ? `; the ${items.length} longest hold ${percent(listed, found.total)}:` : ":");
+  card.append(
+    make(
+      "div",
+      { id: "stretches", class: "stretches" },
+      make("p", {}, swatch(cssFill(sourceStyle(category))), make("b", { text: sourceTitle(category) }), ` ${lead}`),
+      make("ol", {}, ...items),
+      button("Clear", () => state.set({ category: null }), { class: "quiet" }),
+    ),
+  );
+}
+
+function text(id, value) {
+  document.getElementById(id).textContent = value || "";
+}

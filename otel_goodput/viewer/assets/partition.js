@@ -1,0 +1,118 @@
+// Where the time went: one bar for the run, an attempt or the selected time, its table, and the device beside it.
+import { cssFill, sourceStyle, sourceTitle, categoryStyle } from "./colors.js";
+import { choice, fillCard, head, make, select, swatch, table, tableRow, watch, button } from "./elements.js";
+import { duration, percent, seconds } from "./format.js";
+import { deviceUse } from "./device.js";
+import { partitionOf, scopeOf, scopeTitle } from "./scope.js";
+
+const BUTTONS = 8; // attempts that get a button each; more of them, a list
+
+export function startPartition(model, state) {
+  watch(state, ["model", "range", "attempt", "category", "theme"], () => {
+    if (!model.report.elapsed_s) return fillCard("partition");
+    const scope = scopeOf(model, state);
+    const account = partitionOf(model, scope);
+    fillCard(
+      "partition",
+      head("Where the time went", titleOf(scope, account), scopeSwitch(model, state, scope)),
+      make("div", { class: "partition-grid" }, ...bars(model, state, scope, account), accountTable(model, state, account)),
+    );
+  });
+}
+
+function titleOf(scope, account) {
+  return `${scopeTitle(scope)}, ${account.exact ? "" : "≈ "}${duration(account.elapsed)}`;
+}
+
+function scopeSwitch(model, state, scope) {
+  const chosen = scope.kind === "attempt" ? String(scope.attempt.number) : scope.kind;
+  const to = (value) => {
+    if (value === "range") return;
+    const attempt = model.attempts.find((one) => String(one.number) === value);
+    state.set({ range: null, attempt: attempt ? attempt.number : null, view: attempt ? [attempt.begin, attempt.end] : null });
+  };
+  const attempts = model.attempts.length > 1 ? model.attempts.map((one) => [String(one.number), `Attempt ${one.number}`]) : [];
+  const choices = [["run", "Whole run"], ...attempts];
+  if (scope.kind === "range") choices.push(["range", "Selected time"]);
+  if (choices.length === 1) return null;
+  return attempts.length > BUTTONS ? select("Time to tell about", choices, chosen, to) : choice("Time to tell about", choices, chosen, to);
+}
+
+function bars(model, state, scope, account) {
+  const pieces = account.pieces.map(({ category, ns }) => {
+    const told = model.categories[category];
+    const words = `${sourceTitle(told)}: ${duration(ns)}, ${percent(ns, account.elapsed)}`;
+    return button("", () => state.set({ category: state.category === category ? null : category }), {
+      class: `piece${dimmed(state, category)}`,
+      title: words,
+      "aria-label": words,
+      "aria-pressed": String(state.category === category),
+      data: { category: told.name, name: told.custom, ns: String(ns) },
+      style: { "flex-grow": String(ns / account.elapsed), background: cssFill(sourceStyle(told)) },
+    });
+  });
+  const bar = make("div", { class: "bar", role: "group", "aria-label": "Where the time went" }, ...pieces);
+  const device = deviceBar(model, scope);
+  const parts = [make("div", { class: "bar-row" }, make("span", { class: "bar-title", text: "Time" }), bar)];
+  if (device) parts.push(device);
+  return [make("div", { class: "bars" }, ...parts)];
+}
+
+function dimmed(state, category) {
+  return state.category !== null && state.category !== category ? " dim" : "";
+}
+
+const DEVICE_STYLES = {
+  busy: () => categoryStyle("productive"),
+  idle: () => categoryStyle("data_loading"),
+  "not observed": () => categoryStyle("other"),
+  "no process": () => categoryStyle("infrastructure_recovery"),
+};
+
+/** Device busy, idle, not observed. Null where nothing at all is known of it. */
+function deviceBar(model, scope) {
+  const use = deviceUse(model, scope);
+  if (!use) return null;
+  const sum = use.pieces.reduce((total, [, ns]) => total + ns, 0);
+  const made = use.pieces.map(([name, ns]) => {
+    const style = (DEVICE_STYLES[name] || DEVICE_STYLES["not observed"])();
+    const words = `${name}: ${use.exact ? "" : "≈ "}${duration(ns)}, ${percent(ns, sum)}`;
+    return make("div", { class: "piece", title: words, data: { device: name, ns: String(ns) }, style: { "flex-grow": String(ns / sum), background: cssFill(style) } });
+  });
+  const legend = use.pieces.map(([name, ns]) => {
+    const style = (DEVICE_STYLES[name] || DEVICE_STYLES["not observed"])();
+    return make("span", { class: "legend" }, swatch(cssFill(style)), `${name} ${use.exact ? "" : "≈ "}${percent(ns, sum)}`);
+  });
+  return make(
+    "div",
+    { class: "bar-row", id: "device-use" },
+    make("span", { class: "bar-title", text: "Device" }),
+    make("div", {}, make("div", { class: "bar thin", role: "img", "aria-label": "Device in use" }, ...made), make("div", { class: "legends" }, ...legend)),
+  );
+}
+
+const COLUMNS = [
+  ["", "text"],
+  ["Category", "text"],
+  ["Seconds", "number"],
+  ["Time", "number"],
+  ["Share", "number"],
+];
+
+function accountTable(model, state, account) {
+  const about = account.exact ? "" : "≈ ";
+  const rows = account.pieces.map(({ category, ns }) => {
+    const told = model.categories[category];
+    const name = button(sourceTitle(told), () => state.set({ category: state.category === category ? null : category }), {
+      class: "link",
+      "aria-pressed": String(state.category === category),
+    });
+    const cells = [swatch(cssFill(sourceStyle(told))), name, about + seconds(ns), duration(ns), about + percent(ns, account.elapsed)];
+    return tableRow(COLUMNS, cells, {
+      class: dimmed(state, category).trim(),
+      data: { category: told.name, name: told.custom, ns: String(ns) },
+    });
+  });
+  rows.push(tableRow(COLUMNS, ["", "sum = elapsed", about + seconds(account.elapsed), duration(account.elapsed), account.elapsed ? "100 %" : "–"], { class: "sum", data: { sum: String(account.elapsed) } }));
+  return make("div", { class: "scroll" }, table("Time by category", COLUMNS, rows, { id: "partition-table" }));
+}
