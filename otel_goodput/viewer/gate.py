@@ -137,8 +137,9 @@ class Gate:
                 await refuse(send, 403, "the token is wrong: take the address that the server printed")
                 return False
             rest = urlencode([(name, value) for name, value in query if name != "token"])
-            # The token leaves the address bar, the history and what is bookmarked. One leading slash: our own origin.
-            there = "/" + quote(scope["path"].lstrip("/"), safe="/") + (f"?{rest}" if rest else "")
+            # The token leaves the address bar, the history and what is bookmarked. Relative: never another origin, and
+            # right behind a proxy that serves this below a path of its own.
+            there = "./" + quote(scope["path"].rpartition("/")[2], safe="") + (f"?{rest}" if rest else "")
             kept = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
             await refuse(send, 303, "", [(b"location", there.encode("latin-1")), (b"set-cookie", kept.encode("ascii"))])
             return False

@@ -123,16 +123,17 @@ class Application:
     # --- pages --------------------------------------------------------------------------------------------------------
 
     async def _runs_page(self, _: Request) -> Response:
-        return _html("runs", "/api/runs")
+        return _html(None)
 
     async def _run_page(self, request: Request) -> Response:
         watch = await self._watched(request.path_params["name"])
         if watch is None:
             return _error(404, "there is no such run here")
-        return _html("run", f"/api/runs/{watch.key}/document")
+        # Relative, so that a proxy may serve all of this below a path of its own.
+        return _html(f"../api/runs/{watch.key}/document")
 
     async def _compare_page(self, _: Request) -> Response:
-        return _html("compare", "/api/compare")
+        return _html(None)
 
     async def _icon(self, _: Request) -> Response:
         from starlette.responses import Response
@@ -188,9 +189,10 @@ class Application:
         found = await self._compare_of(request)
         if found is None:
             return _error(404, "a comparison needs two runs of this place: a and b")
-        from otel_goodput.reports.comparison import compare_runs
+        from otel_goodput.reports.comparison import compare
 
-        return _json(await asyncio.to_thread(compare_runs, found[0].run, found[1].run))
+        comparison = await asyncio.to_thread(compare, found[0].run, found[1].run)
+        return _json(comparison.to_json())
 
     async def _watched(self, name: str) -> Watch | None:
         run = await asyncio.to_thread(self.catalogue.find, name)
@@ -211,11 +213,11 @@ def _contained(answer: Answer) -> Answer:
     return contained
 
 
-def _html(view: str, source: str) -> Response:
+def _html(source: str | None) -> Response:
     from starlette.responses import HTMLResponse
 
-    text = page.html(None, source=source, view=view)
-    return HTMLResponse(text, headers={"content-security-policy": page.policy(text)})
+    policy = f"{page.policy(served=True)}; frame-ancestors 'none'"  # which only a header can say
+    return HTMLResponse(page.html(None, source=source), headers={"content-security-policy": policy})
 
 
 def _dumped(found: Any) -> bytes:

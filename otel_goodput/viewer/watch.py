@@ -17,7 +17,9 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import text
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import ENDED, RUNNING
+from otel_goodput.viewer.document import document
 from otel_goodput.viewer.streams import Topic, event
 
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
@@ -86,6 +88,8 @@ class Watch:
             "headline": text.headline(report),
             "verdict": sentence(report) if report["elapsed_s"] else "",
         }
+        with self._lock:
+            told["document"] = self._renewed()
         if not told["live"]:
             del told["at"]  # nothing changes any more
         return event(json.dumps(told, separators=(",", ":")).encode(), "run")

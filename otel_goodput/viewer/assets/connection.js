@@ -10,6 +10,13 @@ function liveState(words, kind) {
   mount.dataset.kind = kind;
 }
 
+/** Tell people why there is nothing to see; with an empty text, that all is well again. */
+export function complaint(text) {
+  const message = document.getElementById("message");
+  message.textContent = text;
+  message.hidden = !text;
+}
+
 /**
  * Listen to the events called `name` at `address`, each of them JSON, and call `callback` with it. `missed` is called
  * when the stream comes back after a break. Returns an object with `close()`.

@@ -1,7 +1,6 @@
 // The index: all runs of a place, the newest first. Two that are ticked can be compared.
 import { button, make } from "./elements.js";
-import { complain } from "./main.js";
-import { listen } from "./connection.js";
+import { complaint, listen } from "./connection.js";
 import { duration } from "./format.js";
 
 const NS_A_SECOND = 1e9;
@@ -19,8 +18,9 @@ const RUN_COLUMNS = [
   ["Last sign of life", "text"],
 ];
 
-/** Show the index. `source`: the address of its data. */
-export function startRuns(source) {
+/** Show the index. */
+export function startRuns() {
+  const source = "./api/runs";
   const index = new RunsIndex(source);
   index.fetch();
   listen(`${source}/events`, "runs", (told) => index.heard(told), () => index.fetch());
@@ -72,7 +72,7 @@ class RunsIndex {
       const answer = await fetch(this.source);
       const told = await answer.json();
       if (!answer.ok) throw new Error(told.error || answer.statusText);
-      document.getElementById("message").hidden = true;
+      complaint("");
       this.revision = told.revision;
       this.order = told.runs.map((run) => run.name);
       this.runs = new Map(told.runs.map((run) => [run.name, run]));
@@ -80,7 +80,7 @@ class RunsIndex {
       this.draw();
       this.say(told);
     } catch (error) {
-      complain(`The list of runs cannot be read: ${error.message}`);
+      complaint(`The list of runs cannot be read: ${error.message}`);
     } finally {
       this.fetching = false;
     }
@@ -129,7 +129,7 @@ class RunsIndex {
 
   row(name) {
     const box = make("input", { type: "checkbox", on: { change: () => this.choose(name, box.checked) } });
-    const link = make("a", { href: `/runs/${encodeURIComponent(name)}` });
+    const link = make("a", { href: `./runs/${encodeURIComponent(name)}` });
     const job = make("span", { class: "soft job" });
     const cells = RUN_COLUMNS.map(([, kind]) => make("td", { class: kind }));
     cells[0].append(box);
@@ -198,7 +198,7 @@ class RunsIndex {
   open() {
     // The older one is what the newer one is held against.
     const [a, b] = [...this.ticked].sort((one, other) => this.order.indexOf(other) - this.order.indexOf(one));
-    location.assign(`/compare?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}`);
+    location.assign(`./compare?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}`);
   }
 
   filter() {
