@@ -27,6 +27,7 @@ logger = redacting_logger(__name__)
 
 UPLOAD_S: Final = 10.0
 _AT_HOME: Final = (".jsonl", ".lock", files.PART)  # name suffixes of files that are not copied
+_REPLACED: Final = (".snapshot", ".digest", ".facts")  # name suffixes of files that are written anew as a run goes on
 _UNUSED: Final = (0, 0)
 
 
@@ -143,8 +144,8 @@ class Mirror:
         for part in ("", "journal/"):
             for name, entry in self._objects(part):
                 local = self._run.path / part / name
-                # If this spool has written the journal, its snapshot is never older than the uploaded one.
-                if not files.exists(local) or (name.endswith(".snapshot") and not self._own_segments()):
+                # If this spool has written the journal, its files are never older than the uploaded ones.
+                if not files.exists(local) or (name.endswith(_REPLACED) and not self._own_segments()):
                     self._bring(entry, local)
 
     def refresh(self) -> None:

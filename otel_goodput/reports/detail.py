@@ -232,7 +232,8 @@ class _Teller:
         turning = (
             kind == ev.DURABLE
             or (kind == ev.END and (phase == rules.SAVE or key in self._saves))
-            or (kind == ev.START and (phase == rules.JOB or (phase == rules.STEP and step <= witness.steps.progress.top)))
+            or (kind == ev.START and phase == rules.JOB)
+            or (kind == ev.START and phase == rules.STEP and step <= witness.steps.progress.top)
         )
         if turning:
             self._corner()
@@ -284,7 +285,8 @@ class _Teller:
         elif told.phase == rules.SAVE and event.key in self._saves:
             failed = bool(event.flags & ev.FAILED)
             durable = NOT_KNOWN if failed or event.flags & ev.PENDING else told.end
-            self._saved(event.key, end=told.begin if told.flags & NONBLOCKING else told.end, durable=durable, failed=failed)
+            end = told.begin if told.flags & NONBLOCKING else told.end
+            self._saved(event.key, end=end, durable=durable, failed=failed)
         elif event.key == self._job and self._found.attempts and not self._witness.alive:
             self._found.attempts[-1].ended = True
             self._found.attempts[-1].reached = self._witness.now
@@ -340,7 +342,8 @@ class _Teller:
                 found.work.append((begin, end, row))
             if row >= 0:
                 first, last = device.get(row, (begin, NOT_KNOWN))
-                device[row] = (first if first != NOT_KNOWN else begin, NOT_KNOWN if end == NOT_KNOWN else max(last, end))
+                last = NOT_KNOWN if end == NOT_KNOWN else max(last, end)
+                device[row] = (first if first != NOT_KNOWN else begin, last)
         for row, told in enumerate(witness.executions):
             found.steps.append(self._step(told, *device.get(row, (NOT_KNOWN, NOT_KNOWN))))
 

@@ -28,6 +28,7 @@ from otel_goodput.reports.detail import Detail, tell
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, state_of
+from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, shown
 
 Progress = Callable[[int, int, str], None]
@@ -120,7 +121,8 @@ class Session:
         *,
         spans: int = SPANS,
         progress: Progress | None = None,
-        at: int | None = None,
+        at: int | Moment | None = None,
+        report: Report | None = None,
     ) -> Session:
         """Read a run.
 
@@ -129,8 +131,12 @@ class Session:
             spans: how many steps and phases of the leader are told one by one.
             progress: called with what is done, how much there is, and what is being read; it may raise to stop.
             at: the moment of the account, ns; by default now while the run is running, else its last sign of life.
+            report: of a live job by itself, which is then not read from its journal; `at` is that of its totals.
         """
-        report, state, problem = _report(run, at)
+        if report is None:
+            report, state, problem = _report(run, at)
+        else:
+            state, problem = RUNNING, ""
         asked = report.totals.at
         attempts = run.attempts(0)
         detail = tell(run, 0, state=state, asked=asked, progress=progress)
@@ -173,14 +179,14 @@ class Session:
         return found
 
 
-def _report(run: RunDirectory, at: int | None) -> tuple[Report, str, str]:
-    """Return the report of a run, the state of its leader, and what is wrong; an empty report if nothing can be read."""
+def _report(run: RunDirectory, at: int | Moment | None) -> tuple[Report, str, str]:
+    """Return the report of a run, the state of its leader, and what is wrong; the report of no job if all is."""
     try:
         report = of_run(run, at=at)
     except (GoodputError, OSError, ValueError) as error:
         problem = shown(str(error) or type(error).__name__)
         identity = run.identity()
-        moment = at if at is not None else run.created_at() or time.time_ns()
+        moment = at if isinstance(at, int) else run.created_at() or time.time_ns()
         whose = about(run.called(), encodable(str(identity.get("job_name", ""))))
         note = Note("unreadable", f"There is no account: {problem}", ())
         return Report(Ledger().totals(moment), whose, (note,)), ENDED, problem

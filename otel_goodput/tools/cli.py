@@ -70,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="print the report of a run from its journal")
     _add_run(report)
     _add_questions(report)
+    page = report.add_argument_group("as a page", "one file with charts and a timeline, which needs no network")
+    page.add_argument("--html", default=None, metavar="FILE", help="write the page there (- for standard output)")
+    words = "show up to N steps and phases one by one (default: 200000); of a longer run, those around its events"
+    page.add_argument("--spans", type=_number, default=None, metavar="N", help=words)
     report.set_defaults(run=_report)
 
     replay = commands.add_parser("replay", help="account for a timeline: JSON lines, or a run's journal")
@@ -197,6 +201,13 @@ def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
     return named
 
 
+def _natural(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise ValueError("it is negative")
+    return number
+
+
+_number = _named("number", _natural)
 _moment = _named("time", asked_moment)
 _length = _named("length of time", parse_duration)
 
@@ -218,6 +229,10 @@ def _report(options: argparse.Namespace) -> int:
 
     with _found_runs(options) as found:
         entries = overview.entries((run for run, _ in found), options.process)
+        if options.html is not None:
+            from otel_goodput.tools.page import write
+
+            return write((entries[0].run if entries else found[0].run), options)
         if len(found) == 1 or len(entries) == 1:
             one = _run_report(entries[0].run if entries else found[0].run, options)
             _print(one, options.json)

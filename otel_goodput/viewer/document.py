@@ -1,6 +1,6 @@
 """The page's document: a session as one container of JSON and columns (``docs/viewer.md`` says what is in it).
 
-All times are ns from `origin_ns`, the run's first job start. Text from outside is plain text: the page shows it as such.
+All times are ns from `origin_ns`, the run's first job start. Text from outside is plain text, and shown as such.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from otel_goodput.reports import advice, text
 from otel_goodput.reports.detail import IN_TRACE
 from otel_goodput.reports.session import Attempt, Process, Session
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
-from otel_goodput.text.redact import redact, secrets
+from otel_goodput.text.redact import HIDDEN, secrets, without_credentials
 from otel_goodput.version import __version__
 from otel_goodput.viewer.columns import Columns, Table
 
@@ -55,13 +55,15 @@ class _Names:
 
 
 class _Redaction:
-    """Hides credentials in texts, and leaves all others as they are."""
+    """Hides credentials in texts, and leaves all other texts as they are, whatever letters they have."""
 
     def __init__(self) -> None:
         self._hidden = secrets(os.environ)
 
     def __call__(self, told: str) -> str:
-        return redact(told, self._hidden)
+        for one in self._hidden:
+            told = told.replace(one, HIDDEN)
+        return without_credentials(told)
 
     def all(self, told: Any) -> Any:
         """Return JSON with every text redacted."""
@@ -85,9 +87,7 @@ class _Writer:
         self._columns = Columns()
         self._redacted = _Redaction()
         self._names = _Names(self._redacted)
-        self._custom: dict[str, int] = {
-            name: rules.FIXED + at for at, name in enumerate(session.overview.names)
-        }
+        self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(session.overview.names)}
 
     def container(self) -> bytes:
         session, overview = self._session, self._session.overview
@@ -246,9 +246,7 @@ class _Writer:
         width = overview.width
         shares = bytearray()
         for category in held:
-            shares += bytes(
-                min(_SHARES, round(_SHARES * one.get(category, 0) / width)) for one in overview.bins
-            )
+            shares += bytes(min(_SHARES, round(_SHARES * one.get(category, 0) / width)) for one in overview.bins)
         return {
             "begin": self._at(overview.begin),
             "width": width,

@@ -15,6 +15,11 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from otel_goodput import files
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.report import Report
+from otel_goodput.reports.session import SPANS, Progress, Session
+from otel_goodput.text.durations import Moment
+from otel_goodput.viewer.document import document
 
 ASSETS: Final = ("otel_goodput.viewer", "assets")
 UPLOT: Final = "uplot-1.6.32"  # charts; MIT, its licence beside it
@@ -34,25 +39,38 @@ class _Frame(NamedTuple):
     styles: str
 
 
-def html(document: bytes | None, *, source: str | None = None) -> str:
+def html(told: bytes | None, *, source: str | None = None) -> str:
     """Return the page.
 
     Args:
-        document: what it shows (see ``viewer/document.py``); it is put into the page.
-        source: without `document`, the address on the page's own server that it is fetched from. Without both, the page
+        told: the document that it shows (see ``viewer/document.py``); it is put into the page.
+        source: without a document, the address on the page's own server that it is fetched from. Without both, the page
             is that of a list of runs.
     """
     frame = _frame()
     holder = ""
-    if document is not None:
-        packed = base64.b64encode(gzip.compress(document, _LEVEL, mtime=0)).decode("ascii")
+    if told is not None:
+        packed = base64.b64encode(gzip.compress(told, _LEVEL, mtime=0)).decode("ascii")
         holder = f'<script type="application/octet-stream" id="document">{packed}</script>'
     elif source is not None:
         address = markup.escape(source)
         holder = f'<script type="application/octet-stream" id="document" data-source="{address}"></script>'
-    told = markup.escape(policy(served=document is None))
-    text = frame.text.replace("<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{told}">', 1)
+    allowed = markup.escape(policy(served=told is None))
+    text = frame.text.replace("<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{allowed}">', 1)
     return text.replace("<!-- document -->", holder, 1)
+
+
+def of_run(
+    run: RunDirectory,
+    *,
+    report: Report | None = None,
+    spans: int = SPANS,
+    progress: Progress | None = None,
+    at: int | Moment | None = None,
+) -> str:
+    """Return the page of a run; for the arguments see :meth:`~otel_goodput.reports.session.Session.open`."""
+    session = Session.open(run, report=report, spans=spans, progress=progress, at=at)
+    return html(document(session))
 
 
 def policy(*, served: bool) -> str:
