@@ -147,3 +147,8 @@ export function cssFill({ color, hatch }) {
   const names = hatch === "cross" ? ["rising", "falling"] : [hatch];
   return `${names.map((name) => LINES[name](line)).join(", ")}, ${color}`;
 }
+
+/** The plain colour of a category, for lines. */
+export function inkOf(name) {
+  return categoryStyle(name).color;
+}

@@ -2,6 +2,18 @@
 import { Model, unzip } from "./data.js";
 import { state } from "./state.js";
 import { startTheme } from "./theme.js";
+import { startOverview } from "./overview.js";
+import { startPartition } from "./partition.js";
+import { startShares } from "./shares.js";
+import { startDisruptions } from "./disruptions.js";
+import { startHeatmap } from "./heatmap.js";
+import { startHistogram } from "./histogram.js";
+import { startTopK } from "./topk.js";
+import { startCadence } from "./cadence.js";
+import { startFates } from "./fates.js";
+import { startCheckpoints } from "./checkpoints.js";
+import { startCharts } from "./charts.js";
+import { startInfo } from "./info.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
@@ -9,6 +21,15 @@ const PARTS = () => [
   ["partition", startPartition],
   ["shares", startShares],
   ["timeline", typeof startTimeline === "undefined" ? null : startTimeline],
+  ["disruptions", startDisruptions],
+  ["heatmap", startHeatmap],
+  ["histogram", startHistogram],
+  ["top-k", startTopK],
+  ["cadence", startCadence],
+  ["fates", startFates],
+  ["checkpoints", startCheckpoints],
+  ["charts", startCharts],
+  ["info", startInfo],
   ["selection", typeof startSelection === "undefined" ? null : startSelection],
   ["search", typeof startSearch === "undefined" ? null : startSearch],
   ["live", typeof startLive === "undefined" ? null : startLive],

@@ -15,8 +15,10 @@ export function startPartition(model, state) {
     fillCard(
       "partition",
       head("Where the time went", titleOf(scope, account), scopeSwitch(model, state, scope)),
-      make("div", { class: "partition-grid" }, ...bars(model, state, scope, account), accountTable(model, state, account)),
+      ...partitionBars(model, state, scope, account),
     );
+    document.getElementById("account").replaceChildren(accountTable(model, state, account));
+    return undefined;
   });
 }
 
@@ -38,7 +40,7 @@ function scopeSwitch(model, state, scope) {
   return attempts.length > BUTTONS ? select("Time to tell about", choices, chosen, to) : choice("Time to tell about", choices, chosen, to);
 }
 
-function bars(model, state, scope, account) {
+function partitionBars(model, state, scope, account) {
   const pieces = account.pieces.map(({ category, ns }) => {
     const told = model.categories[category];
     const words = `${sourceTitle(told)}: ${duration(ns)}, ${percent(ns, account.elapsed)}`;
@@ -91,12 +93,11 @@ function deviceBar(model, scope) {
   );
 }
 
-const COLUMNS = [
-  ["", "text"],
+const ACCOUNT_COLUMNS = [
   ["Category", "text"],
-  ["Seconds", "number"],
-  ["Time", "number"],
   ["Share", "number"],
+  ["Time", "number"],
+  ["Exactly", "number"],
 ];
 
 function accountTable(model, state, account) {
@@ -104,15 +105,21 @@ function accountTable(model, state, account) {
   const rows = account.pieces.map(({ category, ns }) => {
     const told = model.categories[category];
     const name = button(sourceTitle(told), () => state.set({ category: state.category === category ? null : category }), {
-      class: "link",
+      class: "link clamp",
+      title: sourceTitle(told),
       "aria-pressed": String(state.category === category),
     });
-    const cells = [swatch(cssFill(sourceStyle(told))), name, about + seconds(ns), duration(ns), about + percent(ns, account.elapsed)];
-    return tableRow(COLUMNS, cells, {
+    const cells = [
+      make("div", { class: "name-line" }, swatch(cssFill(sourceStyle(told))), name),
+      about + percent(ns, account.elapsed),
+      duration(ns),
+      make("span", { class: "soft", text: about + seconds(ns) }),
+    ];
+    return tableRow(ACCOUNT_COLUMNS, cells, {
       class: dimmed(state, category).trim(),
       data: { category: told.name, name: told.custom, ns: String(ns) },
     });
   });
-  rows.push(tableRow(COLUMNS, ["", "sum = elapsed", about + seconds(account.elapsed), duration(account.elapsed), account.elapsed ? "100 %" : "–"], { class: "sum", data: { sum: String(account.elapsed) } }));
-  return make("div", { class: "scroll" }, table("Time by category", COLUMNS, rows, { id: "partition-table" }));
+  rows.push(tableRow(ACCOUNT_COLUMNS, ["sum = elapsed", account.elapsed ? "100 %" : "–", duration(account.elapsed), about + seconds(account.elapsed)], { class: "sum", data: { sum: String(account.elapsed) } }));
+  return make("div", { class: "scroll" }, table("Time by category", ACCOUNT_COLUMNS, rows, { id: "partition-table" }));
 }

@@ -1,5 +1,7 @@
 // Light or dark: as the system has it, unless the reader chose; always light on paper.
 
+import { drawWaiting } from "./elements.js";
+
 const THEME_KEY = "otel-goodput-theme";
 
 /** What the reader chose: "light", "dark" or "" (as the system has it). Pages from a disk may not remember it. */
@@ -42,6 +44,7 @@ export function startTheme(state) {
   addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme;
     showTheme("light", state);
+    drawWaiting();
   });
   addEventListener("afterprint", () => showTheme(before, state));
 }
