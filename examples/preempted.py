@@ -236,6 +236,8 @@ def main() -> int:
     results = [*checks(report, first, second, losses, compiling_steps(traces)), check_traces(traces)]
     for check in results:
         print(f"{'ok  ' if check.holds else 'FAIL'}  {check.text}")
+    page = directory / "report.html"
+    print(f"\n$ otel-goodput report {journal} --html {page}\n{otel_goodput('report', journal, '--html', page)}", end="")
     print("\nThe traces as OTLP JSON, one file an attempt:", *map(str, traces), sep="\n  ")
     if not args.keep:
         shutil.rmtree(directory / "checkpoints")

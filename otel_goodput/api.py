@@ -94,7 +94,10 @@ def totals() -> Totals | None:
 
 
 def report() -> Report | None:
-    """Return the account as of now, as text (``str()``) or JSON (``to_json()``); None before ``configure()``."""
+    """Return the account as of now, as text (``str()``), JSON (``to_json()``) or a page (``html(path)``).
+
+    None before ``configure()``.
+    """
     if _recorder is None:
         if not (_rehearsing or _disabled()):
             text = 'report() before configure(): nothing is recorded. Write `goodput.configure("my-job")` first.'

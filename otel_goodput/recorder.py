@@ -19,6 +19,7 @@ from otel_goodput import config as configuration
 from otel_goodput import deadline
 from otel_goodput.accounting import Totals
 from otel_goodput.config import Config
+from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.spec import ExporterContext
 from otel_goodput.guard import contain
 from otel_goodput.journal.account import PATIENCE_S, behind
@@ -255,12 +256,20 @@ class Recorder(Phases):
         return totals if self._paces is None else self._paces.complete(totals)
 
     def report(self) -> Report:
-        """Return the account as of now, as text (``str()``) or JSON (``to_json()``)."""
+        """Return the account as of now, as text (``str()``), JSON (``to_json()``) or a page (``html(path)``)."""
         totals = self.totals()
         notes = self._account.notes.all()
         if totals.behind:
             notes = (*notes, behind(totals))
-        return Report(totals, about(self.run_id, self.config.job_name), notes)
+        return Report(totals, about(self.run_id, self.config.job_name), notes, page=self._page)
+
+    def _page(self, report: Report) -> str:
+        """Return the page of `report`. Raises GoodputError if there is no journal to read."""
+        from otel_goodput.viewer import page
+
+        if self._opened.run is None:
+            raise GoodputError("there is no page of this report: the journal is in memory only")
+        return page.of_run(self._opened.run, report=report)
 
     def on_preemption(self, callback: C) -> C:
         """Call `callback` (no arguments) when the platform announces the job's end: a preemption, maintenance, SIGTERM.

@@ -28,7 +28,7 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
     )
     for at, segment in enumerate(segments):
         if segment.attempt != attempt:
-            yield from _ordered(events)
+            yield from ordered(events)
             attempt, expected, events, names = segment.attempt, 0, [], records.Names()
         if segment.number > expected:
             left_out.missing(attempt, expected, segment.number - 1)
@@ -52,7 +52,7 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
         events += found
     if damages is None:
         left_out.log()
-    yield from _ordered(events)
+    yield from ordered(events)
 
 
 def _opened(events: Sequence[Event]) -> dict[int, int]:
@@ -66,7 +66,7 @@ def _opened(events: Sequence[Event]) -> dict[int, int]:
     return opened
 
 
-def _ordered(events: list[Event]) -> Iterator[Event]:
+def ordered(events: list[Event]) -> Iterator[Event]:
     """Yield the events of one attempt in time order, with the device ends of observed steps and marks filled in."""
     yield from [event for event in events if event[1] == ev.ATTEMPT]
     ends: dict[int, int] = {}

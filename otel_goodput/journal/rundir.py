@@ -6,6 +6,8 @@
     DIR/<run id>/journal/a0000-p0000.lock            held by the living writer of an attempt
     DIR/<run id>/journal/a0000-p0000-000000.segment  records (``records``); `.gz` once sealed
     DIR/<run id>/journal/p0000.snapshot              the account up to a segment (``keeper``)
+    DIR/<run id>/journal/p0000.digest                the whole run in little space, for the viewer (``digest``)
+    DIR/<run id>/journal/a0000-p0000.facts           resource, versions and settings of an attempt (``facts``)
     DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
     DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
     DIR/<run id>/journal/p0000.notes                 what a person must know beside the figures (``notes``)
@@ -37,6 +39,8 @@ _LONGEST: Final = 150
 IDENTITY_FILE: Final = "run.json"
 _ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one would leave none for the next attempt
 SNAPSHOT: Final = 2**30  # bytes; 130 million steps
+DIGEST: Final = files.MIB
+FACTS: Final = 64 * files.KIB
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
@@ -47,6 +51,8 @@ _KNOWN: Final = (
     (_PACE, files.SMALL),
     (re.compile(r"p\d{4,9}\.notes"), NOTES),
     (re.compile(r"p\d{4,9}\.snapshot"), SNAPSHOT),
+    (re.compile(r"p\d{4,9}\.digest"), DIGEST),
+    (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), segment_file.SIZE),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), segment_file.PACKED_SIZE),
@@ -131,6 +137,14 @@ class RunDirectory:
 
     def snapshot_path(self, process: int) -> Path:
         return self.journal / f"p{process:04d}.snapshot"
+
+    def digest_path(self, process: int) -> Path:
+        """The file with the overview of the whole run of a process."""
+        return self.journal / f"p{process:04d}.digest"
+
+    def facts_path(self, attempt: int, process: int) -> Path:
+        """The file that says what an attempt ran on and with."""
+        return self.journal / f"a{attempt:04d}-p{process:04d}.facts"
 
     def pace_path(self, process: int) -> Path:
         """The file in which a process tells the others how fast it steps."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+from otel_goodput import files
 from otel_goodput.accounting import markup
 from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.errors import GoodputError
 from otel_goodput.journal.damage import Damage
 from otel_goodput.journal.notes import DAMAGED, Note
 from otel_goodput.reports import text
@@ -24,7 +27,7 @@ _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.C
 @dataclass(frozen=True, repr=False)
 class Report:
     """An account, the identity of its run, and notes on the figures. ``str()`` gives it as text, :meth:`to_json` as
-    JSON.
+    JSON, and :meth:`html` writes it as a page.
     """
 
     totals: Totals
@@ -32,6 +35,7 @@ class Report:
     notes: Sequence[Note] = ()
     standing: Standing | None = None
     damage: Sequence[Damage] = ()
+    page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
     def damaged(self) -> bool:
@@ -52,6 +56,24 @@ class Report:
         answer["damage"] = [one.to_json() for one in self.damage]
         answer["warnings"] = [note.to_json() for note in (*self.notes, *doubts(answer))]
         return answer
+
+    def html(self, path: str | Path) -> Path:
+        """Write the report as a page with charts and a timeline: one file that needs no network. Returns its path.
+
+        It reads the journal of the run so far, which may take seconds: not for the training loop. Only the owner of
+        the file may read it.
+
+        Raises:
+            GoodputError: this is not the report of a run with a journal, or `path` is a directory.
+            OSError: the file cannot be written.
+        """
+        place = files.named(path)
+        if files.is_folder(place):
+            raise GoodputError(f"{path} is a directory: name the file that the page goes to, such as report.html")
+        if self.page is None:
+            raise GoodputError("there is no page of this report: it is not that of a run with a journal")
+        files.write_privately(place, self.page(self).encode())
+        return place
 
     def __str__(self) -> str:
         return text.render(self.to_json())

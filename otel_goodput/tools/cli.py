@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status.
 
     The status is 0 on success, 1 on an error or if ``doctor`` finds a problem, 2 on wrong usage, 3 if a journal is
-    damaged and a part of it could not be read, and 130 after Ctrl-C.
+    damaged and a part of it could not be read, 4 if a condition of ``compare`` asks for a figure that is not known, 5
+    if one holds, and 130 after Ctrl-C.
     """
     if sys.stdout is None:  # the parent process closed it
         with files.nowhere() as nowhere, redirect_stdout(nowhere):
@@ -62,7 +63,10 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="otel-goodput", description="How much of a training job's time makes progress: account, report, recover."
+        prog="otel-goodput",
+        description="How much of a training job's time makes progress: account, report, recover.",
+        epilog="Exit status: 0: all is well, 1: there is no answer, 2: wrong use, 3: a part of a journal cannot be "
+        "read, 4 and 5: conditions of compare (see compare --help), 130: interrupted.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -70,7 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="print the report of a run from its journal")
     _add_run(report)
     _add_questions(report)
+    page = report.add_argument_group("as a page", "one file with charts and a timeline, which needs no network")
+    page.add_argument("--html", default=None, metavar="FILE", help="write the page there (- for standard output)")
+    words = "show up to N steps and phases one by one (default: 200000); of a longer run, those around its events"
+    page.add_argument("--spans", type=_number, default=None, metavar="N", help=words)
     report.set_defaults(run=_report)
+
+    _add_tools(commands)
 
     replay = commands.add_parser("replay", help="account for a timeline: JSON lines, or a run's journal")
     replay.add_argument(
@@ -103,6 +113,17 @@ def _parser() -> argparse.ArgumentParser:
     add_send_arguments(send)
     send.set_defaults(run=_send)
 
+    from otel_goodput.tools import serve as serving
+
+    serve = commands.add_parser(
+        "serve",
+        help="show every run of a folder or URL live, in a browser",
+        description="Show every run of a folder or URL live, in a browser: an index, a page for each run, and two runs "
+        "side by side. It only reads. Needs pip install 'otel-goodput[serve]'.",
+    )
+    serving.add_arguments(serve)
+    serve.set_defaults(run=lambda options: serving.run(options, _place(options)))
+
     from otel_goodput.reports import plan as planning
 
     plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect")
@@ -123,6 +144,19 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.set_defaults(run=_doctor)
     return parser
+
+
+def _add_tools(commands: Any) -> None:
+    """Add the commands whose arguments stand with them: each reads runs at the place that `directory` names."""
+    from otel_goodput.tools import compare, runs
+
+    table = commands.add_parser("runs", help="print the table of runs, the newest first")
+    runs.add_arguments(table)
+    table.set_defaults(run=lambda options: runs.run(options, _place(options)))
+
+    comparison = commands.add_parser("compare", help="compare two runs; for CI, fail if a figure got worse")
+    compare.add_arguments(comparison)
+    comparison.set_defaults(run=lambda options: compare.run(options, _place(options)))
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -186,6 +220,13 @@ def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
     return named
 
 
+def _natural(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise ValueError("it is negative")
+    return number
+
+
+_number = _named("number", _natural)
 _moment = _named("time", asked_moment)
 _length = _named("length of time", parse_duration)
 
@@ -207,6 +248,10 @@ def _report(options: argparse.Namespace) -> int:
 
     with _found_runs(options) as found:
         entries = overview.entries((run for run, _ in found), options.process)
+        if options.html is not None:
+            from otel_goodput.tools.page import write
+
+            return write((entries[0].run if entries else found[0].run), options)
         if len(found) == 1 or len(entries) == 1:
             one = _run_report(entries[0].run if entries else found[0].run, options)
             _print(one, options.json)

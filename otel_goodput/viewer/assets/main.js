@@ -58,6 +58,12 @@ export function complain(text) {
   message.hidden = false;
 }
 
+/** A served page without a document: two runs side by side, or the list of all runs. */
+function startElsewhere() {
+  if (location.pathname.endsWith("/compare")) startCompare();
+  else startRuns();
+}
+
 async function main() {
   startTheme(state);
   if (typeof DecompressionStream === "undefined") {
@@ -69,7 +75,7 @@ async function main() {
   let model;
   try {
     const bytes = await documentBytes();
-    if (!bytes) return;
+    if (!bytes) return startElsewhere();
     model = Model.read(bytes);
     if (model.format !== 1) throw new Error(`it has format ${model.format}, and this page reads format 1`);
   } catch (error) {

@@ -1,0 +1,249 @@
+"""The overview of a process's whole run as one small file, so that a run is drawn without reading its segments.
+
+Layout (little-endian): magic, version, the SHA-256 of all that follows; the size of the packed head and of the
+unpacked one; the head (JSON, packed with zlib); then one table after another. A table is columns of 64-bit integers:
+successive differences, all first bytes before all second bytes and so on, packed with zlib. The head says how many rows
+each table has and how many bytes it takes, so nothing is unpacked beyond what was said, and that is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from otel_goodput import files
+from otel_goodput.accounting.overview import Overview
+from otel_goodput.accounting.rules import FIXED
+from otel_goodput.files import write_privately
+from otel_goodput.journal.columns import LEVEL, Row, rows_of, unpacked
+from otel_goodput.journal.columns import packed as pack
+from otel_goodput.journal.overview_rows import TABLES, TEXT_COLUMNS, Table, Texts
+from otel_goodput.journal.records import NewerVersion
+from otel_goodput.journal.rundir import DIGEST, RunDirectory
+from otel_goodput.semconv import PHASES
+from otel_goodput.text.redact import encodable
+
+MAGIC: Final = b"OGDIGEST"
+VERSION: Final = 1
+FRAME: Final = struct.Struct("<8sH32s")
+SIZES: Final = struct.Struct("<II")
+HEAD: Final = files.MIB  # bytes of the unpacked head at most
+ROWS: Final = 1 << 17  # of one table at most
+_ANY: Final = 1 << 62  # bound of a number in the head
+
+Position = tuple[int, int, int]
+
+
+class Digest(NamedTuple):
+    """What a digest says.
+
+    Attributes:
+        overview: of the run so far.
+        attempt: number of the attempt that wrote it, from 0.
+        written_at: the moment of the overview, ns.
+        position: the records before this one are in it: (attempt, segment, record).
+        shed: what was left out to keep the file small: number of rows by table, and ``bins`` for how often the bins
+            were merged in pairs.
+    """
+
+    overview: Overview
+    attempt: int
+    written_at: int
+    position: Position
+    shed: dict[str, int]
+
+
+def encode(overview: Overview, attempt: int, written_at: int, position: Position, most: int = DIGEST) -> bytes:
+    """An overview as the content of a digest; see :class:`Digest` for the arguments.
+
+    If it is larger than `most` bytes, half of the largest table is left out, again and again: the shortest phases and
+    steps, the oldest of what has no length. Bins are merged in pairs instead, so that they still add up.
+    """
+    shed: dict[str, int] = {}
+    left_out = overview.left_out
+    fields = {name: getattr(overview, name) for name in TABLES}
+    width, bins = overview.width, list(fields.pop("bins"))
+    texts = Texts()
+    rows = {name: TABLES[name].pack(field, texts) for name, field in fields.items()}
+    rows["bins"] = TABLES["bins"].pack(bins, texts)
+    packed = {name: pack(table) for name, table in rows.items()}
+    while True:
+        used = _only_used(rows, texts)
+        head = {
+            "attempt": attempt,
+            "written_at": written_at,
+            "position": position,
+            "shed": shed,
+            "begin": overview.begin,
+            "width": width,
+            "bins": len(bins),
+            "names": [encodable(name) for name in overview.names],
+            "texts": used,
+            "left_out": left_out,
+            "last_step": overview.last_step,
+            "last_sign": overview.last_sign,
+            "tables": {name: [len(rows[name]), len(packed[name])] for name in TABLES},
+        }
+        text = json.dumps(head, separators=(",", ":")).encode()
+        whole = zlib.compress(text, LEVEL)
+        body = b"".join((SIZES.pack(len(whole), len(text)), whole, *(packed[name] for name in TABLES)))
+        if FRAME.size + len(body) <= most and len(text) <= HEAD and all(len(one) <= ROWS for one in rows.values()):
+            return FRAME.pack(MAGIC, VERSION, _check(VERSION, body)) + body
+        name = max(
+            TABLES, key=lambda each: (len(rows[each]) > ROWS, len(packed[each]) + _texts_of(each, rows, used), each)
+        )
+        if len(text) > HEAD:  # its texts are too long
+            name = max(TEXT_COLUMNS, key=lambda each: (len(rows[each]), each))
+        if name == "bins" and len(bins) > 1:
+            width, bins = 2 * width, _merged(bins)
+            rows[name] = TABLES[name].pack(bins, texts)
+            shed[name] = shed.get(name, 0) + 1
+        else:
+            kept = _half(TABLES[name], rows[name])
+            gone = len(rows[name]) - len(kept)
+            if not gone:
+                raise ValueError("the overview does not fit a digest")
+            rows[name] = kept
+            shed[name] = shed.get(name, 0) + gone
+            left_out += gone if name == "phases" else 0
+        packed[name] = pack(rows[name])
+
+
+def _only_used(rows: dict[str, list[Row]], texts: Texts) -> list[str]:
+    """The texts, with those emptied that no row refers to any more."""
+    used = {row[column] for name, column in TEXT_COLUMNS.items() for row in rows[name]}
+    return [text if number in used else "" for number, text in enumerate(texts.known)]
+
+
+def _texts_of(name: str, rows: dict[str, list[Row]], texts: Sequence[str]) -> int:
+    """About how many bytes the texts of a table take in the packed head."""
+    column = TEXT_COLUMNS.get(name)
+    return 0 if column is None else sum(len(texts[number]) for number in {row[column] for row in rows[name]}) // 3
+
+
+def _half(table: Table, rows: list[Row]) -> list[Row]:
+    """The half of the rows to keep, in their order."""
+    keep = len(rows) // 2
+    if table.longest is None:
+        return rows[len(rows) - keep :]
+    longest = table.longest
+    chosen = sorted(range(len(rows)), key=lambda at: (-longest(rows[at]), at))[:keep]
+    return [rows[at] for at in sorted(chosen)]
+
+
+def _merged(bins: Sequence[Any]) -> list[dict[int, int]]:
+    merged = []
+    for at in range(0, len(bins), 2):
+        both: dict[int, int] = {}
+        for one in bins[at : at + 2]:
+            for who, ns in one.items():
+                both[who] = both.get(who, 0) + ns
+        merged.append(both)
+    return merged
+
+
+def _check(version: int, body: bytes) -> bytes:
+    return sha256(version.to_bytes(2, "little") + body).digest()
+
+
+def decode(data: bytes) -> Digest:
+    """Read the content of a digest. Nothing in it is trusted.
+
+    Raises:
+        NewerVersion: a newer version wrote it.
+        ValueError: it is damaged, or no digest.
+    """
+    if len(data) < FRAME.size or data[: len(MAGIC)] != MAGIC:
+        raise ValueError("not a digest")
+    _, version, check = FRAME.unpack_from(data)
+    body = data[FRAME.size :]
+    if _check(version, body) != check:
+        raise ValueError("its checksum is wrong")
+    if version > VERSION:
+        raise NewerVersion(f"digest version {version}, this otel_goodput reads version {VERSION}")
+    if version != VERSION or len(body) < SIZES.size:
+        raise ValueError("not a digest")
+    try:
+        return _decoded(body)
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"it is not well-formed: {error!r}") from error  # anybody can write a correct checksum
+
+
+def _decoded(body: bytes) -> Digest:
+    packed, size = SIZES.unpack_from(body)
+    if size > HEAD:
+        raise ValueError("its head is too large")
+    place = SIZES.size + packed
+    head = json.loads(unpacked(body[SIZES.size : place], size))
+    names, texts = [_text(name) for name in head["names"]], Texts([_text(text) for text in head["texts"]])
+    rows: dict[str, list[Row]] = {}
+    for name, table in TABLES.items():
+        count, length = (_number(one, 0, most) for one, most in zip(head["tables"][name], (ROWS, DIGEST), strict=True))
+        rows[name] = rows_of(body[place : place + length], count, table.width)
+        place += length
+    if place != len(body):
+        raise ValueError("it is longer than it says")
+    bins: list[dict[int, int]] = [{} for _ in range(_number(head["bins"], 0, ROWS))]
+    for at, who, ns in rows.pop("bins"):
+        if not 0 <= at < len(bins):
+            raise ValueError("a bin has a number that there is none of")
+        bins[at][who] = ns
+    fields = {name: TABLES[name].unpack(table, texts) for name, table in rows.items()}
+    for entry in (*fields["phases"], *fields["groups"]):
+        if not 0 <= entry.phase < len(PHASES):
+            raise ValueError(f"there is no phase {entry.phase}")
+    if any(not 0 <= who < FIXED + len(names) or ns < 0 for one in bins for who, ns in one.items()):
+        raise ValueError("a bin has a category that there is none of, or a negative length")
+    last = head["last_step"]
+    overview = Overview(
+        begin=_number(head["begin"]),
+        width=_number(head["width"]),
+        bins=bins,
+        names=names,
+        left_out=_number(head["left_out"]),
+        last_step=None if last is None else _number(last),
+        last_sign=_number(head["last_sign"]),
+        **fields,
+    )
+    attempt, segment, record = (_number(one) for one in head["position"])
+    shed = {_text(name): _number(count) for name, count in head["shed"].items()}
+    return Digest(overview, _number(head["attempt"]), _number(head["written_at"]), (attempt, segment, record), shed)
+
+
+def _number(found: Any, least: int = -_ANY, most: int = _ANY) -> int:
+    if type(found) is not int or not least <= found <= most:
+        raise ValueError(f"{found!r} is not a number that can stand there")
+    return found
+
+
+def _text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise ValueError(f"a {type(found).__name__} is not text")
+    return encodable(found)
+
+
+def write_digest(
+    run: RunDirectory, process: int, overview: Overview, attempt: int, written_at: int, position: Position
+) -> None:
+    """Write the overview of a process, see :class:`Digest` for the arguments.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: it cannot be made to fit a digest.
+    """
+    write_privately(run.digest_path(process), encode(overview, attempt, written_at, position))
+
+
+def read_digest(run: RunDirectory, process: int) -> Digest:
+    """Read the digest of a process.
+
+    Raises:
+        OSError: it cannot be read, or is larger than a digest.
+        NewerVersion: a newer version wrote it.
+        ValueError: it is damaged.
+    """
+    return decode(files.read(run.digest_path(process), DIGEST))

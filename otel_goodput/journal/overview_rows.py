@@ -1,0 +1,147 @@
+"""The fields of an overview as rows of integers, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.accounting.overview import Group, Life, Loss, PhaseEntry, Save, Spread, StepBin, StepEntry
+from otel_goodput.journal.columns import LARGEST, MASK, Row, signed
+from otel_goodput.text.redact import encodable
+
+NONE: Final = -LARGEST - 1  # stands for None
+
+
+class Texts:
+    """Texts by number, for columns that refer to them."""
+
+    def __init__(self, known: Sequence[str] = ()) -> None:
+        self.known = list(known)
+        self._numbers = {text: number for number, text in enumerate(self.known)}
+
+    def number(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self.known)
+            self.known.append(encodable(text))
+        return number
+
+    def text(self, number: int) -> str:
+        if not 0 <= number < len(self.known):
+            raise ValueError("it refers to a text that it does not have")
+        return self.known[number]
+
+
+def _optional(number: int | None) -> int:
+    return NONE if number is None else number
+
+
+def _known(number: int) -> int | None:
+    return None if number == NONE else number
+
+
+def _flag(number: int) -> bool:
+    if number not in (0, 1):
+        raise ValueError("a flag is neither 0 nor 1")
+    return bool(number)
+
+
+def _spread(spread: Spread | None) -> Iterable[int]:
+    return (NONE,) * 3 if spread is None else spread
+
+
+def _spreads(row: Row) -> Iterable[Spread | None]:
+    return (None if row[at] == NONE else Spread(*row[at : at + 3]) for at in (0, 3, 6))
+
+
+def _numbers(rows: Iterable[Iterable[int]], _: Texts) -> list[Row]:
+    return list(map(tuple, rows))
+
+
+class Table(NamedTuple):
+    """How one field of an overview becomes rows of `width` integers, and is made of them again.
+
+    `longest`: of what is shed, the rows with the smallest number in this column go first; None: the oldest rows do.
+    """
+
+    width: int
+    pack: Callable[[Any, Texts], list[Row]]
+    unpack: Callable[[list[Row], Texts], Any]
+    longest: Callable[[Row], int] | None = None
+
+
+def _length(begin: int, end: int) -> Callable[[Row], int]:
+    return lambda row: (row[end] if row[end] >= 0 else LARGEST) - row[begin]
+
+
+TABLES: Final[dict[str, Table]] = {
+    "bins": Table(
+        3,
+        lambda bins, _: [(at, who, ns) for at, one in enumerate(bins) for who, ns in one.items()],
+        lambda rows, _: rows,
+    ),
+    "step_bins": Table(
+        14,
+        lambda bins, _: [(*one[:5], *_spread(one.net), *_spread(one.outside), *_spread(one.device)) for one in bins],
+        lambda rows, _: [StepBin._make((*row[:5], *_spreads(row[5:]))) for row in rows],
+    ),
+    "histogram": Table(
+        5,
+        lambda found, _: sorted((*where, count) for where, count in found.items()),
+        lambda rows, _: {row[:4]: row[4] for row in rows},
+        lambda row: row[4],
+    ),
+    "groups": Table(
+        7,
+        lambda groups, texts: [(one.phase, texts.number(one.name), *one[2:]) for one in groups],
+        lambda rows, texts: [Group._make((row[0], texts.text(row[1]), *row[2:])) for row in rows],
+        lambda row: row[3],
+    ),
+    "phases": Table(
+        8,
+        lambda phases, texts: [(*one[:2], texts.number(one.name), *one[3:7], signed(one.key)) for one in phases],
+        lambda rows, texts: [
+            PhaseEntry._make((*row[:2], texts.text(row[2]), *row[3:7], row[7] & MASK)) for row in rows
+        ],
+        _length(3, 4),
+    ),
+    "steps": Table(
+        8,
+        lambda steps, _: [(*one[:7], signed(one.key)) for one in steps],
+        lambda rows, _: [StepEntry._make((*row[:7], row[7] & MASK)) for row in rows],
+        lambda row: row[3] if row[3] >= 0 else LARGEST,
+    ),
+    "saves": Table(
+        6,
+        _numbers,
+        lambda rows, _: [Save._make((*row[:5], _flag(row[5]))) for row in rows],
+    ),
+    "at_risk": Table(2, _numbers, lambda rows, _: rows),
+    "lives": Table(4, _numbers, lambda rows, _: [Life._make((*row[:3], _flag(row[3]))) for row in rows]),
+    "losses": Table(
+        8,
+        lambda losses, texts: [
+            (
+                *one[:2],
+                _optional(one.attempt),
+                texts.number(one.reason),
+                *one[4:6],
+                *map(_optional, one[6:]),
+            )
+            for one in losses
+        ],
+        lambda rows, texts: [
+            Loss._make((*row[:2], _known(row[2]), texts.text(row[3]), *row[4:6], *map(_known, row[6:]))) for row in rows
+        ],
+    ),
+    "notices": Table(
+        3,
+        lambda notices, texts: [(time, texts.number(why), int(gone)) for time, why, gone in notices],
+        lambda rows, texts: [(row[0], texts.text(row[1]), _flag(row[2])) for row in rows],
+    ),
+    "slices": Table(4, _numbers, lambda rows, _: rows),
+    "excluded": Table(2, _numbers, lambda rows, _: rows),
+}
+
+# In which column a table refers to a text.
+TEXT_COLUMNS: Final = {"groups": 1, "phases": 2, "losses": 3, "notices": 1}

@@ -1,0 +1,148 @@
+"""An overview made from a journal that was read in full, in the form of what a process remembers by itself."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.overview import (
+    BINS,
+    BUCKETS_AN_OCTAVE,
+    DEVICE,
+    IN_FLIGHT,
+    LOST,
+    NET,
+    NO_STEP_DONE,
+    NOT_KNOWN,
+    WALL,
+    Group,
+    Life,
+    Overview,
+    Spread,
+    StepBin,
+)
+from otel_goodput.reports.detail import FAILED, Detail, Phase, Step
+
+_LEAST_WIDTH: Final = 1_000  # ns
+
+
+def bucket(length: int) -> int:
+    """Return the bucket of the histogram that holds a length (ns)."""
+    return int(math.log2(length) * BUCKETS_AN_OCTAVE) if length > 0 else 0
+
+
+def condensed(detail: Detail) -> Overview:
+    """Return the overview of what a journal tells. Its bins add up to the account exactly."""
+    begin = detail.begin or 0
+    width = max(_LEAST_WIDTH, -(-(detail.reached - begin) // BINS)) if detail.begin is not None else _LEAST_WIDTH
+    return Overview(
+        begin=begin,
+        width=width,
+        bins=binned(detail.owners, begin, width),
+        names=tuple(detail.names),
+        step_bins=_step_bins(detail.steps),
+        histogram=_histogram(detail.steps),
+        groups=_groups(detail.phases, detail.steps),
+        saves=tuple(detail.saves),
+        at_risk=tuple(detail.at_risk),
+        lives=tuple(Life(one.number, one.begin, one.reached, one.ended) for one in detail.attempts),
+        losses=tuple(detail.losses),
+        notices=tuple(detail.notices),
+        slices=tuple(detail.slices),
+        excluded=tuple(detail.excluded),
+        last_step=detail.steps[-1].number if detail.steps else None,
+        last_sign=detail.reached,
+    )
+
+
+def binned(owners: Iterable[tuple[int, int, int]], begin: int, width: int) -> list[dict[int, int]]:
+    """Return ns by category number for each bin of `width` ns from `begin` on; (begin, end, category) in order."""
+    bins: list[dict[int, int]] = []
+    for start, stop, category in owners:
+        while start < stop:
+            at = (start - begin) // width
+            while len(bins) <= at:
+                bins.append({})
+            edge = min(stop, begin + (at + 1) * width)
+            bins[at][category] = bins[at].get(category, 0) + edge - start
+            start = edge
+    return bins
+
+
+def _groups(phases: Sequence[Phase], steps: Sequence[Step]) -> list[Group]:
+    lengths: dict[tuple[int, str], list[int]] = {}
+    counted: Counter[tuple[int, str]] = Counter()
+    failed: Counter[tuple[int, str]] = Counter()
+    for one in phases:
+        _count(lengths, counted, failed, (one.phase, one.name), one.begin, one.end, one.flags)
+    for step in steps:
+        _count(lengths, counted, failed, (rules.STEP, ""), step.begin, step.end, step.flags)
+    return [
+        Group(phase, name, count, sum(found), min(found, default=0), max(found, default=0), failed[phase, name])
+        for (phase, name), count in sorted(counted.items())
+        for found in (lengths.get((phase, name), []),)
+    ]
+
+
+def _count(
+    lengths: dict[tuple[int, str], list[int]],
+    counted: Counter[tuple[int, str]],
+    failed: Counter[tuple[int, str]],
+    of: tuple[int, str],
+    begin: int,
+    end: int,
+    flags: int,
+) -> None:
+    counted[of] += 1
+    failed[of] += bool(flags & FAILED)
+    if end != NOT_KNOWN:
+        lengths.setdefault(of, []).append(end - begin)
+
+
+def _histogram(steps: Sequence[Step]) -> dict[tuple[int, int, int, int], int]:
+    """Count what was executed: completed steps, kept or lost, as the report's `executed` does, and interrupted ones."""
+    found: Counter[tuple[int, int, int, int]] = Counter()
+    for step in steps:
+        if step.fate in (IN_FLIGHT, NO_STEP_DONE):
+            continue
+        found[NET, step.attempt, step.fate, bucket(step.net)] += 1
+        if step.end != NOT_KNOWN:
+            found[WALL, step.attempt, step.fate, bucket(step.end - step.begin)] += 1
+        if NOT_KNOWN not in (step.device_begin, step.device_end):
+            found[DEVICE, step.attempt, step.fate, bucket(step.device_end - step.device_begin)] += 1
+    return dict(found)
+
+
+def _step_bins(steps: Sequence[Step]) -> list[StepBin]:
+    told: list[tuple[Step, int | None]] = []
+    for at, step in enumerate(steps):
+        after = steps[at + 1] if at + 1 < len(steps) else None
+        follows = after is not None and after.attempt == step.attempt
+        told.append((step, max(0, after.begin - step.begin - step.net) if after is not None and follows else None))
+    done = [one for one in told if one[0].fate not in (IN_FLIGHT, NO_STEP_DONE)]
+    size = max(1, -(-len(done) // BINS))
+    return [_step_bin(done[at : at + size]) for at in range(0, len(done), size)]
+
+
+def _step_bin(told: Sequence[tuple[Step, int | None]]) -> StepBin:
+    steps = [step for step, _ in told]
+    device = [s.device_end - s.device_begin for s in steps if NOT_KNOWN not in (s.device_begin, s.device_end)]
+    return StepBin(
+        min(step.number for step in steps),
+        max(step.number for step in steps),
+        steps[0].begin,
+        len(steps),
+        sum(step.fate == LOST for step in steps),
+        spread([step.net for step in steps]),
+        spread([outside for _, outside in told if outside is not None]),
+        spread(device),
+    )
+
+
+def spread(lengths: Sequence[int]) -> Spread | None:
+    """Return the least, the median and the greatest of some lengths (ns); None if there are none."""
+    return Spread(min(lengths), round(statistics.median(lengths)), max(lengths)) if lengths else None

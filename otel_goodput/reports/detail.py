@@ -1,0 +1,390 @@
+"""A process's journal told in full: every step with its fate, every phase, and who owned each moment.
+
+Times are ns since the epoch by the account's clock, which never goes back; ``NOT_KNOWN`` where something has not
+happened or was not observed. Attempts are counted from 1, as reports do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.overview import NOT_KNOWN, Loss, Save
+from otel_goodput.accounting.ownership import Told, Witness
+from otel_goodput.accounting.windows import EXCLUDED, leading
+from otel_goodput.journal import records
+from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.history import ordered
+from otel_goodput.journal.records import NewerVersion, Record
+from otel_goodput.journal.recovery import look, settled
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.standing import ENDED, Lives
+from otel_goodput.semconv import REASONS
+
+# Flags of steps and phases, as the page has them.
+NONBLOCKING: Final = 1
+FAILED: Final = 2
+IN_TRACE: Final = 4  # it has a span of its own in the trace
+OUTLIER: Final = 8
+INTERRUPTED: Final = 16
+RECOMPILATION: Final = 32
+SUMMED_UP: Final = 64  # too many of its name: the trace has a summary
+
+CORNERS: Final = 4000  # of the curve of unsaved progress
+Progress = Callable[[int, int, str], None]
+
+
+class Step(NamedTuple):
+    """One execution of a step; `end` is that of its phase on the host, `net` its own time (rule R3)."""
+
+    attempt: int
+    number: int
+    begin: int
+    end: int
+    net: int
+    device_begin: int
+    device_end: int
+    fate: int
+    clock: int
+    flags: int
+    key: int
+
+
+@dataclass
+class Phase:
+    """One phase other than a step; `parent` is the key of the phase around it, 0 if that is the job or not told."""
+
+    attempt: int
+    phase: int
+    name: str
+    begin: int
+    end: int
+    step: int
+    flags: int
+    key: int
+    parent: int = 0
+
+
+@dataclass
+class Attempt:
+    """One attempt: from its first job start to its end or last sign of life; `reached` is that moment."""
+
+    number: int
+    begin: int
+    reached: int
+    ended: bool = False
+
+
+@dataclass
+class Detail:
+    """What a journal tells.
+
+    Attributes:
+        begin: first job start, None if there was none.
+        reached: the moment of the account.
+        names: names of custom phases, in order of their category numbers.
+        owners: (begin, end, category number), in order.
+        work: (begin, end, index in `steps` or -1 - index in `phases`): what was on the device.
+        damages: what had to be left out.
+    """
+
+    begin: int | None = None
+    reached: int = 0
+    names: Sequence[str] = ()
+    attempts: list[Attempt] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    owners: list[tuple[int, int, int]] = field(default_factory=list)
+    excluded: list[tuple[int, int]] = field(default_factory=list)
+    work: list[tuple[int, int, int]] = field(default_factory=list)
+    saves: list[Save] = field(default_factory=list)
+    at_risk: list[tuple[int, int]] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    notices: list[tuple[int, str, bool]] = field(default_factory=list)
+    slices: list[tuple[int, int, int, int]] = field(default_factory=list)
+    damages: Damages = field(default_factory=Damages)
+
+    def partition(self, begin: int, end: int) -> Counter[int]:
+        """Return the time in [`begin`, `end`] by category number, ns."""
+        found: Counter[int] = Counter()
+        at = bisect_right(self.owners, begin, key=lambda owner: owner[1])
+        for start, stop, category in self.owners[at:]:
+            if start >= end:
+                break
+            found[category] += min(stop, end) - max(start, begin)
+        return found
+
+
+def tell(
+    run: RunDirectory, process: int = 0, *, state: str = ENDED, asked: int, progress: Progress | None = None
+) -> Detail:
+    """Read a process's whole journal.
+
+    Args:
+        state: of the process, see :func:`~otel_goodput.reports.standing.state_of`.
+        asked: the moment of the account, ns.
+        progress: called with segments read, all segments, and what is read.
+    """
+    damages = Damages()
+    teller = _Teller()
+    lives = Lives(teller.heard(_lives(run, process, damages, progress)), state, asked)
+    for event in lives:
+        teller.take(event)
+    return teller.detail(asked, damages)
+
+
+def _lives(
+    run: RunDirectory, process: int, damages: Damages, progress: Progress | None
+) -> Iterator[tuple[int, list[Record]]]:
+    """Yield the number and the records of each attempt; what cannot be read goes to `damages`."""
+    attempt, expected = -1, 0
+    found: list[Record] = []
+    names = records.Names()
+    segments = run.segments(
+        process, left_out=lambda path, error: damages.file(path.name, error, newer=isinstance(error, NewerVersion))
+    )
+    for at, segment in enumerate(segments):
+        if segment.attempt != attempt:
+            if attempt >= 0:
+                yield attempt, found
+            attempt, expected, found, names = segment.attempt, 0, [], records.Names()
+        if segment.number > expected:
+            damages.missing(attempt, expected, segment.number - 1)
+        expected = segment.number + 1
+        try:
+            data = settled(segment)
+            skipped: list[records.Skip] = []
+            read = list(records.decode_segment(data, names, 0, skipped))
+        except (OSError, EOFError, ValueError) as error:
+            damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
+            continue
+        if skipped:
+            ends = at + 1 == len(segments) or segments[at + 1].attempt != attempt
+            look(damages, segment, data, skipped, read, {}, 0, ends)
+        found += read
+        if progress is not None:
+            progress(at + 1, len(segments), f"the journal of process {process}")
+    if attempt >= 0:
+        yield attempt, found
+
+
+class _Beside:
+    """What the records of one attempt say that the account does not need, by the key of a phase."""
+
+    def __init__(self, told: Iterable[Record]) -> None:
+        self.flags: dict[int, int] = {}
+        self.parents: dict[int, int] = {}
+        for kind, phase, flags, _, key, step, _ in told:
+            if kind == ev.START:
+                self.flags[key] = bool(flags & ev.NONBLOCKING) * NONBLOCKING | bool(flags & records.EXPORT) * IN_TRACE
+            elif kind == ev.END and flags:
+                seen = self.flags.get(key, 0)
+                seen |= bool(flags & ev.FAILED) * FAILED | bool(flags & records.EXPORT) * IN_TRACE
+                seen |= bool(flags & records.INTERRUPTED) * INTERRUPTED
+                if phase == rules.STEP:
+                    seen |= bool(flags & records.OUTLIER) * OUTLIER
+                seen |= bool(flags & records.FLOOD) * SUMMED_UP
+                self.flags[key] = seen
+            elif kind == records.PARENT:
+                self.parents[key] = records.unsigned(step)
+
+
+class _Teller:
+    """Feeds a witness and keeps what it passes by."""
+
+    def __init__(self) -> None:
+        self._witness = Witness()
+        self._beside: dict[int, _Beside] = {}
+        self._found = Detail()
+        self._attempt = 0
+        self._open: dict[int, Phase] = {}
+        self._saves: dict[int, int] = {}  # by key: index in Detail.saves
+        self._compiled: set[str] = set()
+        self._corners: list[tuple[int, int]] = []
+        self._job = 0
+
+    def heard(self, lives: Iterable[tuple[int, list[Record]]]) -> Iterator[Event]:
+        """Yield the events of all attempts in the order of the account."""
+        for attempt, told in lives:
+            self._beside[attempt + 1] = _Beside(told)
+            events = [event for record in told if (event := record.event()) is not None]
+            if events and not any(event.kind == ev.ATTEMPT for event in events):
+                if all(event.kind == ev.HEARTBEAT for event in events):
+                    continue
+                events.insert(0, Event(events[0].time, ev.ATTEMPT, step=attempt))  # its first record is lost
+            yield from ordered(events)
+
+    def take(self, event: Event) -> None:
+        time, kind, phase, key, step, flags, arg, _ = event
+        witness, found = self._witness, self._found
+        if kind == ev.ATTEMPT:
+            witness.apply(event)
+            self._close_attempt()
+            self._attempt = step + 1
+            self._open, self._saves, self._compiled = {}, {}, set()
+            return
+        turning = (
+            kind == ev.DURABLE
+            or (kind == ev.END and (phase == rules.SAVE or key in self._saves))
+            or (kind == ev.START and phase == rules.JOB)
+            or (kind == ev.START and phase == rules.STEP and step <= witness.steps.progress.top)
+        )
+        if turning:
+            self._corner()
+        alive = witness.alive
+        witness.apply(event)
+        now = time + witness.shift
+        if turning or (kind == ev.END and key not in self._open):
+            self._corner(certainly=turning)
+        if kind == ev.START and phase == rules.JOB and witness.alive and not alive:
+            if not found.attempts or found.attempts[-1].number != self._attempt:
+                found.attempts.append(Attempt(self._attempt, witness.now, witness.now))
+            found.attempts[-1].ended = False
+            self._job = key
+        if kind == ev.START and phase != rules.STEP:
+            self._begin(event, now)
+        elif kind == ev.END:
+            self._end(event, now)
+        elif kind == ev.DURABLE and key in self._saves:
+            self._saved(key, durable=now)
+        elif kind == ev.NOTICE:
+            found.notices.append((now, REASONS[phase], bool(flags & ev.WITHDRAWN)))
+        elif kind == ev.SLICES:
+            found.slices.append((now, step, key, arg))
+
+    def _begin(self, event: Event, now: int) -> None:
+        beside = self._beside[self._attempt]
+        flags = beside.flags.get(event.key, 0) & ~(FAILED | INTERRUPTED | SUMMED_UP)
+        parent = beside.parents.get(event.key, 0)
+        told = Phase(self._attempt, event.phase, event.name, now, NOT_KNOWN, event.step, flags, event.key, parent)
+        if told.step < 0 and (around := self._witness.steps.running.get(parent)) is not None:
+            told.step = around.number
+        self._found.phases.append(told)
+        self._open[event.key] = told
+        if event.phase == rules.SAVE:
+            self._saves[event.key] = len(self._found.saves)
+            self._found.saves.append(Save(self._attempt, event.step, now, NOT_KNOWN, NOT_KNOWN, False))
+
+    def _end(self, event: Event, now: int) -> None:
+        told = self._open.pop(event.key, None)
+        if told is None:
+            return
+        told.end = max(told.begin, now)
+        told.flags |= self._beside[self._attempt].flags.get(event.key, 0)
+        if told.phase == rules.COMPILE and event.name:
+            told.name = event.name
+            if event.name in self._compiled:
+                told.flags |= RECOMPILATION
+            self._compiled.add(event.name)
+        elif told.phase == rules.SAVE and event.key in self._saves:
+            failed = bool(event.flags & ev.FAILED)
+            durable = NOT_KNOWN if failed or event.flags & ev.PENDING else told.end
+            end = told.begin if told.flags & NONBLOCKING else told.end
+            self._saved(event.key, end=end, durable=durable, failed=failed)
+        elif event.key == self._job and self._found.attempts and not self._witness.alive:
+            self._found.attempts[-1].ended = True
+            self._found.attempts[-1].reached = self._witness.now
+
+    def _saved(self, key: int, *, end: int = NOT_KNOWN, durable: int = NOT_KNOWN, failed: bool = False) -> None:
+        at = self._saves[key]
+        save = self._found.saves[at]
+        self._found.saves[at] = save._replace(
+            end=max(save.end, end), durable=max(save.durable, durable), failed=save.failed or failed
+        )
+
+    def _corner(self, certainly: bool = True) -> None:
+        """Remember how much progress is not saved now; if there are many corners, only where the curve turns."""
+        witness, corners = self._witness, self._corners
+        if not certainly and len(corners) > CORNERS:
+            return
+        if witness.begin is not None:
+            corners.append((witness.now, _unsaved(witness)))
+
+    def _close_attempt(self) -> None:
+        if self._found.attempts and not self._found.attempts[-1].ended:
+            self._found.attempts[-1].reached = self._witness.now
+
+    def detail(self, asked: int, damages: Damages) -> Detail:
+        """Close the account at `asked` (ns) and return what was told."""
+        witness, found = self._witness, self._found
+        witness.reach(asked)
+        witness.close()
+        self._close_attempt()
+        if witness.begin is not None:
+            self._corner()
+        found.begin, found.reached, found.names, found.damages = witness.begin, witness.now, witness.names, damages
+        found.owners, found.excluded = witness.owners(), witness.excluded
+        found.at_risk = _thinned(self._corners, CORNERS)
+        found.losses = [
+            Loss(cost.time, cost.died, one.attempt, one.reason, one.recovery, one.wasted, one.from_step, one.to_step)
+            for cost in witness.costs
+            for one in (cost.disruption,)
+        ]
+        self._tell_steps()
+        return found
+
+    def _tell_steps(self) -> None:
+        witness, found = self._witness, self._found
+        rows = {id(told.execution): row for row, told in enumerate(witness.executions)}
+        marked = {phase.key: -1 - row for row, phase in enumerate(found.phases)}
+        device: dict[int, tuple[int, int]] = {}
+        for begin, end, owner in (*witness.work, *witness.unfinished()):
+            row = marked.get(owner) if isinstance(owner, int) else rows[id(owner)]
+            if row is None:
+                continue
+            if begin != NOT_KNOWN:
+                found.work.append((begin, end, row))
+            if row >= 0:
+                first, last = device.get(row, (begin, NOT_KNOWN))
+                last = NOT_KNOWN if end == NOT_KNOWN else max(last, end)
+                device[row] = (first if first != NOT_KNOWN else begin, last)
+        for row, told in enumerate(witness.executions):
+            found.steps.append(self._step(told, *device.get(row, (NOT_KNOWN, NOT_KNOWN))))
+
+    def _step(self, told: Told, begin: int, end: int) -> Step:
+        one = told.execution
+        flags = self._beside[told.attempt + 1].flags.get(one.key, 0)
+        if told.end == NOT_KNOWN:
+            flags &= ~(FAILED | INTERRUPTED)
+        return Step(
+            told.attempt + 1, one.number, one.start, told.end, one.visible, begin, end, told.fate,
+            told.clock if told.clock != NOT_KNOWN else 2, flags, one.key,
+        )  # fmt: skip
+
+
+def _unsaved(witness: Witness) -> int:
+    """Productive time of kept steps that no durable checkpoint covers, ns."""
+    progress, hidden = witness.steps.progress, witness.windows[0]
+    safe = progress.index_above(witness.steps.safe)
+    exposed = progress.total_from(safe) - hidden.kept_from(safe)
+    for segment in witness.steps.segments:
+        if segment.first_index is not None and segment.first_index >= safe:
+            excess = segment.excess(progress)
+            exposed -= excess - leading(segment.pieces, excess, EXCLUDED)
+    return exposed
+
+
+def _thinned(corners: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """Leave out corners on a straight line, then the least of the rest, until there are at most `most`."""
+    kept: list[tuple[int, int]] = []
+    for corner in corners:
+        if kept and kept[-1] == corner:
+            continue
+        if len(kept) > 1 and kept[-1][1] == corner[1] == kept[-2][1]:
+            kept.pop()
+        kept.append(corner)
+    if len(kept) <= most:
+        return kept
+    stride = -(-len(kept) // (most // 2))
+    found: list[tuple[int, int]] = []
+    for at in range(0, len(kept), stride):
+        part = kept[at : at + stride]
+        ends = {part.index(min(part, key=lambda one: one[1])), part.index(max(part, key=lambda one: one[1]))}
+        found += [part[where] for where in sorted(ends)]
+    return found

@@ -1,0 +1,72 @@
+"""``otel-goodput report --html``: writes a run as a page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Final
+
+from otel_goodput import files
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.journal.damage import STATUS
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.session import SPANS, Session
+from otel_goodput.text.redact import shown
+from otel_goodput.viewer.document import document
+from otel_goodput.viewer.page import html
+
+_EVERY_S: Final = 0.1
+_CLEAR: Final = "\r\x1b[K"
+_MB: Final = 1e6
+
+
+def write(run: RunDirectory, options: argparse.Namespace) -> int:
+    """Write the page of a run to ``options.html``; prints where it is. Returns the exit status.
+
+    Raises:
+        ConfigurationError: the file is a directory, or an option does not go with a page.
+        OSError: the file cannot be written.
+    """
+    for name in ("window", "exclude", "ideal_step_time", "json"):
+        if getattr(options, name):
+            raise ConfigurationError(f"--html shows the whole run: --{name.replace('_', '-')} does not go with it")
+    if options.process:
+        raise ConfigurationError("--html shows all processes: --process does not go with it")
+    to_stdout = options.html == "-"
+    place = files.named(options.html)
+    if not to_stdout and files.is_folder(place):
+        raise ConfigurationError(f"{options.html} is a directory: name a file, such as {options.html}/report.html")
+    spans = SPANS if options.spans is None else options.spans
+    progress = _Progress()
+    try:
+        session = Session.open(run, spans=spans, progress=progress if sys.stderr.isatty() else None, at=options.at)
+    finally:
+        progress.clear()
+    page = html(document(session)).encode()
+    if to_stdout:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(page)
+        sys.stdout.buffer.flush()
+    else:
+        files.write_privately(place, page)
+        print(f"{shown(str(place))}: {len(page) / _MB:.1f} MB")
+    return STATUS if session.report.damaged else 0
+
+
+class _Progress:
+    """Shows on a terminal how far the reading is, in one line."""
+
+    def __init__(self) -> None:
+        self._shown = 0.0
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        now = time.monotonic()
+        if now - self._shown < _EVERY_S:
+            return
+        self._shown = now
+        print(f"{_CLEAR}reading {shown(what)}: {done} of {total}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)

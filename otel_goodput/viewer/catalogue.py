@@ -1,0 +1,134 @@
+"""The list of all runs of a place, kept up to date at little cost: only what lives or has changed is read again."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_goodput import files
+from otel_goodput.journal.rundir import RunDirectory, folder_name
+from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.standing import ENDED, RUNNING
+from otel_goodput.text.durations import NS
+from otel_goodput.text.redact import redacting_logger, shown
+from otel_goodput.viewer.places import Directory, Remote
+
+logger = redacting_logger(__name__)
+
+UNREADABLE: Final = "not readable"  # the state of a run of which nothing can be told
+_FRESH_S: Final = 0.5  # an answer of this age is good for the next who asks
+_SHARE: Final = 20  # reading a living run again takes at most one part in this many of a core
+_ELSEWHERE_S: Final = 10.0  # how often a run is looked at that may have fallen silent
+
+
+@dataclass
+class _Known:
+    """A run in the list: what was read of it, and whether that may have changed."""
+
+    run: RunDirectory
+    row: dict[str, Any] = field(default_factory=dict)
+    changed: int = -1
+    due: float = 0.0  # by the monotonic clock; a run that lives is read again then
+
+
+class Catalogue:
+    """The runs of a place as rows for the index. May be asked from any thread."""
+
+    def __init__(self, place: Directory | Remote) -> None:
+        self._place = place
+        self._known: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+        self._asked = float("-inf")
+        self._answer: dict[str, Any] = {}
+
+    def answer(self) -> dict[str, Any]:
+        """Return ``{"place", "problem", "revision", "runs": [row]}``, the newest run first. Does not raise.
+
+        `revision` changes with the list and with every row of a run that is not running.
+        """
+        with self._lock:
+            if time.monotonic() - self._asked > _FRESH_S:
+                self._answer = self._read()
+                self._asked = time.monotonic()
+            return self._answer
+
+    def changes(self) -> dict[str, Any]:
+        """Return the answer without the rows of runs that have ended or died: whoever misses them by the `revision`
+        asks for the whole.
+        """
+        whole = self.answer()
+        living = [row for row in whole["runs"] if row["state"] == RUNNING]
+        return {**whole, "runs": living, **({"now": time.time()} if living else {})}
+
+    def find(self, name: str) -> RunDirectory | None:
+        """Return the run whose folder has this name, or whose id this is; None if there is none."""
+        self.answer()
+        known = self._known
+        found = known.get(name) or known.get(folder_name(name))
+        return None if found is None else found.run
+
+    def _read(self) -> dict[str, Any]:
+        runs, problem = self._place.runs()
+        self._known = {name: self._known.get(name) or _Known(run) for name, run in runs.items()}
+        for name, known in self._known.items():
+            self._renew(name, known)
+        rows = [known.row for known in self._known.values()]
+        rows.sort(key=lambda row: (-(row["latest"] or 0), row["name"]))
+        settled = [row if row["state"] != RUNNING else row["name"] for row in rows]
+        revision = zlib.crc32(json.dumps(settled).encode())
+        return {"place": self._place.shown, "problem": problem, "revision": revision, "runs": rows}
+
+    def _renew(self, name: str, known: _Known) -> None:
+        try:
+            changed = files.changed(known.run.journal)
+        except OSError:
+            changed = -2
+        lives = known.row.get("state") not in (ENDED, None) or known.changed == -1
+        now = time.monotonic()
+        if changed == known.changed and not (lives and now >= known.due):
+            return
+        began = time.thread_time()
+        known.row = row(name, known.run)
+        known.changed = changed
+        spent = time.thread_time() - began
+        state = known.row["state"]
+        pause = 0.0 if state == RUNNING else float("inf") if state == ENDED else _ELSEWHERE_S
+        known.due = now + max(pause, _SHARE * spent)
+
+
+def row(name: str, run: RunDirectory) -> dict[str, Any]:
+    """Return a run's row in the index. Does not raise: of a run that cannot be read the row says so.
+
+    `name` is what addresses call it; moments are seconds since the epoch, lengths seconds.
+    """
+    found: dict[str, Any] = {
+        "name": name,
+        "run_id": run.called(),
+        "job_name": "",
+        "state": UNREADABLE,
+        "latest": None,
+        "started_at": None,
+        "last_sign_of_life": None,
+        "attempts": 0,
+        "goodput": None,
+        "at_risk_s": None,
+        "elapsed_s": None,
+        "last_step": None,
+        "damaged": False,
+        "error": None,
+    }
+    try:
+        began = run.began()
+        found["latest"] = None if began is None else began / NS
+        report = of_run(run)
+        told = report.to_json()
+        found.update({key: told[key] for key in found if key in told})
+        found["last_sign_of_life"] = told["last_sign_of_life"] or report.totals.last_sign / NS
+        found["damaged"] = report.damaged
+    except Exception as error:  # whatever a journal contains, the other runs are shown
+        found["error"] = shown(str(error)) or type(error).__name__
+    return found

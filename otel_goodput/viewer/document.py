@@ -1,0 +1,325 @@
+"""The page's document: a session as one container of JSON and columns (``docs/viewer.md`` says what is in it).
+
+All times are ns from `origin_ns`, the run's first job start. Text from outside is plain text, and shown as such.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
+from otel_goodput.reports import advice, text
+from otel_goodput.reports.detail import IN_TRACE
+from otel_goodput.reports.session import Attempt, Process, Session
+from otel_goodput.semconv import CATEGORIES, PHASES, Category
+from otel_goodput.text.redact import HIDDEN, secrets, without_credentials
+from otel_goodput.version import __version__
+from otel_goodput.viewer.columns import Columns, Table
+
+FORMAT: Final = 1
+NS: Final = 1_000_000_000
+_SHARES: Final = 255
+_STEPS: Final = (
+    "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags"
+)  # fmt: skip
+_PHASES: Final = ("attempt", "phase", "name", "start", "wall", "step", "flags", "parent")
+_STEP_BINS: Final = (
+    "first", "last", "begin", "count", "lost", "net_min", "net_median", "net_max", "outside_min", "outside_median",
+    "outside_max", "device_min", "device_median", "device_max",
+)  # fmt: skip
+
+
+def document(session: Session, *, live: bool = False) -> bytes:
+    """Return the document of a session, not compressed; `live`: the page will ask for more."""
+    return _Writer(session, live).container()
+
+
+class _Names:
+    """Texts by number; number 0 is the empty text."""
+
+    def __init__(self, redacted: _Redaction) -> None:
+        self._redacted = redacted
+        self._numbers: dict[str, int] = {"": 0}
+        self.told: list[str] = [""]
+
+    def number(self, name: str) -> int:
+        found = self._numbers.get(name)
+        if found is None:
+            found = self._numbers[name] = len(self.told)
+            self.told.append(self._redacted(name))
+        return found
+
+
+class _Redaction:
+    """Hides credentials in texts, and leaves all other texts as they are, whatever letters they have."""
+
+    def __init__(self) -> None:
+        self._hidden = secrets(os.environ)
+
+    def __call__(self, told: str) -> str:
+        for one in self._hidden:
+            told = told.replace(one, HIDDEN)
+        return without_credentials(told)
+
+    def all(self, told: Any) -> Any:
+        """Return JSON with every text redacted."""
+        if isinstance(told, str):
+            return self(told)
+        if isinstance(told, Mapping):
+            return {self(str(name)): self.all(value) for name, value in told.items()}
+        if isinstance(told, (list, tuple)):
+            return [self.all(value) for value in told]
+        return told
+
+
+class _Writer:
+    """Writes one document."""
+
+    def __init__(self, session: Session, live: bool) -> None:
+        self._session = session
+        self._live = live
+        started = session.report.totals.started_at
+        self._origin = session.overview.begin or (session.at if started is None else started)
+        self._columns = Columns()
+        self._redacted = _Redaction()
+        self._names = _Names(self._redacted)
+        self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(session.overview.names)}
+
+    def container(self) -> bytes:
+        session, overview = self._session, self._session.overview
+        report = self._redacted.all(session.report.to_json())
+        head: dict[str, Any] = {
+            "format": FORMAT,
+            "version": __version__,
+            "made_at": time.time(),
+            "live": self._live,
+            "origin_ns": str(self._origin),
+            "end": max(0, max(session.at, session.detail.reached) - self._origin) if overview.begin else 0,
+            "report": report,
+            "headline": text.headline(report),
+            **self._verdict(report),
+            "phase_names": list(PHASES),
+            "attempts": [self._attempt(one) for one in session.attempts],
+            "disruptions": self._disruptions(overview),
+            "processes": [self._process(one) for one in session.processes],
+            "bins": self._bins(overview),
+            "step_bins": self._columns.table(_STEP_BINS, [self._step_bin(one) for one in overview.step_bins]),
+            "histogram": self._columns.table(
+                ("measure", "attempt", "fate", "bucket", "count"),
+                [(*of, count) for of, count in sorted(overview.histogram.items())],
+            ),
+            "groups": [
+                {
+                    "phase": one.phase,
+                    "name": self._names.number(one.name),
+                    "count": one.count,
+                    "sum_ns": one.total,
+                    "min_ns": one.min,
+                    "max_ns": one.max,
+                    "failed": one.failed,
+                }
+                for one in overview.groups
+            ],
+            **self._spans(),
+            "excluded": [[self._at(begin), self._at(end)] for begin, end in overview.excluded],
+            "saves": self._columns.table(
+                ("attempt", "step", "begin", "blocking_end", "durable_at", "failed"),
+                [
+                    (one.attempt, one.step, self._at(one.begin), self._at(one.end), self._at(one.durable), one.failed)
+                    for one in overview.saves
+                ],
+            ),
+            "at_risk": self._columns.table(("time", "ns"), [(self._at(at), held) for at, held in overview.at_risk]),
+            "notices": [
+                {"time": self._at(at), "reason": reason, "withdrawn": withdrawn}
+                for at, reason, withdrawn in overview.notices
+            ],
+            "slices": [
+                {"time": self._at(at), "active": active, "available": available, "total": total}
+                for at, active, available, total in overview.slices
+            ],
+            "traces": {"cloud_trace": None},
+            "detail": {
+                "complete": not session.left_out,
+                "windows": [[self._at(begin), self._at(end)] for begin, end in session.windows],
+                "spans": len(session.detail.steps) + len(session.detail.phases),
+                "left_out": session.left_out,
+                "text": session.text,
+            },
+        }
+        # Last: by now every name has its number.
+        head["categories"] = self._categories()
+        head["names"] = self._names.told
+        return self._columns.container(head)
+
+    def _at(self, moment: int) -> int:
+        return moment if moment == NOT_KNOWN else moment - self._origin
+
+    def _verdict(self, report: dict[str, Any]) -> dict[str, Any]:
+        if not report["elapsed_s"]:
+            return {"verdict": "No job has started yet: there is nothing to account for.", "verdict_source": None}
+        source = None
+        if report["goodput"] is not None:
+            found = [one for one in advice.sources(report["seconds"]) if one[0] != Category.PRODUCTIVE]
+            source = {"category": found[0][0], "name": found[0][1]} if found else None
+        return {"verdict": advice.sentence(report), "verdict_source": source}
+
+    def _categories(self) -> list[dict[str, str]]:
+        return [{"name": name, "custom": ""} for name in CATEGORIES] + [
+            {"name": Category.CUSTOM, "custom": self._redacted(name)} for name in self._custom
+        ]
+
+    def _attempt(self, one: Attempt) -> dict[str, Any]:
+        names = list(self._session.overview.names)
+        fixed = {CATEGORIES[at]: held / NS for at, held in sorted(one.partition.items()) if at < rules.FIXED}
+        custom = {
+            self._redacted(names[at - rules.FIXED]): held / NS
+            for at, held in sorted(one.partition.items())
+            if at >= rules.FIXED
+        }
+        loss = None if one.loss is None else self._session.overview.losses[one.loss]
+        elapsed, known = one.elapsed, self._session.report.totals.run.known
+        return {
+            "number": one.number,
+            "begin": self._at(one.begin),
+            "end": self._at(one.end),
+            "state": one.state,
+            "seconds": {**fixed, **({Category.CUSTOM: custom} if custom else {})},
+            "elapsed_s": elapsed / NS,
+            "goodput": one.partition[rules.PRODUCTIVE] / elapsed if elapsed and known else None,
+            "trace_id": one.trace_id,
+            "disruption": None
+            if loss is None
+            else {
+                "reason": loss.reason,
+                "recovery_ns": loss.recovery,
+                "wasted_ns": loss.wasted,
+                "from_step": loss.from_step,
+                "to_step": loss.to_step,
+            },
+            "facts": self._redacted.all(one.facts),
+        }
+
+    def _disruptions(self, overview: Overview) -> list[dict[str, Any]]:
+        return [
+            {
+                "time": self._at(one.time),
+                "died_at": None if one.died == NOT_KNOWN else self._at(one.died),
+                "attempt": one.attempt,
+                "reason": one.reason,
+                "recovery_ns": one.recovery,
+                "wasted_ns": one.wasted,
+                "from_step": one.from_step,
+                "to_step": one.to_step,
+            }
+            for one in overview.losses
+        ]
+
+    def _process(self, one: Process) -> dict[str, Any]:
+        pace = one.pace
+        overview = one.overview
+        productive = elapsed = 0
+        for held in overview.bins if overview is not None else ():
+            productive += held.get(rules.PRODUCTIVE, 0)
+            elapsed += sum(held.values())
+        return {
+            "index": one.index,
+            "leader": one.index == 0,
+            "host": self._redacted(one.host),
+            "state": one.state,
+            "last_step": one.last_step,
+            "last_sign": self._at(one.last_sign) if one.last_sign else NOT_KNOWN,
+            "attempts": one.attempts,
+            "pace": None if pace is None else pace.to_json(),
+            "facts": self._redacted.all(one.facts),
+            "bins": None if overview is None or not overview.begin else self._shares(overview),
+            "busy_share": productive / elapsed if elapsed else None,
+            "problem": self._redacted(one.problem),
+        }
+
+    def _shares(self, overview: Overview) -> dict[str, Any]:
+        held = sorted({category for one in overview.bins for category in one})
+        width = overview.width
+        shares = bytearray()
+        for category in held:
+            shares += bytes(min(_SHARES, round(_SHARES * one.get(category, 0) / width)) for one in overview.bins)
+        return {
+            "begin": self._at(overview.begin),
+            "width": width,
+            "count": len(overview.bins),
+            "categories": [self._category(category, overview.names) for category in held],
+            "shares": self._columns.raw(bytes(shares)),
+        }
+
+    def _category(self, number: int, names: Sequence[str]) -> int:
+        """Return the number of a category of some process in the order of the document."""
+        if number < rules.FIXED:
+            return number
+        return self._custom.setdefault(names[number - rules.FIXED], rules.FIXED + len(self._custom))
+
+    def _bins(self, overview: Overview) -> dict[str, Any]:
+        held = sorted({category for one in overview.bins for category in one})
+        return {
+            "begin": self._at(overview.begin) if overview.begin else 0,
+            "width": overview.width,
+            "count": len(overview.bins),
+            "categories": held,
+            "values": self._columns.columns(
+                {str(category): [one.get(category, 0) for one in overview.bins] for category in held}
+            ),
+        }
+
+    def _step_bin(self, one: Any) -> tuple[int, ...]:
+        unknown = Spread(NOT_KNOWN, NOT_KNOWN, NOT_KNOWN)
+        spreads = [told or unknown for told in (one.net, one.outside, one.device)]
+        return (one.first, one.last, self._at(one.begin), one.count, one.lost, *(at for told in spreads for at in told))
+
+    def _spans(self) -> dict[str, Any]:
+        detail, at = self._session.detail, self._at
+        columns = self._columns
+        rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
+        steps = [
+            (
+                one.attempt, one.number, at(one.begin), NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin,
+                one.net, at(one.device_begin), at(one.device_end), one.fate, one.clock, one.flags,
+            )
+            for one in detail.steps
+        ]  # fmt: skip
+        phases = [
+            (
+                one.attempt, one.phase, self._names.number(one.name), at(one.begin),
+                NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin, one.step, one.flags,
+                rows.get((one.attempt, one.parent), -1),
+            )
+            for one in detail.phases
+        ]  # fmt: skip
+        owners: Table | None = None
+        if not self._session.left_out:
+            owners = columns.table(
+                ("begin", "length", "category"),
+                [(begin - self._origin, end - begin, category) for begin, end, category in detail.owners],
+            )
+        return {
+            "steps": columns.table(_STEPS, steps),
+            "phases": columns.table(_PHASES, phases),
+            "step_ids": self._ids(detail.steps),
+            "phase_ids": self._ids(detail.phases),
+            "device": columns.table(
+                ("begin", "end", "owner"), [(at(begin), at(end), owner) for begin, end, owner in detail.work]
+            ),
+            "owners": owners,
+        }
+
+    def _ids(self, spans: Sequence[Any]) -> Table:
+        exported = [(row, one.key) for row, one in enumerate(spans) if one.flags & IN_TRACE]
+        return {
+            "rows": len(exported),
+            "columns": {
+                "rows": self._columns.integers([row for row, _ in exported]),
+                "ids": self._columns.ids([key for _, key in exported]),
+            },
+        }
