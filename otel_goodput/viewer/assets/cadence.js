@@ -2,7 +2,8 @@
 import { cssFill, categoryStyle, inkOf } from "./colors.js";
 import { covered } from "./device.js";
 import { axisStyle, drawPlot, lengthAxis, timeAxis } from "./plot.js";
-import { fillCard, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle, tally } from "./scope.js";
 
@@ -18,7 +19,7 @@ const CADENCE_PARTS = [
 ];
 
 export function startCadence(model, state) {
-  watch(state, ["model", "range", "attempt", "theme", "clock"], () => drawCadence(model, state));
+  watch(state, ["document", "range", "attempt", "theme", "clock"], () => drawCadence(model, state));
 }
 
 /**

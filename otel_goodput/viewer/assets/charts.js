@@ -2,7 +2,8 @@
 // They are kept in the address, so a shared link shows them too.
 import { cssFill, phaseStyle } from "./colors.js";
 import { drawPlot, lengthAxis, timeAxis } from "./plot.js";
-import { button, choice, fillCard, head, make, select, swatch, watch } from "./elements.js";
+import { button, choice, head, make, select, swatch, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration } from "./format.js";
 import { rowsIn, scopeOf } from "./scope.js";
 import { addChart, groupTitle } from "./topk.js";
@@ -17,7 +18,7 @@ const CHART_FORMS = [
 ];
 
 export function startCharts(model, state) {
-  watch(state, ["model", "range", "attempt", "charts", "theme", "clock"], () => drawCharts(model, state));
+  watch(state, ["document", "range", "attempt", "charts", "theme", "clock"], () => drawCharts(model, state));
 }
 
 /** What there can be a chart of, the longest in all first. */

@@ -79,19 +79,11 @@ export function swatch(background) {
   return make("span", { class: "swatch", "aria-hidden": "true", style: { background } });
 }
 
-/** Show a card with this content, or hide it where there is none. */
-export function fillCard(id, ...content) {
-  const mount = document.getElementById(id);
-  mount.replaceChildren(...content.filter((one) => one));
-  const card = document.getElementById(`${id}-card`);
-  if (card) card.hidden = !mount.childNodes.length;
-  return mount;
-}
-
 /** Scroll to an element, in view below the sticky header, and say where we are to who reads by keyboard. */
 export function goTo(id) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  document.getElementById(id).scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+  drawWaiting(); // it may be there only after what has just changed is drawn
+  document.getElementById(id)?.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
 }
 
 // --- drawing when something has changed ---------------------------------------------------------------------------

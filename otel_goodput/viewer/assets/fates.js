@@ -1,11 +1,12 @@
 // What became of the steps, attempt by attempt.
 import { FATE_NAMES, cssFill, fateStyle } from "./colors.js";
-import { button, fillCard, head, make, swatch, watch } from "./elements.js";
+import { button, head, make, swatch, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, percent } from "./format.js";
 import { scopeOf } from "./scope.js";
 
 export function startFates(model, state) {
-  watch(state, ["model", "range", "attempt", "theme"], () => drawFates(model, state));
+  watch(state, ["document", "range", "attempt", "theme"], () => drawFates(model, state));
 }
 
 /** {attempt number: counts by fate}: from the steps where all of them are held, else from the histogram's buckets. */

@@ -1,5 +1,6 @@
 // All processes over time: one row each. The colour is the share of one category in each bin.
-import { choice, fillCard, goTo, head, make, select, watch } from "./elements.js";
+import { choice, goTo, head, make, select, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { drawHeat, heatColors } from "./heat.js";
 import { processOrder } from "./disruptions.js";
 import { rangeText } from "./clock.js";
@@ -20,7 +21,7 @@ export function startHeatmap(model, state) {
     heated.category = state.category;
     draw();
   });
-  watch(state, ["model", "range", "attempt", "process", "theme", "clock"], draw);
+  watch(state, ["document", "range", "attempt", "process", "theme", "clock"], draw);
 }
 
 function drawHeatmap(model, state, draw) {

@@ -1,6 +1,7 @@
 // How long steps took: net, wall or device time, coloured by fate; a bar lists its steps, a step leads to the timeline.
 import { FATE_NAMES, cssFill, fateStyle } from "./colors.js";
-import { button, choice, fillCard, goTo, head, make, swatch, table, watch } from "./elements.js";
+import { button, choice, goTo, head, make, swatch, table, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { axisDuration, count, duration } from "./format.js";
 import { centred, isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
 import { timeText } from "./clock.js";
@@ -20,7 +21,8 @@ const look = { measure: "net", scale: null, bin: null };
 
 export function startHistogram(model, state) {
   const draw = () => drawHistogram(model, state, draw);
-  watch(state, ["model", "range", "attempt", "theme", "clock"], draw);
+  state.on(["range", "attempt"], () => (look.bin = null));
+  watch(state, ["document", "range", "attempt", "theme", "clock"], draw);
 }
 
 /** Time of a step in a row of `steps`, or -1. */
@@ -159,7 +161,7 @@ function histogramBars(model, { bins, scale }, draw) {
         style: { height: `${(100 * bin.counts[fate]) / most}%`, background: cssFill(fateStyle(fate)) },
       }),
     );
-    const column = button("", () => ((look.bin = look.bin === at ? null : at), draw(), refocus(at)), {
+    const column = button("", () => ((look.bin = look.bin === at ? null : at), draw()), {
       class: "column",
       title: words,
       "aria-label": words,
@@ -229,10 +231,6 @@ function walkBars(event) {
   const all = [...event.currentTarget.querySelectorAll(".column:not(:disabled)")];
   const next = all[all.indexOf(document.activeElement) + step];
   if (next) next.focus();
-}
-
-function refocus(at) {
-  document.querySelector(`#histogram .column[data-bin="${at}"]`)?.focus();
 }
 
 function fateLegend({ bins }) {

@@ -72,6 +72,7 @@ async function main() {
     );
     return;
   }
+  const loading = document.getElementById("loading");
   let model;
   try {
     const bytes = await documentBytes();
@@ -83,6 +84,8 @@ async function main() {
       `The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`,
     );
     return;
+  } finally {
+    loading.hidden = true;
   }
   document.getElementById("session").hidden = false;
   state.fromHash(location.hash);

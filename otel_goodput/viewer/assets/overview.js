@@ -6,6 +6,7 @@ import { rangeText, timeText } from "./clock.js";
 import { nanoseconds, scopeOf } from "./scope.js";
 
 const STRETCHES = 6;
+const FILLED = 0.5;
 const STATES = {
   running: "running",
   ended: "ended",
@@ -120,7 +121,14 @@ function drawWarnings(model) {
       }),
     );
   const title = make("summary", { text: count(items.length, "note on these figures", "notes on these figures") });
-  mount.replaceChildren(make("details", { open: items.length <= 3 }, title, make("ul", {}, ...items)));
+  mount.replaceChildren(
+    make(
+      "details",
+      { open: mount.querySelector("details")?.open ?? items.length <= 3 },
+      title,
+      make("ul", {}, ...items),
+    ),
+  );
 }
 
 /** In the header: which stretch of time the panels tell about, and how to leave it. */
@@ -163,7 +171,8 @@ export function stretches(model, category) {
   const list = [];
   const add = (begin, length, held) => {
     const last = list[list.length - 1];
-    if (last && last.end === begin) {
+    // What fills most of a stretch makes it one, such as lost steps with the loads between them.
+    if (last && last.ns + held >= FILLED * (begin + length - last.begin)) {
       last.end = begin + length;
       last.ns += held;
     } else list.push({ begin, end: begin + length, ns: held });

@@ -1,7 +1,8 @@
 // Where the time went over time: stacked shares of the leader's bins, with the restarts marked.
 import { canvasFill, cssFill, sourceStyle, sourceTitle, shade } from "./colors.js";
 import { axisStyle, drawPlot, inkColor, timeAxis } from "./plot.js";
-import { button, fillCard, head, make, watch } from "./elements.js";
+import { button, head, make, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { binned, scopeOf, scopeTitle } from "./scope.js";
 import { duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
@@ -11,7 +12,7 @@ import { rangeText, timeText } from "./clock.js";
 const MARKS = 60; // more restarts than this in sight: lines only
 
 export function startShares(model, state) {
-  watch(state, ["model", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
+  watch(state, ["document", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
 }
 
 function drawShares(model, state) {

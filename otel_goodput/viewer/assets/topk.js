@@ -1,6 +1,7 @@
 // What took the most time, and what happened most often: phases, custom names, parts, compiled functions.
 import { cssFill, phaseStyle } from "./colors.js";
-import { button, choice, fillCard, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { button, choice, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
 
@@ -17,7 +18,7 @@ const ranking = { by: "time", most: 10 };
 
 export function startTopK(model, state) {
   const draw = () => drawTopK(model, state, draw);
-  watch(state, ["model", "range", "attempt", "theme"], draw);
+  watch(state, ["document", "range", "attempt", "theme"], draw);
 }
 
 /** What a group is called: the user's name of it, else the phase. */
@@ -71,7 +72,6 @@ function drawTopK(model, state, draw) {
   input.addEventListener("change", () => {
     ranking.most = Math.max(1, Math.min(1000, Math.round(Number(input.value)) || 10));
     draw();
-    document.getElementById("top-k-count").focus();
   });
   const change = (by) => {
     ranking.by = by;
