@@ -11,15 +11,10 @@ from typing import Any, Final
 
 from otel_goodput import files
 from otel_goodput.journal.rundir import RunDirectory, folder_name
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports import listing
 from otel_goodput.reports.standing import ENDED, RUNNING
-from otel_goodput.text.durations import NS
-from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer.places import Directory, Remote
 
-logger = redacting_logger(__name__)
-
-UNREADABLE: Final = "not readable"  # the state of a run of which nothing can be told
 _FRESH_S: Final = 0.5  # an answer of this age is good for the next who asks
 _SHARE: Final = 20  # reading a living run again takes at most one part in this many of a core
 _ELSEWHERE_S: Final = 10.0  # how often a run is looked at that may have fallen silent
@@ -101,34 +96,9 @@ class Catalogue:
 
 
 def row(name: str, run: RunDirectory) -> dict[str, Any]:
-    """Return a run's row in the index. Does not raise: of a run that cannot be read the row says so.
+    """Return a run's row in the index: that of ``otel-goodput runs --json``, and more. Does not raise.
 
-    `name` is what addresses call it; moments are seconds since the epoch, lengths seconds.
+    `name` is what addresses call it; `latest` when its latest attempt began, seconds since the epoch.
     """
-    found: dict[str, Any] = {
-        "name": name,
-        "run_id": run.called(),
-        "job_name": "",
-        "state": UNREADABLE,
-        "latest": None,
-        "started_at": None,
-        "last_sign_of_life": None,
-        "attempts": 0,
-        "goodput": None,
-        "at_risk_s": None,
-        "elapsed_s": None,
-        "last_step": None,
-        "damaged": False,
-        "error": None,
-    }
-    try:
-        began = run.began()
-        found["latest"] = None if began is None else began / NS
-        report = of_run(run)
-        told = report.to_json()
-        found.update({key: told[key] for key in found if key in told})
-        found["last_sign_of_life"] = told["last_sign_of_life"] or report.totals.last_sign / NS
-        found["damaged"] = report.damaged
-    except Exception as error:  # whatever a journal contains, the other runs are shown
-        found["error"] = shown(str(error)) or type(error).__name__
-    return found
+    found = listing.row_of(run)
+    return {"name": name, **found.to_json(), "latest": found.latest}

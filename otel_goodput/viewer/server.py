@@ -90,6 +90,7 @@ class Application:
             exception_handlers={404: self._nothing_there},
             lifespan=self._life,
         )
+        starlette.router.redirect_slashes = False
         self._routes = starlette
         self.gate = Gate(self._streamed, hosts, token, cookie)
 
@@ -162,9 +163,7 @@ class Application:
         headers = {"etag": tag, "cache-control": "private, no-cache"}
         if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
             return Response(status_code=304, headers=headers)
-        return Response(
-            packed, media_type="application/octet-stream", headers={**headers, "content-encoding": "gzip"}
-        )
+        return Response(packed, media_type="application/octet-stream", headers={**headers, "content-encoding": "gzip"})
 
     async def _window(self, request: Request) -> Response:
         from starlette.responses import Response
@@ -343,5 +342,3 @@ def addresses(host: str, port: int, token: str | None) -> Iterable[str]:
     else:
         names = [f"[{host}]" if ":" in host else host]
     return [f"http://{name}:{port}/{f'?token={token}' if token else ''}" for name in names]
-
-

@@ -14,6 +14,9 @@ import { startFates } from "./fates.js";
 import { startCheckpoints } from "./checkpoints.js";
 import { startCharts } from "./charts.js";
 import { startInfo } from "./info.js";
+import { startRuns } from "./runs.js";
+import { startCompare } from "./compare.js";
+import { startLive } from "./live.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
@@ -32,7 +35,7 @@ const PARTS = () => [
   ["info", startInfo],
   ["selection", typeof startSelection === "undefined" ? null : startSelection],
   ["search", typeof startSearch === "undefined" ? null : startSearch],
-  ["live", typeof startLive === "undefined" ? null : startLive],
+  ["live", startLive],
 ];
 
 /** Bytes of the document: inlined (gzip, base64) or, on a served page, from its own origin. Null: there is none. */
