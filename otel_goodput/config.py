@@ -268,6 +268,11 @@ def read(
     for name, flops in (("flops_per_step", flops_per_step), ("peak_flops", peak_flops)):
         if flops is not None and not 0 < flops < float("inf"):
             raise ConfigurationError(f"configure(): {name} must be a finite number above 0, not {flops!r}")
+    hyperparameters = options.get("hyperparameters")
+    if hyperparameters is not None and not isinstance(hyperparameters, Mapping):
+        raise ConfigurationError(
+            f"configure(): hyperparameters must be a mapping of names to values, not {type(hyperparameters).__name__}"
+        )
     placed = process_index is not None or told.rank is not None
     counted = process_count is not None or of > 0
     # If the index is known but the number of processes is not, there may be other processes.

@@ -17,6 +17,7 @@ from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
 from otel_goodput.journal.account import Account
+from otel_goodput.journal.facts import FactSheet
 from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.opening import Opened, open_journal
@@ -38,6 +39,7 @@ class LiveAccount:
         account: the account, which takes the events.
         opened: the journal on disk; None if it is in memory only.
         run_id, attempt: the run, and the number of this attempt at it, from 0.
+        facts: what is told of this attempt.
         index: the span index of this attempt, with the spans that earlier attempts did not export.
     """
 
@@ -56,12 +58,14 @@ class LiveAccount:
         self.account = Account(journal, ledger, clock)
         if self.opened is not None:
             self.opened.introduce(self.account)
+        self.facts = FactSheet(config, self.attempt, clock())
         self.account.begin_attempt(flags)
 
     def keep(self, work: Callable[[], None]) -> Keeper:
         """Create the keeper of the journal, without starting it; it calls `work` at every tick."""
         run, prepare = (None, None) if self.opened is None else (self.opened.run, self.opened.prepare)
         self.keeper = Keeper(self.account, run, self.index, work, prepare)
+        self.keeper.facts = self.facts
         return self.keeper
 
     def measure(

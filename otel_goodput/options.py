@@ -75,6 +75,10 @@ class Options(TypedDict, total=False):
     resource_attributes: Annotated[
         Mapping[str, types.AttributeValue] | None, Option("further attributes of the resource")
     ]
+    hyperparameters: Annotated[
+        Mapping[str, Any] | None,
+        Option("of the model and its training, kept with the run and shown beside it; secrets in them are hidden"),
+    ]
     tracer_provider: Annotated[
         "TracerProvider | None", Option("your own provider, used instead of the default one; shut it down yourself")
     ]

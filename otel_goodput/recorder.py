@@ -108,7 +108,7 @@ class Recorder(Phases):
         self._opened = opened = live.opened
         self.run_id, self.attempt = live.run_id, live.attempt
         self._account = account = live.account
-        resource: Resource = process.describe(
+        resource = process.describe(
             config.job_name,
             self.run_id,
             self.attempt,
@@ -117,7 +117,9 @@ class Recorder(Phases):
             options.get("resource_attributes"),
             traced=tracer_provider is None,
         )
-        self.resource = resource
+        self.resource: Resource = resource
+        live.facts.resource, live.facts.detected = resource, lambda: resource.wait(0)
+        live.facts.add(options.get("hyperparameters") or {})
         self._productivity = Productivity(config, opened.run if config.leads else None)
         self._paces: Paces | None = None
         if opened.run is not None and config.process_count > 1:

@@ -1,4 +1,4 @@
-"""The background thread that maintains the journal: heartbeats, archiving of segments, snapshots, upload.
+"""The background thread that maintains the journal: heartbeats, archiving of segments, snapshots, digests, upload.
 
 Everything here may wait for a disk. The training thread never waits for it.
 """
@@ -16,6 +16,8 @@ from otel_goodput.files import write_privately
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
+from otel_goodput.journal.digest import write_digest
+from otel_goodput.journal.facts import FactSheet
 from otel_goodput.journal.journal import Segment
 from otel_goodput.journal.recovery import Position, restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory
@@ -30,6 +32,7 @@ LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is 
 MEMORY_LAST_S: Final = 3.0  # the same, if there is no journal on disk
 SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
 SNAPSHOT_S: Final = 300.0
+DIGEST_S: Final = 30.0  # from one digest to the next, if anything happened
 # While the disk cannot be written, records wait in memory: 64 segments of 1 MiB hold some 500,000 steps.
 MEMORY_SEGMENTS: Final = 64
 
@@ -56,6 +59,7 @@ class Keeper:
         self.account = account
         self.run = run
         self.work = work
+        self.facts: FactSheet | None = None  # what is told of this attempt, if anything is
         self.between: Callable[[], None] = lambda: None  # work that must not wait for the ledger
         self._behind = False
         self.index = index
@@ -64,6 +68,8 @@ class Keeper:
         self._snapshot_at = (0, 0)
         self._whole = False  # the whole journal is on disk, and the index is up to date
         self._snapshot_time = time.monotonic()
+        self._digest_at = (0, 0)
+        self._digest_time = time.monotonic()
         self._beaten = 0
         self._synced = time.monotonic()
         self._stop = threading.Event()
@@ -89,7 +95,18 @@ class Keeper:
     def tick(self) -> None:
         """Do one round of work. Errors are reported, not raised."""
         with self._pass:
-            for job in (self._beat, self._retry, self._follow_up, self.work, self._seal, self._note, self._sync):
+            for job in (
+                *(
+                    self._beat,
+                    self._retry,
+                    self._follow_up,
+                    self.work,
+                    self._seal,
+                    self._note,
+                    self._digest_now_and_then,
+                ),
+                *(self._tell, self._sync),
+            ):
                 try:
                     job()
                 except Exception as error:
@@ -196,6 +213,7 @@ class Keeper:
             current = self._drained()
             position: Position = (journal.attempt, current.number, current.read)
             state = account.ledger.dump()
+        self._digest()
         self._follow((current.number, current.read), current)
         try:
             write_snapshot(run, journal.process, state, self.index, journal.names, position)
@@ -233,6 +251,36 @@ class Keeper:
             self._spares.trouble(error)
         segment.release()
 
+    def _digest_now_and_then(self) -> None:
+        if time.monotonic() - self._digest_time >= DIGEST_S:
+            drained = self._drained()
+            if (drained.number, drained.read) != self._digest_at:
+                self._digest()
+
+    def _digest(self) -> None:
+        """Write the overview of the run. What goes wrong with it holds up nothing else, and is reported once."""
+        run, account = self.run, self.account
+        if run is None or not self._spares.writable:
+            return
+        journal = account.journal
+        with account.lock:
+            drained = self._drained()
+            position: Position = (journal.attempt, drained.number, drained.read)
+            now = account.clock()
+            overview = account.ledger.overview(now)
+        self._digest_time = time.monotonic()
+        self._digest_at = position[1:]
+        if not overview.complete:
+            return
+        try:
+            write_digest(run, journal.process, overview, journal.attempt, now, position)
+        except (OSError, ValueError) as error:
+            report_once("digest", "the overview of the run cannot be saved (will retry): %s", error)
+
+    def _tell(self) -> None:
+        if self.facts is not None and self.run is not None and self._spares.writable:
+            self.facts.keep(self.run)
+
     def _note(self) -> None:
         if self.run is not None and self._spares.writable:
             self.account.notes.keep(self.run, self.account.journal.process)
@@ -256,6 +304,8 @@ class Keeper:
                     self._write_out(segment)
             journal.current.beat(self.account.clock())
             self._snapshot()
+            if self.facts is not None and self._spares.writable:
+                self.facts.keep(run, last=True)
             self._whole = caught_up and self._spares.writable
             if not caught_up:
                 spans = self.account.ledger.settled.spans

@@ -283,6 +283,13 @@ def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip]
         yield Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, header.heartbeat)
 
 
+def decode_records(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Record]:
+    """Yield the verified records in `data`, which begins with the record at index `first` of its segment."""
+    known = names.known
+    for kind, phase, flags, name, key, step, time, _ in _vouched(data, names, first, skipped):
+        yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
+
+
 def decode_events(data: bytes, names: Names, skipped: list[Skip] | None = None) -> Iterator[Event]:
     """Yield the events of a whole segment, as :func:`decode_segment` does for records.
 

@@ -27,6 +27,7 @@ from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 
+Position = tuple[int, int, int]
 _PLACES: Final = 2**31  # bound of the numbers of attempts, segments and records
 _HUGE: Final = 2**64
 
@@ -42,6 +43,11 @@ class Restored:
         last_sign: latest timestamp of the last attempt, ns; 0 if there is none.
         damages: what had to be left out.
         spoilt: damaged files that a writer would replace.
+        names: the names that the last attempt has told so far.
+        position: what comes next: (attempt, segment, record); None if nothing was read.
+        begun: whether the account knows of the last attempt.
+        holes: places before that which read as empty or damaged and may still be written: (attempt, segment, record).
+        left_out: segments whose events cannot be accounted for.
     """
 
     ledger: Ledger
@@ -50,10 +56,16 @@ class Restored:
     last_sign: int = 0
     damages: Damages = field(default_factory=Damages)
     spoilt: list[Path] = field(default_factory=list)
+    names: records.Names = field(default_factory=records.Names)
+    position: Position | None = None
+    begun: bool = False
+    holes: list[Position] = field(default_factory=list)
+    left_out: frozenset[Path] = frozenset()
 
 
 # Segments left out one by one because their events cannot be accounted for; if there are more, all are left out.
 _HOSTILE: Final = 8
+_HOLES: Final = 64  # remembered of one segment
 
 
 def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> Restored:
@@ -84,6 +96,7 @@ def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> R
         restored.damages.small(path.name, why)
         if path.suffix != ".pace":
             restored.spoilt.append(path)
+    restored.left_out = frozenset(left_out)
     restored.damages.log()
     return restored
 
@@ -112,8 +125,9 @@ def _restore(
         match = NAME.fullmatch(path.name)
         if position is None or match is None or int(match[1]) >= position[0]:
             damages.file(path.name, error, newer=isinstance(error, NewerVersion))
+    restored.names, restored.position = names, position
     expected = position[:2] if position is not None else (-1, 0)
-    begun = position is not None
+    begun = restored.begun = position is not None
     for at, segment in enumerate(segments):
         place = (segment.attempt, segment.number)
         skip = 0
@@ -124,8 +138,8 @@ def _restore(
         if segment.attempt != restored.attempt:
             restored.attempt = segment.attempt
             restored.index = restored.index.successor(segment.attempt)
-            names = records.Names()
-            begun = False
+            names = restored.names = records.Names()
+            begun = restored.begun = False
         if segment.attempt != expected[0]:
             expected = (segment.attempt, 0)
         if segment.number > expected[1]:
@@ -140,7 +154,7 @@ def _restore(
         found = _read(segment, names, skip, restored, ends)
         events = [event for record in found if (event := record.event()) is not None]
         if not begun and events and events[0].kind != ev.HEARTBEAT:
-            begun = True
+            begun = restored.begun = True
             if events[0].kind != ev.ATTEMPT:  # its first record is lost
                 restored.ledger.feed([Event(events[0].time, ev.ATTEMPT, step=segment.attempt)])
         restored.ledger.feed(events)
@@ -156,6 +170,9 @@ def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Resto
         data = settled(segment)
         skipped: list[records.Skip] = []
         found = list(records.decode_segment(data, names, skip, skipped))
+        place = segment.attempt, segment.number
+        restored.position = (*place, max(skip, records.used(data)))
+        restored.holes += [(*place, record) for record, why in skipped[:_HOLES] if why != records.UNKNOWN]
     except (OSError, EOFError, ValueError) as error:
         damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
         return []
@@ -207,9 +224,6 @@ def _try_out(restored: Restored) -> None:
     restored.index.successor(restored.attempt + 1)
 
 
-Position = tuple[int, int, int]
-
-
 def _from_snapshot(
     run: RunDirectory, process: int, spans: Sequence[int]
 ) -> tuple[Restored, records.Names, Position | None]:
@@ -234,6 +248,15 @@ def _from_snapshot(
             restored.spoilt.append(path)
         return restored, records.Names(), None
     return Restored(Ledger(spans)), records.Names(), None
+
+
+def snapshot_names(run: RunDirectory, process: int) -> tuple[int, dict[int, str]]:
+    """The attempt that wrote the snapshot, and its names by their ids; -1 and none if it cannot be read."""
+    try:
+        head, _ = snapshot.from_bytes(_vouched(run.snapshot_path(process)))
+        return whole(head["position"][0], _PLACES), dict(enumerate(map(str, head["names"])))
+    except Exception:  # a hostile file can raise anything
+        return -1, {}
 
 
 def _prove(restored: Restored) -> None:

@@ -221,7 +221,7 @@ class RunDirectory:
             if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
                 continue
             try:
-                path, header = _head(path)
+                path, header = head_of(path)
                 if header is None:
                     continue  # a spare, never used
                 if (header.attempt, header.process) != (int(match[1]), process):
@@ -264,7 +264,7 @@ class RunDirectory:
         return self.lock(attempt, process).held()
 
 
-def _head(path: Path) -> tuple[Path, records.SegmentHeader | None]:
+def head_of(path: Path) -> tuple[Path, records.SegmentHeader | None]:
     """Return the current path of a segment and its header; the header is None if the segment was never used.
 
     Raises:

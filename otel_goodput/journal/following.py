@@ -1,0 +1,304 @@
+"""Follows the journal of a living process: each poll reads only what was written since the one before.
+
+Segments grow in place, get full, are packed and replaced; a process dies and the next attempt begins; records are
+written into places that were passed as empty. Where what was read before turns out to be incomplete, the journal is
+restored anew, as after a restart; so after any polls the account is the one that a restart would read.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from otel_goodput import files
+from otel_goodput.accounting import Event, Ledger, Totals
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.overview import Overview
+from otel_goodput.journal import records
+from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.growing_segment import GrowingSegment, Place
+from otel_goodput.journal.records import CAPACITY, SIZE, Record
+from otel_goodput.journal.recovery import Restored, restore
+from otel_goodput.journal.rundir import RunDirectory, head_of
+from otel_goodput.journal.segment_file import NAME
+from otel_goodput.text.redact import redacting_logger
+
+logger = redacting_logger(__name__)
+
+RECENT: Final = 1000  # records remembered for the live tail
+_BEHIND: Final = 16  # places after the last record of a left segment that are still watched
+_PASSED: Final = 3  # segments behind the current one that are still watched for late records
+# A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
+_SETTLED_NS: Final = 3_000_000_000
+
+
+class PlacedRecord(NamedTuple):
+    """A record, and the attempt that it belongs to."""
+
+    attempt: int
+    record: Record
+
+
+class Follower:
+    """Reads the journal of one process as it grows.
+
+    Args:
+        run: the run's folder; it need not exist yet.
+        process: index of the process.
+        spans: lengths of rolling windows, ns.
+
+    Attributes:
+        attempt: number of the last attempt, -1 if there is none yet.
+        last_sign: its latest sign of life, ns; 0 if there is none.
+        recent: the latest records, at most ``RECENT``; those that were there before the first poll are not among them.
+        restored: how often the journal had to be restored, the first time included.
+    """
+
+    def __init__(self, run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> None:
+        self.run = run
+        self.process = process
+        self.attempt = -1
+        self.last_sign = 0
+        self.recent: deque[PlacedRecord] = deque(maxlen=RECENT)
+        self.restored = 0
+        self._spans = spans
+        self._ledger = Ledger(spans)
+        self._damages = Damages()
+        self._names = records.Names()
+        self._begun = False
+        self._left_out: frozenset[Path] = frozenset()
+        self._spoilt = 0  # restores in a row that events have caused which cannot be accounted for
+        self._current: GrowingSegment | None = None
+        self._next: tuple[int, int, int] | None = None  # where to read on without a current segment
+        self._passed: deque[GrowingSegment] = deque()
+        self._mark = -1  # time stamp of the folder when it was listed; -1: list it again
+        self._places: dict[str, Place | None] = {}  # by name without .gz; None: not used yet
+        self._paths: dict[Place, Path] = {}
+        self._order: list[Place] = []
+
+    def poll(self) -> int:
+        """Read what is new; returns the number of new records. It does not raise, whatever the files contain."""
+        if not self.restored:
+            self._list()
+            return self._restore()
+        known = set(self._paths)
+        self._list()
+        current = self._current.place if self._current is not None else (self._next or (-1, 0, 0))[:2]
+        late = any(place < current for place in self._paths.keys() - known)
+        if late or any(source.filled() for source in self._sources()):
+            return self._restore()
+        if self._spoilt > 1:
+            return 0
+        try:
+            taken = self._read_on()
+        except (OSError, EOFError):
+            self._mark = -1  # it was packed or removed just now, or cannot be read: the next poll looks again
+            self._drop()
+            return 0
+        except Exception as error:  # hostile events can raise anything
+            logger.warning("journal: the records of process %d are read again: %r", self.process, error)
+            self._spoilt += 1
+            return self._restore()
+        self._spoilt = 0
+        return taken
+
+    def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
+        """The account at `at` (ns; the last event by default); `dead`: the process is no longer alive."""
+        return self._ledger.totals(at, dead=dead)
+
+    def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
+        """The whole run in little space; arguments as of :meth:`totals`."""
+        return self._ledger.overview(at, dead=dead)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The account. Do not change it."""
+        return self._ledger
+
+    @property
+    def damages(self) -> Damages:
+        """What could not be read when the journal was last restored."""
+        return self._damages
+
+    def close(self) -> None:
+        """Close the files. A later poll opens them again."""
+        self._drop()
+        for source in self._passed:
+            source.close()
+        self._passed.clear()
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- the whole journal --------------------------------------------------------------------------------------------
+
+    def _restore(self) -> int:
+        self.close()
+        restored = restore(self.run, self.process, self._spans)
+        self.restored += 1
+        self._ledger, self._damages = restored.ledger, restored.damages
+        self._names, self._begun, self._left_out = restored.names, restored.begun, restored.left_out
+        self.attempt, self.last_sign = restored.attempt, restored.last_sign
+        self._next = restored.position
+        self._watch(restored)
+        return 0
+
+    def _watch(self, restored: Restored) -> None:
+        """Watch the places that were empty or damaged when the journal was restored."""
+        latest = sorted({hole[:2] for hole in restored.holes})[-_PASSED:]
+        for place in latest:
+            path = self._paths.get(place)
+            if path is None or path.suffix == ".gz" or place == (restored.position or ())[:2]:
+                continue
+            try:
+                source = GrowingSegment(place, path, CAPACITY)
+            except (OSError, EOFError, ValueError):
+                continue
+            source.holes = {record for *where, record in restored.holes if tuple(where) == place}
+            self._passed.append(source)
+        if self._next is not None and self._open(self._next[:2]) and self._current is not None:
+            source = self._current
+            source.holes = {record for *where, record in restored.holes if tuple(where) == source.place}
+            source.beat = self.last_sign  # an earlier one tells nothing
+
+    # --- segments -----------------------------------------------------------------------------------------------------
+
+    def _sources(self) -> list[GrowingSegment]:
+        return [*self._passed, *([self._current] if self._current is not None else [])]
+
+    def _drop(self) -> None:
+        """Forget the current segment, to be opened again where reading has stopped."""
+        if self._current is not None:
+            self._next = (*self._current.place, self._current.read)
+            self._current.close()
+            self._current = None
+
+    def _open(self, place: Place) -> bool:
+        path = self._paths.get(place)
+        if path is None:
+            return False
+        read = self._next[2] if self._next is not None and self._next[:2] == place else 0
+        self._current = GrowingSegment(place, path, read)
+        return True
+
+    def _list(self) -> None:
+        """Learn which segments there are."""
+        try:
+            stamp = self.run.journal.stat().st_mtime_ns
+        except OSError:
+            return
+        changed = stamp != self._mark
+        if changed:
+            try:
+                names = files.names(self.run.journal)
+            except OSError:
+                return
+            self._mark = stamp if time.time_ns() - stamp > _SETTLED_NS else -1
+            mine = f"-p{self.process:04d}-"
+            found = [name for name in names if mine in name and NAME.fullmatch(name)]
+            paths = {name.removesuffix(".gz"): self.run.journal / name for name in sorted(found, reverse=True)}
+        else:
+            paths = {name: self.run.journal / name for name, place in self._places.items() if place is None}
+        full = self._current is None or self._current.read >= CAPACITY or self._current.path.suffix == ".gz"
+        for name, path in paths.items():
+            place = self._places.get(name)
+            if place is None and (name not in self._places or full or int(name[1:].split("-")[0]) > self.attempt):
+                place = self._place(path)
+                self._places[name] = place
+                if place is not None:
+                    self._order.insert(bisect_right(self._order, place), place)
+            if place is not None:
+                self._moved(place, path)
+                self._paths[place] = path
+
+    def _moved(self, place: Place, path: Path) -> None:
+        """Open the current segment again if there is another file in its place, as a copy from elsewhere is renamed."""
+        source = self._current
+        if source is None or source.place != place or source.path.suffix == ".gz" or path.suffix == ".gz":
+            return
+        try:
+            if not source.same(path):
+                self._drop()
+        except OSError:
+            return
+
+    def _place(self, path: Path) -> Place | None:
+        """The place of a segment by its header; None if it is not used yet, or cannot be read."""
+        match = NAME.fullmatch(path.name)
+        try:
+            _, header = head_of(path)
+        except (OSError, EOFError, ValueError):
+            return None
+        if header is None or match is None or (header.attempt, header.process) != (int(match[1]), self.process):
+            return None
+        return header.attempt, header.number
+
+    def _after(self, place: Place) -> Place | None:
+        at = bisect_right(self._order, place)
+        return self._order[at] if at < len(self._order) else None
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _read_on(self) -> int:
+        taken = 0
+        if self._current is None:
+            place = self._next[:2] if self._next is not None else None
+            if place is None or not self._open(place):
+                following = self._after(place or (-1, -1))
+                if following is None or not self._open(following):
+                    return 0
+                self._enter(following[0])
+        while self._current is not None:
+            source = self._current
+            following = self._after(source.place)
+            taken += self._take(source, final=following is not None)
+            if following is None:
+                break
+            self._pass(source)
+            self._next = (*following, 0)
+            self._current = None
+            self._open(following)
+            self._enter(following[0])
+        return taken
+
+    def _enter(self, attempt: int) -> None:
+        if attempt != self.attempt:
+            self.attempt, self.last_sign = attempt, 0
+            self._names, self._begun = records.Names(), False
+
+    def _pass(self, source: GrowingSegment) -> None:
+        """Leave a segment, and watch it for a while: a thread may have taken a place there and not written yet."""
+        source.holes |= set(range(source.read, min(source.read + _BEHIND, CAPACITY)))
+        self._passed.append(source)
+        while len(self._passed) > _PASSED:
+            self._passed.popleft().close()
+
+    def _take(self, source: GrowingSegment, *, final: bool) -> int:
+        if source.path in self._left_out:
+            return 0
+        header = source.header()
+        data = source.new(final=final)
+        skipped: list[records.Skip] = []
+        found = list(records.decode_records(data, self._names, source.read, skipped))
+        events = [event for record in found if (event := record.event()) is not None]
+        if not self._begun and events and events[0].kind != ev.HEARTBEAT:
+            self._begun = True
+            if events[0].kind != ev.ATTEMPT:  # its first record is lost
+                events.insert(0, Event(events[0].time, ev.ATTEMPT, step=source.place[0]))
+        if header.heartbeat > source.beat:
+            source.beat = header.heartbeat
+            events.append(Event(header.heartbeat, ev.HEARTBEAT))
+        if events:
+            self._ledger.feed(events)
+            self.last_sign = max(self.last_sign, *(event.time for event in events))
+        source.read += len(data) // SIZE
+        source.holes |= {at for at, why in skipped if why != records.UNKNOWN}
+        self.recent.extend(PlacedRecord(source.place[0], record) for record in found)
+        return len(found)

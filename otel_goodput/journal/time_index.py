@@ -1,0 +1,247 @@
+"""Finds the records of a window of time without reading the rest of the journal.
+
+When a segment begins is told by its first record, which is read without unpacking the whole. Records of a phase may
+lie in the segments beside those of the window (what ends later, what the device tells later), so one more on each side
+is read. What is recorded with times long past (backfilled) is found only if it lies in the segments that are read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.journal import records, segment_file
+from otel_goodput.journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record
+from otel_goodput.journal.recovery import snapshot_names
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.segment_file import SegmentFile
+
+MOST: Final = 400_000  # records of one answer
+BESIDE: Final = 1  # segments read before and after those of the window
+_FIRST: Final = 64  # records in which the first time is looked for
+_HELD: Final = 8  # unpacked segments kept in memory, a MiB each
+_SCANNED: Final = 4  # segments looked through for names before the snapshot is asked
+# Kinds whose times are those of their writing or of a phase; the others hold something else there, or an earlier time.
+_TIMED: Final = frozenset(kind for kind in records.KINDS if kind < NAME)
+_KEYED: Final = frozenset({ev.START, ev.END, ev.DEVICE_END, ev.MARK, ev.DURABLE})
+
+Place = tuple[int, int]  # attempt, segment
+
+
+class Part(NamedTuple):
+    """The records of one attempt within a window, in the order in which they were written."""
+
+    attempt: int
+    records: list[Record]
+
+
+class Stretch(NamedTuple):
+    """The records of a window.
+
+    Attributes:
+        parts: by attempt, in order. All records with a time within the window, and all others of a phase that has one
+            there, as far as the segments that were read have them.
+        until: up to this moment (ns) the answer is whole: the end of the window, or earlier where it was `cut`.
+        cut: there are more records than were asked for.
+        missing: segments that could not be read, with the reason.
+    """
+
+    parts: list[Part]
+    until: int
+    cut: bool
+    missing: list[tuple[str, str]]
+
+
+class TimeIndex:
+    """The segments of a process by time. It remembers what it has learnt, for windows asked one after another."""
+
+    def __init__(self, run: RunDirectory, process: int = 0) -> None:
+        self.run = run
+        self.process = process
+        self._firsts: dict[Place, int] = {}  # ns; segments without a record are not in it
+        self._names: dict[int, dict[int, str]] = {}  # by attempt, those found so far
+        self._scanned: dict[int, set[int]] = {}  # by attempt: segments looked through for names
+        self._held: OrderedDict[Place, bytes] = OrderedDict()
+
+    def between(self, begin: int, end: int, most: int = MOST) -> Stretch:
+        """The records from `begin` to `end` (ns), at most about `most` of them.
+
+        Raises:
+            ValueError: the window ends before it begins.
+        """
+        if end < begin:
+            raise ValueError("the window ends before it begins")
+        missing: list[tuple[str, str]] = []
+        segments = self.run.segments(self.process, left_out=lambda path, why: missing.append((path.name, str(why))))
+        chosen = self._chosen(segments, begin, end, missing)
+        parts: list[Part] = []
+        count, until, cut = 0, end, False
+        for attempt in sorted({segment.attempt for segment in chosen}):
+            mine = [segment for segment in chosen if segment.attempt == attempt]
+            found, reached = self._records(mine, segments, begin, end, most - count, missing)
+            count += len(found)
+            parts.append(Part(attempt, found))
+            if reached is not None:
+                cut, until = True, reached
+                break
+        return Stretch([part for part in parts if part.records], until, cut, missing)
+
+    def _chosen(
+        self, segments: Sequence[SegmentFile], begin: int, end: int, missing: list[tuple[str, str]]
+    ) -> list[SegmentFile]:
+        """The segments that may have records of the window, by the times of their first records."""
+        firsts = [self._first(segment, missing) for segment in segments]
+        inside = set()
+        for at, first in enumerate(firsts):
+            if first is None or first > end:
+                continue
+            after = next((later for later in firsts[at + 1 :] if later is not None), None)
+            if after is None or after >= begin:
+                inside |= set(range(at - BESIDE, at + BESIDE + 1))
+        return [segment for at, segment in enumerate(segments) if at in inside]
+
+    def _first(self, segment: SegmentFile, missing: list[tuple[str, str]]) -> int | None:
+        place = segment.attempt, segment.number
+        if place not in self._firsts:
+            try:
+                data = segment_file.beginning(segment.path, HEADER_SIZE + _FIRST * SIZE)
+                found = records.decode_segment(data, records.Names())
+                times = (record.time for record in found if record.kind in _TIMED)
+                first = next(times, None)
+            except FileNotFoundError:
+                return None  # packed since it was listed: the next question finds it
+            except (OSError, EOFError, ValueError) as error:
+                missing.append((segment.path.name, str(error)))
+                return None
+            if first is None:
+                return None
+            self._firsts[place] = first
+        return self._firsts[place]
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _records(
+        self,
+        chosen: Sequence[SegmentFile],
+        segments: Sequence[SegmentFile],
+        begin: int,
+        end: int,
+        most: int,
+        missing: list[tuple[str, str]],
+    ) -> tuple[list[Record], int | None]:
+        """The records of one attempt; and until when they are whole, if there are more than `most`."""
+        rows: list[tuple[int, int, int, int, int, int, int]] = []
+        for segment in chosen:
+            data = self._data(segment, missing)
+            if data is not None:
+                self._learn(segment, data)
+                rows += _sound(data)
+        keys = {row[4] for row in rows if row[0] in _KEYED and begin <= row[6] <= end}
+        kept = [row for row in rows if _belongs(row, keys, begin, end)]
+        reached = None
+        if len(kept) > most:
+            times = sorted(row[6] for row in kept if row[0] in _TIMED and begin <= row[6] <= end)
+            reached = times[min(len(times) - 1, most * len(times) // len(kept))] if times else begin
+            keys = {row[4] for row in rows if row[0] in _KEYED and begin <= row[6] <= reached}
+            kept = [row for row in kept if _belongs(row, keys, begin, reached)][:most]
+        names = self._resolved(chosen[0].attempt, {row[3] for row in kept} - {0}, segments, missing)
+        found = [Record(row[0], row[1], row[2], names.get(row[3], ""), *row[4:]) for row in kept]
+        return found, reached
+
+    def _data(self, segment: SegmentFile, missing: list[tuple[str, str]]) -> bytes | None:
+        place = segment.attempt, segment.number
+        if place in self._held:
+            self._held.move_to_end(place)
+            return self._held[place]
+        try:
+            data = segment.data()
+            records.decode_header(data)
+        except (OSError, EOFError, ValueError) as error:
+            missing.append((segment.path.name, str(error)))
+            return None
+        if segment.path.suffix == ".gz":  # it does not change any more
+            self._held[place] = data
+            while len(self._held) > _HELD:
+                self._held.popitem(last=False)
+        return data
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def _learn(self, segment: SegmentFile, data: bytes) -> None:
+        """Take the names that a segment tells."""
+        known = self._names.setdefault(segment.attempt, {})
+        names = records.Names()
+        for at in _names_in(data):
+            record = data[at : at + SIZE]
+            if records.sound(record):
+                names.learn(record)
+        known |= names.known
+        if segment.path.suffix == ".gz":
+            self._scanned.setdefault(segment.attempt, set()).add(segment.number)
+
+    def _resolved(
+        self, attempt: int, wanted: set[int], segments: Sequence[SegmentFile], missing: list[tuple[str, str]]
+    ) -> dict[int, str]:
+        """The names of an attempt, those `wanted` among them if the journal has them.
+
+        They are told once, before they are first used: segments are looked through from the attempt's first one on, by
+        the kinds of their records alone; if that takes long, the snapshot is asked.
+        """
+        known, scanned = self._names.setdefault(attempt, {}), self._scanned.setdefault(attempt, set())
+        asked = False
+        looked = 0
+        for segment in segments:
+            if wanted <= known.keys():
+                break
+            if segment.attempt != attempt or segment.number in scanned:
+                continue
+            if looked >= _SCANNED and not asked:
+                asked = True
+                whose, told = snapshot_names(self.run, self.process)
+                if whose == attempt:
+                    known |= {identity: name for identity, name in told.items() if identity not in known}
+                    continue
+            looked += 1
+            data = self._data(segment, missing)
+            if data is not None:
+                self._learn(segment, data)
+        return known
+
+
+def records_between(run: RunDirectory, process: int, begin: int, end: int, most: int = MOST) -> Stretch:
+    """The records of a process from `begin` to `end` (ns); for several windows, keep a :class:`TimeIndex`."""
+    return TimeIndex(run, process).between(begin, end, most)
+
+
+def _names_in(data: bytes) -> list[int]:
+    """Where the NAME records of a segment begin."""
+    kinds = data[HEADER_SIZE::SIZE]
+    found = []
+    at = kinds.find(NAME)
+    while at >= 0:
+        found.append(HEADER_SIZE + at * SIZE)
+        at = kinds.find(NAME, at + 1)
+    return found
+
+
+def _sound(data: bytes) -> list[tuple[int, int, int, int, int, int, int]]:
+    """The fields of the verified records of a segment but NAMEs."""
+    body = data[HEADER_SIZE : HEADER_SIZE + records.used(data) * SIZE]
+    body = body[: len(body) // SIZE * SIZE]
+    return [
+        fields[:7]
+        for at, fields in enumerate(RECORD.iter_unpack(body))
+        if fields[0] != NAME and records.sound(body[at * SIZE : (at + 1) * SIZE])
+    ]
+
+
+def _belongs(row: tuple[int, int, int, int, int, int, int], keys: set[int], begin: int, end: int) -> bool:
+    kind, key, time = row[0], row[4], row[6]
+    if kind in _TIMED and begin <= time <= end:
+        return True
+    return (kind in _KEYED or kind in _OF_PHASES) and key in keys
+
+
+_OF_PHASES: Final = frozenset({ev.OBSERVED, ev.UNOBSERVED, records.PARENT, records.TRACE, records.ERROR})
