@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.device import NEVER
@@ -20,7 +20,7 @@ from otel_goodput.accounting.overview import KEPT, LOST, NO_STEP_DONE, NOT_KNOWN
 from otel_goodput.accounting.rules import IN_FLIGHT, OTHER, PRODUCTIVE, PROGRAM_STARTUP, WASTED_PROGRESS
 from otel_goodput.accounting.step_history import StepHistory
 from otel_goodput.accounting.timepiece import NOBODY
-from otel_goodput.accounting.windows import EXCLUDED, Window, leading
+from otel_goodput.accounting.windows import EXCLUDED, Edge, Window, leading
 from otel_goodput.semconv import ClockState
 
 Owner = int | Execution
@@ -81,9 +81,9 @@ class _History(StepHistory):
         self.told[execution] = Told(execution, self.life.number)
         return execution
 
-    def begin_life(self, *, first: bool, reason: str, gap: int) -> None:
+    def begin_life(self, *, gap: int, **life: Any) -> None:
         self._witness.gap = gap
-        super().begin_life(first=first, reason=reason, gap=gap)
+        super().begin_life(gap=gap, **life)
 
     def _disrupt(self, disruption: Disruption) -> None:
         super()._disrupt(disruption)
@@ -122,6 +122,9 @@ class _History(StepHistory):
 class Witness(Cursor):
     """A cursor that remembers who owned each moment.
 
+    Args:
+        edges: of times to exclude, as of a cursor; usually exclusions are events.
+
     Attributes:
         work: segments of work on the device, in order of their ends.
         excluded: (begin, end) of the excluded times, ns.
@@ -129,8 +132,8 @@ class Witness(Cursor):
 
     steps: _History
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, edges: Sequence[Edge] = ()) -> None:
+        super().__init__(edges=edges)
         self.gap = 0
         self.steps = _History(self.windows, self)
         self.work: list[Work] = []

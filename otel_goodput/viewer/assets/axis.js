@@ -1,0 +1,96 @@
+// The two scales of the timeline, time since the run's start and UTC, and the map of the whole run above them.
+
+const UNITS = [1, 2, 5, 10, 20, 50, 100, 200, 500].flatMap((one) => [one, one * 1e3, one * 1e6]).sort((one, other) => one - other);
+const SECOND = 1e9;
+const STEPS = [...UNITS, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200].map((one) => one * SECOND),
+  ...[1, 2, 5, 10, 20, 50, 100].map((one) => one * 86400 * SECOND)];
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const two = (value) => String(value).padStart(2, "0");
+
+/** Distance of ticks, in ns, so that labels of `room` pixels do not touch. `scale`: pixels per ns. */
+export function tickStep(scale, room) {
+  return STEPS.find((step) => step * scale >= room) || STEPS[STEPS.length - 1];
+}
+
+/** Ticks since the start: [{time, text}] */
+export function relativeTicks([low, high], scale) {
+  const step = tickStep(scale, 96);
+  const ticks = [];
+  for (let at = Math.ceil(low / step); at * step < high; at++) ticks.push({ time: at * step, text: sinceStart(at * step, step) });
+  return ticks;
+}
+
+/** A time since the start as a scale with ticks every `step` ns writes it. */
+export function sinceStart(time, step) {
+  const sign = time < 0 ? "−" : "";
+  const digits = step >= SECOND ? 0 : Math.min(9, Math.ceil(Math.log10(SECOND / step) - 1e-9));
+  const whole = Math.abs(time);
+  const days = Math.floor(whole / (86400 * SECOND));
+  const hours = Math.floor(whole / (3600 * SECOND)) % 24;
+  const minutes = Math.floor(whole / (60 * SECOND)) % 60;
+  const rest = (whole - Math.floor(whole / (60 * SECOND)) * 60 * SECOND) / SECOND;
+  const clock = `${hours}:${two(minutes)}${step < 60 * SECOND ? `:${digits ? rest.toFixed(digits).padStart(digits + 3, "0") : two(Math.round(rest))}` : ""}`;
+  return `${sign}${days ? `${days} d ` : ""}${step >= 86400 * SECOND ? (days ? "" : "0") : clock}`.trim();
+}
+
+/** Ticks of round moments in UTC. `origin`: ms since the epoch. */
+export function utcTicks([low, high], scale, origin) {
+  const step = Math.max(1e6, tickStep(scale, 110));
+  const ms = step / 1e6;
+  const ticks = [];
+  let day = "";
+  for (let at = Math.ceil((origin + low / 1e6) / ms); ; at++) {
+    const time = (at * ms - origin) * 1e6;
+    if (time >= high || ticks.length > 400) break;
+    const date = new Date(at * ms);
+    const today = `${MONTHS[date.getUTCMonth()]} ${date.getUTCDate()}`;
+    const parts = [two(date.getUTCHours()), two(date.getUTCMinutes())];
+    if (step < 60 * SECOND) parts.push(two(date.getUTCSeconds()));
+    let text = parts.join(":");
+    if (step < SECOND) text += `.${String(date.getUTCMilliseconds()).padStart(3, "0")}`;
+    if (today !== day) text = step >= 86400 * SECOND ? today : `${today}, ${text}`;
+    day = today;
+    ticks.push({ time, text });
+  }
+  return ticks;
+}
+
+/** Draw both scales at `top`, each row `height` high, and thin lines down to `bottom`. */
+export function drawAxis(context, frame, colors, origin, { top, height, bottom, width }) {
+  const view = [frame.low, frame.high];
+  const x = (time) => frame.x(time) / frame.ratio;
+  const scale = frame.scale / frame.ratio;
+  context.fillStyle = colors.sunk;
+  context.fillRect(0, top, width, 2 * height);
+  context.textBaseline = "middle";
+  context.textAlign = "left";
+  context.font = colors.font;
+  for (const { time, text } of relativeTicks(view, scale)) {
+    const at = Math.round(x(time)) + 0.5;
+    context.fillStyle = colors.grid;
+    context.fillRect(at - 0.5, top, 1, height);
+    context.fillRect(at - 0.5, top + 2 * height, 1, bottom - top - 2 * height);
+    context.fillStyle = colors.text;
+    context.fillText(text, at + 4, top + height / 2 + 0.5);
+  }
+  let free = -Infinity;
+  for (const { time, text } of utcTicks(view, scale, origin)) {
+    const at = Math.round(x(time)) + 0.5;
+    context.fillStyle = colors.line;
+    context.fillRect(at - 0.5, top + height, 1, 5);
+    if (at < free) continue;
+    context.fillStyle = colors.soft;
+    context.fillText(text, at + 4, top + height * 1.5 + 0.5);
+    free = at + context.measureText(text).width + 12;
+  }
+  context.fillStyle = colors.soft;
+  context.textAlign = "right";
+  const label = "UTC";
+  context.fillStyle = colors.sunk;
+  context.fillRect(width - 34, top + height, 34, height);
+  context.fillStyle = colors.soft;
+  context.fillText(label, width - 6, top + height * 1.5 + 0.5);
+  context.textAlign = "left";
+  context.fillStyle = colors.line;
+  context.fillRect(0, top + 2 * height - 1, width, 1);
+}

@@ -1,0 +1,126 @@
+// How one lane is painted: single spans where there is room for them, exact shares of each pixel column where not.
+
+const ROOM = 3; // pixels that a span must be wide to be drawn by itself
+const before = new Float64Array(1024);
+const after = new Float64Array(1024);
+
+/** Where and what: x = (t - view[0]) * scale on `surface`; times outside of `low` .. `high` are not drawn. */
+export class Frame {
+  constructor(surface, view, width, ratio) {
+    Object.assign(this, { surface, width, ratio });
+    [this.low, this.high] = view;
+    this.origin = view[0];
+    this.scale = width / (view[1] - view[0]);
+    this.labels = [];
+  }
+
+  x(time) {
+    return (time - this.origin) * this.scale;
+  }
+
+  time(x) {
+    return this.origin + x / this.scale;
+  }
+
+  /** The same frame, cut to [begin, end]. Labels are shared. */
+  cut([begin, end]) {
+    const frame = Object.create(this);
+    frame.low = Math.max(this.low, begin);
+    frame.high = Math.min(this.high, end);
+    return frame;
+  }
+}
+
+/** Spans of one track. `least`: height in pixels that a share is drawn with at least. Wide spans get labels. */
+export function paintSpans(frame, track, paints, top, bottom, { least = 1, mark = null, label = null } = {}) {
+  if (!(frame.high > frame.low)) return;
+  const { surface } = frame;
+  let at = track.firstBehind(frame.low);
+  while (at < track.length && track.begins[at] < frame.high) {
+    const begin = Math.max(track.begins[at], frame.low);
+    const end = Math.min(track.ends[at], frame.high);
+    const left = frame.x(begin);
+    const right = frame.x(end);
+    if (right - left >= ROOM) {
+      const paint = paints[track.kinds[at]];
+      const first = Math.round(left);
+      const last = Math.max(first + 1, Math.round(right) - 1);
+      surface.rect(first, last, top, bottom, paint);
+      if (mark) mark(track.rows[at], first, last, top, bottom);
+      if (label && last - first > 26 * frame.ratio) {
+        frame.labels.push({ text: label(track.rows[at], at), left: first, right: last, top, bottom, paint });
+      }
+      at++;
+    } else {
+      at = paintColumn(frame, track, paints, Math.max(0, Math.floor(left)), top, bottom, least, at);
+    }
+  }
+}
+
+/** Shares of one column; the index of the first span that begins behind it. A wide span there is left to the caller. */
+function paintColumn(frame, track, paints, x, top, bottom, least, from) {
+  const begin = Math.max(frame.low, frame.time(x));
+  const end = Math.min(frame.high, frame.time(x + 1));
+  track.before(begin, before, Math.max(0, from - 1));
+  let next = track.before(end, after, from);
+  stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, least);
+  if (next <= from) next = from + 1;
+  // The last of them may go on far beyond the column.
+  if (next - 1 > from && frame.x(track.ends[next - 1]) - frame.x(track.begins[next - 1]) >= ROOM) return next - 1;
+  return next;
+}
+
+/** Stack `after` - `before` from the bottom up. */
+function stackColumn(frame, paints, kindCount, x, top, bottom, length, least) {
+  if (x >= frame.surface.width || !(length > 0)) return;
+  const height = bottom - top;
+  let filled = 0; // exact, so that roundings do not add up
+  let y = bottom;
+  for (let kind = 0; kind < kindCount && y > top; kind++) {
+    const share = (after[kind] - before[kind]) / length;
+    if (share <= 1e-6) continue;
+    filled += share;
+    let high = Math.max(top, Math.min(y, Math.round(bottom - filled * height)));
+    if (y - high < least) high = Math.max(top, y - least);
+    frame.surface.column(x, high, y, paints[kind]);
+    y = high;
+  }
+}
+
+/** Bins: shares of each pixel column, or of each bin where these are wider than a pixel. */
+export function paintBins(frame, track, paints, top, bottom) {
+  const low = Math.max(frame.low, track.begin);
+  const high = Math.min(frame.high, track.end);
+  if (!(high > low)) return;
+  const height = bottom - top;
+  if (track.width * frame.scale < 2) {
+    const last = Math.min(frame.surface.width, Math.ceil(frame.x(high)));
+    const first = Math.max(0, Math.floor(frame.x(low)));
+    track.before(Math.max(low, frame.time(first)), before);
+    for (let x = first; x < last; x++) {
+      const begin = Math.max(low, frame.time(x));
+      const end = Math.min(high, frame.time(x + 1));
+      track.before(end, after);
+      stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, 0);
+      before.set(after.subarray(0, track.kindCount));
+    }
+    return;
+  }
+  const firstBin = Math.max(0, track.at(low));
+  const lastBin = Math.min(track.count - 1, Math.floor((high - track.begin) / track.width));
+  for (let bin = firstBin; bin <= lastBin; bin++) {
+    const left = Math.round(frame.x(Math.max(low, track.begin + bin * track.width)));
+    const right = Math.round(frame.x(Math.min(high, track.begin + (bin + 1) * track.width)));
+    let filled = 0;
+    let y = bottom;
+    for (let kind = 0; kind < track.kindCount; kind++) {
+      const sums = track.sums[kind];
+      const share = (sums[bin + 1] - sums[bin]) / track.width;
+      if (!share) continue;
+      filled += share;
+      const upper = Math.max(top, Math.round(bottom - filled * height));
+      frame.surface.rect(left, right, upper, y, paints[kind]);
+      y = Math.min(y, upper);
+    }
+  }
+}
