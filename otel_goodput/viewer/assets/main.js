@@ -70,9 +70,12 @@ function startElsewhere() {
 async function main() {
   startTheme(state);
   if (typeof DecompressionStream === "undefined") {
-    complain("This browser is too old for this page: it cannot undo gzip. Chrome 80, Firefox 113, Safari 16.4 or newer can.");
+    complain(
+      "This browser is too old for this page: it cannot undo gzip. Chrome 80, Firefox 113, Safari 16.4 or newer can.",
+    );
     return;
   }
+  const loading = document.getElementById("loading");
   let model;
   try {
     const bytes = await documentBytes();
@@ -80,8 +83,12 @@ async function main() {
     model = Model.read(bytes);
     if (model.format !== 1) throw new Error(`it has format ${model.format}, and this page reads format 1`);
   } catch (error) {
-    complain(`The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`);
+    complain(
+      `The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`,
+    );
     return;
+  } finally {
+    loading.hidden = true;
   }
   document.getElementById("session").hidden = false;
   state.fromHash(location.hash);

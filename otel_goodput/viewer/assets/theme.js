@@ -36,7 +36,9 @@ function showTheme(name, state) {
 
 export function startTheme(state) {
   showTheme(chosenTheme() || systemTheme(), state);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => showTheme(chosenTheme() || systemTheme(), state));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+    showTheme(chosenTheme() || systemTheme(), state),
+  );
   document.getElementById("theme").addEventListener("click", () => {
     chooseTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark", state);
   });
