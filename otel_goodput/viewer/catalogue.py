@@ -14,6 +14,7 @@ from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.reports import listing
 from otel_goodput.reports.standing import ENDED, RUNNING
 from otel_goodput.viewer.places import Directory, Remote
+from otel_goodput.viewer.reading import Readings
 
 _FRESH_S: Final = 0.5  # an answer of this age is good for the next who asks
 _SHARE: Final = 20  # reading a living run again takes at most one part in this many of a core
@@ -33,8 +34,9 @@ class _Known:
 class Catalogue:
     """The runs of a place as rows for the index. May be asked from any thread."""
 
-    def __init__(self, place: Directory | Remote) -> None:
+    def __init__(self, place: Directory | Remote, readings: Readings) -> None:
         self._place = place
+        self._readings = readings
         self._known: dict[str, _Known] = {}
         self._lock = threading.Lock()
         self._asked = float("-inf")
@@ -87,12 +89,26 @@ class Catalogue:
         if changed == known.changed and not (lives and now >= known.due):
             return
         began = time.thread_time()
-        known.row = row(name, known.run)
+        if known.row.get("state") == RUNNING and changed == known.changed:
+            known.row = self._followed(name, known)
+        else:
+            known.row = row(name, known.run)
         known.changed = changed
         spent = time.thread_time() - began
         state = known.row["state"]
         pause = 0.0 if state == RUNNING else float("inf") if state == ENDED else _ELSEWHERE_S
         known.due = now + max(pause, _SHARE * spent)
+
+
+    def _followed(self, name: str, known: _Known) -> dict[str, Any]:
+        """The row of a run that was running a moment ago, read at less cost."""
+        latest = known.row["latest"]
+        try:
+            report = self._readings.of(known.run).report()
+            found = listing.row_from(report, known.run, known.row["run_id"], latest)
+        except Exception:
+            return row(name, known.run)  # which says why it cannot be read
+        return {"name": name, **found.to_json(), "latest": latest}
 
 
 def row(name: str, run: RunDirectory) -> dict[str, Any]:

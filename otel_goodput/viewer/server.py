@@ -34,6 +34,7 @@ from otel_goodput.viewer import page
 from otel_goodput.viewer.catalogue import Catalogue
 from otel_goodput.viewer.gate import Gate, Hosts
 from otel_goodput.viewer.places import Directory, Remote
+from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Streams, Topic, event
 from otel_goodput.viewer.watch import Watch, Watches
 
@@ -70,8 +71,9 @@ class Application:
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        self.catalogue = Catalogue(place)
-        self.watches = Watches()
+        readings = Readings()
+        self.catalogue = Catalogue(place, readings)
+        self.watches = Watches(readings)
         self.streams: Streams | None = None
         self._index: Topic | None = None
         routes: dict[str, Answer] = {

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 from otel_goodput import files
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import ENDED, RUNNING, SILENT, live
 from otel_goodput.viewer.document import document, figures
+from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Topic, event
 
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
@@ -45,8 +45,9 @@ class Watch:
         key: what addresses call it.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, readings: Readings) -> None:
         self.run = run
+        self._readings = readings
         self.key = quote(run.path.name, safe="")
         self._making = threading.Lock()
         self._telling = threading.Lock()
@@ -100,7 +101,7 @@ class Watch:
             self._look()
             if self._told and before == self._changed and self._state != RUNNING and time.monotonic() < self._again:
                 return self._told
-            report = of_run(self.run)
+            report = self._readings.of(self.run).report()
             state = _state(report)
             if state != self._state:
                 self._state, self._news = state, time.time()
@@ -120,7 +121,8 @@ def _state(report: Report) -> str:
 class Watches:
     """The runs that are looked at; those that nobody has looked at for long are forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
         self._watches: OrderedDict[str, Watch] = OrderedDict()
 
     def of(self, run: RunDirectory) -> Watch:
@@ -128,7 +130,7 @@ class Watches:
         name = str(run.path)
         found = self._watches.get(name)
         if found is None:
-            found = self._watches[name] = Watch(run)
+            found = self._watches[name] = Watch(run, self._readings)
         self._watches.move_to_end(name)
         for old in list(self._watches):
             if len(self._watches) <= _MOST:
