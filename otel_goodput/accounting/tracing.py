@@ -198,6 +198,18 @@ class Tracer(Cursor):
             ends[owner.ordinal] = end
         super()._leave_device()
 
+    def waiting(self) -> list[DeviceTrace]:
+        """What has not left the device, in order; only the begin of the first is known."""
+        phases, attempt = list(self._phases), self.steps.life.number
+        found: list[DeviceTrace] = []
+        for owner, begin, _ in self.device:
+            begin = NOT_KNOWN if found else max(begin, self.freed)
+            if isinstance(owner, int):
+                found.append(DeviceTrace(begin, NOT_KNOWN, _NONE, phases.pop(0), attempt))
+            else:
+                found.append(DeviceTrace(begin, NOT_KNOWN, owner.ordinal, owner.key, attempt))
+        return found
+
     def finish(self) -> None:
         """Write down what is still open, too."""
         self._write()
@@ -240,6 +252,16 @@ class Trace:
             tracer.reach(at)
         tracer.close(dead=dead)
         tracer.finish()
+        self._hold(tracer)
+
+    @classmethod
+    def of(cls, tracer: Tracer) -> Trace:
+        """Return what `tracer`, which is finished, has written down."""
+        trace = cls.__new__(cls)
+        trace._hold(tracer)
+        return trace
+
+    def _hold(self, tracer: Tracer) -> None:
         self.cursor = self._tracer = tracer
         self.names: Sequence[str] = tracer.names
         self.device: Sequence[DeviceTrace] = tracer.device_traces

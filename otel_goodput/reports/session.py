@@ -33,7 +33,7 @@ from otel_goodput.reports.excerpt import excerpt, summed_up
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, state_of
-from otel_goodput.semconv import HOST_NAME
+from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, shown
 
@@ -246,10 +246,11 @@ def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress
     """Return every process that left something in the run's folder, and those that are missing between them."""
     there = _indices(run)
     count = max([1, report.totals.processes, *(index + 1 for index in there)])
-    identity = run.identity().get("process_count")
-    if isinstance(identity, int) and not isinstance(identity, bool):
-        count = max(count, min(identity, _MOST))
     attempts = run.attempts(0)
+    facts = _facts(run, attempts[-1], 0) if attempts else None
+    told = (facts or {}).get("resource", {}).get(PROCESS_COUNT)
+    if isinstance(told, int) and not isinstance(told, bool):
+        count = max(count, min(told, _MOST))
     paces = {pace.process: pace for pace in read_paces(run, attempts[-1] if attempts else 0, asked)}
     found = [Process(index, pace=paces.get(index)) for index in range(count)]
     for done, process in enumerate(found[1:], 1):
