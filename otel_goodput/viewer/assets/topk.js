@@ -32,9 +32,12 @@ export function groupsOf(model, scope) {
   if (!isDetailed(model, scope)) return null;
   const found = new Map();
   const addOne = (phase, name, wall, failed) => {
-    const key = `${phase} ${name}`;
-    if (!found.has(key)) found.set(key, { phase, name, count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 });
-    const group = found.get(key);
+    const key = phase * model.names.length + name;
+    let group = found.get(key);
+    if (!group) {
+      group = { phase, name: model.names[name], count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 };
+      found.set(key, group);
+    }
     group.count += 1;
     group.failed += failed ? 1 : 0;
     if (wall < 0) return;
@@ -44,9 +47,10 @@ export function groupsOf(model, scope) {
   };
   const { steps, phases } = model;
   const stepPhase = model.phase_names.indexOf("step");
-  for (const row of rowsIn(steps, scope)) addOne(stepPhase, "", steps.wall[row], steps.flags[row] & FAILED);
-  for (const row of rowsIn(phases, scope))
-    addOne(phases.phase[row], model.names[phases.name[row]], phases.wall[row], phases.flags[row] & FAILED);
+  for (const row of rowsIn(steps, scope)) addOne(stepPhase, 0, steps.wall[row], steps.flags[row] & FAILED);
+  for (const row of rowsIn(phases, scope)) {
+    addOne(phases.phase[row], phases.name[row], phases.wall[row], phases.flags[row] & FAILED);
+  }
   return [...found.values()];
 }
 
