@@ -94,6 +94,43 @@ def read_named(path: Path, most: int = MIB) -> bytes:
         return whole(file, path, most)
 
 
+@contextmanager
+def writing_named(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of the user for writing, in a ``with`` block; what is there is replaced once the block has ended.
+
+    If the block raises, the file stays as it was. What is no regular file, such as a pipe, is written to directly.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    place = named(path)
+    try:
+        regular = stat.S_ISREG(place.stat().st_mode)
+    except FileNotFoundError:
+        regular = True
+    if not regular:
+        with place.open("wb") as stream:
+            yield stream
+        return
+    part = place.with_name(f"{place.name}.{secrets.token_hex(8)}{PART}")
+    try:
+        with part.open("xb") as stream:
+            yield stream
+        part.replace(place)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink()
+        if isinstance(error, OSError) and error.filename == str(part):
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
+
+
+def write_named(path: Path, data: bytes) -> None:
+    """Write a whole file with :func:`writing_named`. Raises OSError."""
+    with writing_named(path) as stream:
+        stream.write(data)
+
+
 def nowhere() -> TextIO:
     """Open the null device for writing."""
     return Path(os.devnull).open("w", encoding="utf-8")
@@ -201,6 +238,12 @@ def names(folder: Path) -> list[str]:
     """Return the names in a folder. Raises OSError."""
     with _inside(folder) as place, _telling(folder):
         return os.listdir(place)  # noqa: PTH208
+
+
+def changed(folder: Path) -> int:
+    """Return when a name was last added to a folder or removed from it, ns since the epoch. Raises OSError."""
+    with _inside(folder) as place, _telling(folder):
+        return os.fstat(place).st_mtime_ns
 
 
 # --- files of this package --------------------------------------------------------------------------------------------

@@ -168,6 +168,11 @@ class Progress:
             ordered = ordered[:at] + ordered[at + 1 :]
         return median(ordered, ordered=True) if ordered else None
 
+    @property
+    def summarised(self) -> int:
+        """How many of the first entries have only mean net times."""
+        return CHUNK * sum(chunk.nets is None for chunk in self._chunks)
+
     def index_above(self, number: int) -> int:
         """How many kept entries are numbered `number` or lower."""
         if self._numbers and self._numbers[0] <= number:

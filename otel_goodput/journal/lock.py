@@ -43,7 +43,7 @@ class Lock:
     def held(self) -> bool:
         """Whether a living process holds the lock."""
         try:
-            file = files.descriptor(self.path, os.O_RDWR)
+            file = files.descriptor(self.path, os.O_RDONLY)  # it may be on a disk that is only read
         except OSError:
             return False
         try:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,6 +112,7 @@ class Mirror:
         self._base = str(self._folder or base.rstrip("/"))
         self._remote = f"{self._base}/{run.path.name}"
         self._sent: dict[str, tuple[int, int]] = {}
+        self._brought: dict[Path, str] = {}
         self._live = ("", -1)
         self._ended = threading.Event()
         self._sending = threading.Lock()
@@ -145,6 +147,30 @@ class Mirror:
                 # If this spool has written the journal, its files are never older than the uploaded ones.
                 if not files.exists(local) or (name.endswith(_REPLACED) and not self._own_segments()):
                     self._bring(entry, local)
+
+    def refresh(self) -> None:
+        """Make the spool equal to what is at the URL: bring what is new or has changed, remove what is gone.
+
+        Only for those who read: who writes the journal has newer files than the URL, see :meth:`fetch`.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        self._filesystem.invalidate_cache()
+        self._run.make()
+        found = {}
+        for part in ("", "journal/"):
+            for name, entry in self._objects(part):
+                # What a storage tells of an object (size, time, checksum) differs when the object has been replaced.
+                found[self._run.path / part / name] = entry, repr(sorted(entry.items(), key=str))
+        for local, (entry, told) in found.items():
+            if self._brought.get(local) != told:
+                with suppress(FileNotFoundError):  # its writer has just archived it: the next listing has the archive
+                    self._bring(entry, local)
+                    self._brought[local] = told
+        for local in self._brought.keys() - found.keys():
+            files.remove(local)
+            del self._brought[local]
 
     def fetch_paces(self, own: int) -> None:
         """Download the pace files of all processes but `own`.

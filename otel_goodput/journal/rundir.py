@@ -188,6 +188,10 @@ class RunDirectory:
                 found.add(int(match[1]))
         return sorted(found)
 
+    def processes(self) -> list[int]:
+        """Sorted indices of the processes that left segments."""
+        return sorted({int(match[2]) for path in self._files() if (match := NAME.fullmatch(path.name))})
+
     def began(self, process: int = 0) -> int | None:
         """When this process's latest readable attempt began, ns since the epoch; None if there is none."""
         for attempt in reversed(self.attempts(process)):

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status.
 
     The status is 0 on success, 1 on an error or if ``doctor`` finds a problem, 2 on wrong usage, 3 if a journal is
-    damaged and a part of it could not be read, and 130 after Ctrl-C.
+    damaged and a part of it could not be read, 4 if a condition of ``compare`` asks for a figure that is not known, 5
+    if one holds, and 130 after Ctrl-C.
     """
     if sys.stdout is None:  # the parent process closed it
         with files.nowhere() as nowhere, redirect_stdout(nowhere):
@@ -62,7 +63,10 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="otel-goodput", description="How much of a training job's time makes progress: account, report, recover."
+        prog="otel-goodput",
+        description="How much of a training job's time makes progress: account, report, recover.",
+        epilog="Exit status: 0: all is well, 1: there is no answer, 2: wrong use, 3: a part of a journal cannot be "
+        "read, 4 and 5: conditions of compare (see compare --help), 130: interrupted.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -75,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     words = "show up to N steps and phases one by one (default: 200000); of a longer run, those around its events"
     page.add_argument("--spans", type=_number, default=None, metavar="N", help=words)
     report.set_defaults(run=_report)
+
+    _add_tools(commands)
 
     replay = commands.add_parser("replay", help="account for a timeline: JSON lines, or a run's journal")
     replay.add_argument(
@@ -107,6 +113,17 @@ def _parser() -> argparse.ArgumentParser:
     add_send_arguments(send)
     send.set_defaults(run=_send)
 
+    from otel_goodput.tools import serve as serving
+
+    serve = commands.add_parser(
+        "serve",
+        help="show every run of a folder or URL live, in a browser",
+        description="Show every run of a folder or URL live, in a browser: an index, a page for each run, and two runs "
+        "side by side. It only reads. Needs pip install 'otel-goodput[serve]'.",
+    )
+    serving.add_arguments(serve)
+    serve.set_defaults(run=lambda options: serving.run(options, _place(options)))
+
     from otel_goodput.reports import plan as planning
 
     plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect")
@@ -129,7 +146,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
+def _add_tools(commands: Any) -> None:
+    """Add the commands whose arguments stand with them: each reads runs at the place that `directory` names."""
+    from otel_goodput.tools import compare, export, runs
+
+    table = commands.add_parser("runs", help="print the table of runs, the newest first")
+    runs.add_arguments(table)
+    table.set_defaults(run=lambda options: runs.run(options, _place(options)))
+
+    comparison = commands.add_parser("compare", help="compare two runs; for CI, fail if a figure got worse")
+    compare.add_arguments(comparison)
+    comparison.set_defaults(run=lambda options: compare.run(options, _place(options)))
+
+    trace = commands.add_parser("export", help="write a run as a trace for Perfetto")
+    _add_run(trace, process=False)
+    export.add_arguments(trace)
+    trace.set_defaults(run=_export)
+
+
+def _add_run(parser: argparse.ArgumentParser, *, process: bool = True) -> None:
     parser.add_argument(
         "directory",
         nargs="?",
@@ -143,7 +178,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="which run, if the folder holds several (report shows the newest)",
     )
-    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
+    if process:
+        parser.add_argument(
+            "--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)"
+        )
 
 
 def _add_questions(parser: argparse.ArgumentParser) -> None:
@@ -312,6 +350,13 @@ def _recover_one(found: Any, options: argparse.Namespace) -> int:
         why = shown(str(error) or type(error).__name__)
         print(f"otel-goodput: run {found.run.called()!r} cannot be recovered: {why}", file=sys.stderr)
         return 1
+
+
+def _export(options: argparse.Namespace) -> int:
+    from otel_goodput.tools import export
+
+    with _found_runs(options) as found:
+        return export.run(options, found)
 
 
 def _send(options: argparse.Namespace) -> int:

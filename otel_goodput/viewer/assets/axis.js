@@ -1,15 +1,15 @@
 // The two scales of the timeline, time since the run's start and UTC, and the map of the whole run above them.
 
-const UNITS = [1, 2, 5, 10, 20, 50, 100, 200, 500].flatMap((one) => [one, one * 1e3, one * 1e6]).sort((one, other) => one - other);
-const SECOND = 1e9;
-const STEPS = [...UNITS, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200].map((one) => one * SECOND),
-  ...[1, 2, 5, 10, 20, 50, 100].map((one) => one * 86400 * SECOND)];
-const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-const two = (value) => String(value).padStart(2, "0");
+const FINE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].flatMap((one) => [one, one * 1e3, one * 1e6]).sort((one, other) => one - other);
+const SECOND_NS = 1e9;
+const TICK_STEPS = [...FINE_STEPS, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200].map((one) => one * SECOND_NS),
+  ...[1, 2, 5, 10, 20, 50, 100].map((one) => one * 86400 * SECOND_NS)];
+const MONTH_NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const twoDigits = (value) => String(value).padStart(2, "0");
 
 /** Distance of ticks, in ns, so that labels of `room` pixels do not touch. `scale`: pixels per ns. */
 export function tickStep(scale, room) {
-  return STEPS.find((step) => step * scale >= room) || STEPS[STEPS.length - 1];
+  return TICK_STEPS.find((step) => step * scale >= room) || TICK_STEPS[TICK_STEPS.length - 1];
 }
 
 /** Ticks since the start: [{time, text}] */
@@ -23,14 +23,14 @@ export function relativeTicks([low, high], scale) {
 /** A time since the start as a scale with ticks every `step` ns writes it. */
 export function sinceStart(time, step) {
   const sign = time < 0 ? "−" : "";
-  const digits = step >= SECOND ? 0 : Math.min(9, Math.ceil(Math.log10(SECOND / step) - 1e-9));
+  const digits = step >= SECOND_NS ? 0 : Math.min(9, Math.ceil(Math.log10(SECOND_NS / step) - 1e-9));
   const whole = Math.abs(time);
-  const days = Math.floor(whole / (86400 * SECOND));
-  const hours = Math.floor(whole / (3600 * SECOND)) % 24;
-  const minutes = Math.floor(whole / (60 * SECOND)) % 60;
-  const rest = (whole - Math.floor(whole / (60 * SECOND)) * 60 * SECOND) / SECOND;
-  const clock = `${hours}:${two(minutes)}${step < 60 * SECOND ? `:${digits ? rest.toFixed(digits).padStart(digits + 3, "0") : two(Math.round(rest))}` : ""}`;
-  return `${sign}${days ? `${days} d ` : ""}${step >= 86400 * SECOND ? (days ? "" : "0") : clock}`.trim();
+  const days = Math.floor(whole / (86400 * SECOND_NS));
+  const hours = Math.floor(whole / (3600 * SECOND_NS)) % 24;
+  const minutes = Math.floor(whole / (60 * SECOND_NS)) % 60;
+  const rest = (whole - Math.floor(whole / (60 * SECOND_NS)) * 60 * SECOND_NS) / SECOND_NS;
+  const clock = `${hours}:${twoDigits(minutes)}${step < 60 * SECOND_NS ? `:${digits ? rest.toFixed(digits).padStart(digits + 3, "0") : twoDigits(Math.round(rest))}` : ""}`;
+  return `${sign}${days ? `${days} d ` : ""}${step >= 86400 * SECOND_NS ? (days ? "" : "0") : clock}`.trim();
 }
 
 /** Ticks of round moments in UTC. `origin`: ms since the epoch. */
@@ -43,12 +43,12 @@ export function utcTicks([low, high], scale, origin) {
     const time = (at * ms - origin) * 1e6;
     if (time >= high || ticks.length > 400) break;
     const date = new Date(at * ms);
-    const today = `${MONTHS[date.getUTCMonth()]} ${date.getUTCDate()}`;
-    const parts = [two(date.getUTCHours()), two(date.getUTCMinutes())];
-    if (step < 60 * SECOND) parts.push(two(date.getUTCSeconds()));
+    const today = `${MONTH_NAMES[date.getUTCMonth()]} ${date.getUTCDate()}`;
+    const parts = [twoDigits(date.getUTCHours()), twoDigits(date.getUTCMinutes())];
+    if (step < 60 * SECOND_NS) parts.push(twoDigits(date.getUTCSeconds()));
     let text = parts.join(":");
-    if (step < SECOND) text += `.${String(date.getUTCMilliseconds()).padStart(3, "0")}`;
-    if (today !== day) text = step >= 86400 * SECOND ? today : `${today}, ${text}`;
+    if (step < SECOND_NS) text += `.${String(date.getUTCMilliseconds()).padStart(3, "0")}`;
+    if (today !== day) text = step >= 86400 * SECOND_NS ? today : `${today}, ${text}`;
     day = today;
     ticks.push({ time, text });
   }

@@ -2,7 +2,8 @@
 import { cssFill, categoryStyle, inkOf } from "./colors.js";
 import { covered } from "./device.js";
 import { axisStyle, drawPlot, lengthAxis, timeAxis } from "./plot.js";
-import { fillCard, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle, tally } from "./scope.js";
 
@@ -18,7 +19,7 @@ const CADENCE_PARTS = [
 ];
 
 export function startCadence(model, state) {
-  watch(state, ["model", "range", "attempt", "theme", "clock"], () => drawCadence(model, state));
+  watch(state, ["document", "range", "attempt", "theme", "clock"], () => drawCadence(model, state));
 }
 
 /**
@@ -38,7 +39,9 @@ function stepStretches(model, scope) {
   };
   if (isDetailed(model, scope)) {
     for (const row of rowsIn(model.steps, scope)) see(model.steps.attempt[row], model.steps.start[row], 1);
-    return [...found.values()].map(({ begin, end, steps }) => ({ begin, end, steps: steps - 1 })).filter((one) => one.steps > 0);
+    return [...found.values()]
+      .map(({ begin, end, steps }) => ({ begin, end, steps: steps - 1 }))
+      .filter((one) => one.steps > 0);
   }
   const { step_bins: bins } = model;
   const last = new Map();
@@ -49,7 +52,9 @@ function stepStretches(model, scope) {
     see(attempt.number, bins.begin[row], bins.count[row]);
     last.set(attempt.number, bins.count[row]);
   }
-  return [...found].map(([attempt, { begin, end, steps }]) => ({ begin, end, steps: steps - last.get(attempt) })).filter((one) => one.steps > 0);
+  return [...found]
+    .map(([attempt, { begin, end, steps }]) => ({ begin, end, steps: steps - last.get(attempt) }))
+    .filter((one) => one.steps > 0);
 }
 
 /** {steps, total, parts: [[name, ns, category]], exact}: sums over the stretches; the parts add up to the total. */
@@ -71,8 +76,13 @@ export function cadenceOf(model, scope) {
   parts[1][1] -= device;
   const rest = parts.find(([name]) => name === "other");
   rest[1] = total - parts.reduce((sum, part) => sum + part[1], 0);
-  if (!device) parts[1][0] = "step";
-  return { steps, total, parts: parts.filter(([, ns]) => ns > 0), exact: model.owners !== null && isDetailed(model, scope) };
+  if (!device) parts[1] = ["step", parts[1][1], "productive"];
+  return {
+    steps,
+    total,
+    parts: parts.filter(([, ns]) => ns > 0),
+    exact: model.owners !== null && isDetailed(model, scope),
+  };
 }
 
 function sumOver(model, sums, names) {
@@ -105,19 +115,34 @@ function drawCadence(model, state) {
   if (!found.steps || !found.total) return fillCard("cadence");
   const about = found.exact ? "" : "≈ ";
   const pieces = found.parts.map(([name, ns, category]) =>
-    make("span", { class: "piece", title: `${name}: ${about}${duration(ns / found.steps)}`, style: { "flex-grow": String(ns / found.total), background: cssFill(categoryStyle(category)) } }),
+    make("span", {
+      class: "piece",
+      title: `${name}: ${about}${duration(ns / found.steps)}`,
+      style: { "flex-grow": String(ns / found.total), background: cssFill(categoryStyle(category)) },
+    }),
   );
   const rows = found.parts.map(([name, ns, category]) =>
-    tableRow(CADENCE_COLUMNS, [swatch(cssFill(categoryStyle(category))), name, about + duration(ns / found.steps), percent(ns, found.total)], { data: { part: name, ns: String(ns) } }),
+    tableRow(
+      CADENCE_COLUMNS,
+      [swatch(cssFill(categoryStyle(category))), name, about + duration(ns / found.steps), percent(ns, found.total)],
+      { data: { part: name, ns: String(ns) } },
+    ),
   );
-  rows.push(tableRow(CADENCE_COLUMNS, ["", "cadence", about + duration(found.total / found.steps), "100 %"], { class: "sum", data: { steps: String(found.steps), ns: String(found.total) } }));
+  rows.push(
+    tableRow(CADENCE_COLUMNS, ["", "cadence", about + duration(found.total / found.steps), "100 %"], {
+      class: "sum",
+      data: { steps: String(found.steps), ns: String(found.total) },
+    }),
+  );
   const mount = make("div");
   fillCard(
     "cadence",
     head("From one step to the next", `${scopeTitle(scope)}, mean of ${count(found.steps, "step")}`),
     make("div", { class: "bar", role: "img", "aria-label": "Cadence of a step by what it is spent on" }, ...pieces),
     table("Cadence of a step", CADENCE_COLUMNS, rows),
-    model.step_bins.rows > 1 ? make("h3", { text: "Step time over time: least, median and greatest of bins of steps" }) : null,
+    model.step_bins.rows > 1
+      ? make("h3", { text: "Step time over time: least, median and greatest of bins of steps" })
+      : null,
     mount,
   );
   if (model.step_bins.rows > 1) drawPace(mount, model, state, scope);
@@ -127,7 +152,9 @@ function drawCadence(model, state) {
 function drawPace(mount, model, state, scope) {
   const { step_bins: bins } = model;
   const known = (column) => Array.from(bins[column], (ns) => (ns < 0 ? null : ns));
-  const order = Array.from({ length: bins.rows }, (_, row) => row).sort((one, other) => bins.begin[one] - bins.begin[other]);
+  const order = Array.from({ length: bins.rows }, (_, row) => row).sort(
+    (one, other) => bins.begin[one] - bins.begin[other],
+  );
   const ordered = (column) => {
     const values = known(column);
     return order.map((row) => values[row]);
@@ -138,7 +165,12 @@ function drawPace(mount, model, state, scope) {
   const dots = { width: 0, points: { show: true, size: 3 } };
   const series = [
     {},
-    { label: "greatest", ...dots, stroke: inkOf("wasted_progress"), points: { ...dots.points, fill: inkOf("wasted_progress"), stroke: inkOf("wasted_progress") } },
+    {
+      label: "greatest",
+      ...dots,
+      stroke: inkOf("wasted_progress"),
+      points: { ...dots.points, fill: inkOf("wasted_progress"), stroke: inkOf("wasted_progress") },
+    },
     { label: "median", width: 1.5, stroke: net },
     { label: "least", width: 1, stroke: inkOf("other") },
   ];
@@ -151,16 +183,27 @@ function drawPace(mount, model, state, scope) {
     mount,
     {
       height: 170,
-      scales: { x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] }, y: { range: (_, low, high) => [0, high * 1.05 || 1] } },
+      scales: {
+        x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] },
+        y: { range: (_, low, high) => [0, high * 1.05 || 1] },
+      },
       axes: [timeAxis(model), { ...axisStyle(), ...lengthAxis() }],
       series,
       onRange: (range) => state.set({ range, view: range }),
       tip: (at) => [
         [null, `steps ${bins.first[order[at]]} to ${bins.last[order[at]]}`, count(bins.count[order[at]], "step")],
-        ...series.slice(1).map((one, each) => [one.stroke, one.label, columns[each][at] === null ? "–" : duration(columns[each][at])]),
+        ...series
+          .slice(1)
+          .map((one, each) => [one.stroke, one.label, columns[each][at] === null ? "–" : duration(columns[each][at])]),
       ],
     },
     [begins, ...columns],
   );
-  mount.append(make("div", { class: "legends" }, ...series.slice(1).map((one) => make("span", { class: "legend" }, swatch(one.stroke), one.label))));
+  mount.append(
+    make(
+      "div",
+      { class: "legends" },
+      ...series.slice(1).map((one) => make("span", { class: "legend" }, swatch(one.stroke), one.label)),
+    ),
+  );
 }

@@ -2,7 +2,8 @@
 // They are kept in the address, so a shared link shows them too.
 import { cssFill, phaseStyle } from "./colors.js";
 import { drawPlot, lengthAxis, timeAxis } from "./plot.js";
-import { button, choice, fillCard, head, make, select, swatch, watch } from "./elements.js";
+import { button, choice, head, make, select, swatch, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration } from "./format.js";
 import { rowsIn, scopeOf } from "./scope.js";
 import { addChart, groupTitle } from "./topk.js";
@@ -17,27 +18,41 @@ const CHART_FORMS = [
 ];
 
 export function startCharts(model, state) {
-  watch(state, ["model", "range", "attempt", "charts", "theme", "clock"], () => drawCharts(model, state));
+  watch(state, ["document", "range", "attempt", "charts", "theme", "clock"], () => drawCharts(model, state));
 }
 
 /** What there can be a chart of, the longest in all first. */
 function chartChoices(model) {
   const job = model.phase_names.indexOf("job");
-  return model.groups.filter((group) => group.phase !== job && group.count).sort((one, other) => other.sum_ns - one.sum_ns);
+  return model.groups
+    .filter((group) => group.phase !== job && group.count)
+    .sort((one, other) => other.sum_ns - one.sum_ns);
 }
 
 function drawCharts(model, state) {
   const groups = chartChoices(model);
   if (!groups.length) return fillCard("own-charts");
-  const free = groups.filter((group) => !state.charts.some((one) => one.of === model.phase_names[group.phase] && one.name === group.name));
+  const free = groups.filter(
+    (group) => !state.charts.some((one) => one.of === model.phase_names[group.phase] && one.name === group.name),
+  );
   const titles = free.map((group, at) => {
     const phase = model.phase_names[group.phase].replaceAll("_", " ");
-    return [String(at), `${shorten(groupTitle(model, group))}${group.name ? ` (${phase})` : ""}, ${group.count.toLocaleString("en")}`];
+    return [
+      String(at),
+      `${shorten(groupTitle(model, group))}${group.name ? ` (${phase})` : ""}, ${group.count.toLocaleString("en")}`,
+    ];
   });
   const list = select("What to draw", titles, "0", () => {});
-  const plus = button("+ chart", () => free.length && addChart(model, state, free[Number(list.value)]), { id: "add-chart", disabled: !free.length });
+  const plus = button("+ chart", () => free.length && addChart(model, state, free[Number(list.value)]), {
+    id: "add-chart",
+    disabled: !free.length,
+  });
   const mounts = state.charts.map(() => make("div", { class: "own-chart" }));
-  fillCard("own-charts", head("Charts of your own", "kept in the page's address", list, plus), mounts.length ? make("div", { class: "own-grid" }, ...mounts) : null);
+  fillCard(
+    "own-charts",
+    head("Charts of your own", "kept in the page's address", list, plus),
+    mounts.length ? make("div", { class: "own-grid" }, ...mounts) : null,
+  );
   state.charts.forEach((spec, at) => drawOwn(mounts[at], model, state, spec, at));
 }
 
@@ -48,12 +63,14 @@ export function durationsOf(model, scope, spec) {
   const { steps, phases } = model;
   const found = [];
   if (spec.of === "step") {
-    for (const row of rowsIn(steps, scope)) if (steps.wall[row] >= 0) found.push([steps.start[row], steps.wall[row], row]);
+    for (const row of rowsIn(steps, scope))
+      if (steps.wall[row] >= 0) found.push([steps.start[row], steps.wall[row], row]);
   } else {
     const phase = model.phase_names.indexOf(spec.of);
     const name = model.names.indexOf(spec.name);
     for (const row of rowsIn(phases, scope)) {
-      if (phases.phase[row] === phase && phases.name[row] === name && phases.wall[row] >= 0) found.push([phases.start[row], phases.wall[row], row]);
+      if (phases.phase[row] === phase && phases.name[row] === name && phases.wall[row] >= 0)
+        found.push([phases.start[row], phases.wall[row], row]);
     }
   }
   return found.sort((one, other) => one[0] - other[0]);
@@ -67,22 +84,37 @@ function drawOwn(mount, model, state, spec, at) {
   const title = spec.name || spec.of.replaceAll("_", " ");
   const style = phaseStyle(spec.of, spec.name);
   const whole = model.groups.find((group) => model.phase_names[group.phase] === spec.of && group.name === spec.name);
-  const left = scope.kind === "run" && whole && whole.count > found.length ? `; ${whole.count.toLocaleString("en")} in all, the others are not held one by one` : "";
+  const left =
+    scope.kind === "run" && whole && whole.count > found.length
+      ? `; ${whole.count.toLocaleString("en")} in all, the others are not held one by one`
+      : "";
   mount.append(
     make(
       "div",
       { class: "card-head" },
       make("h3", { class: "clamp", title }, swatch(cssFill(style)), title),
-      make("span", { class: "soft", text: `${count(found.length, "time")}${found.length ? `, ${duration(found.reduce((sum, one) => sum + one[1], 0))} in all` : ""}${left}` }),
+      make("span", {
+        class: "soft",
+        text: `${count(found.length, "time")}${found.length ? `, ${duration(found.reduce((sum, one) => sum + one[1], 0))} in all` : ""}${left}`,
+      }),
       make(
         "span",
         { class: "tools" },
         choice("Form", CHART_FORMS, form, (value) => replace({ ...spec, form: value })),
-        button("Remove", () => state.set({ charts: state.charts.filter((_, each) => each !== at) }), { class: "remove-chart", "aria-label": `Remove the chart of ${title}` }),
+        button("Remove", () => state.set({ charts: state.charts.filter((_, each) => each !== at) }), {
+          class: "remove-chart",
+          "aria-label": `Remove the chart of ${title}`,
+        }),
       ),
     ),
   );
-  if (!found.length) return mount.append(make("p", { class: "soft", text: whole ? "None has ended in this time." : "There is nothing of this name in this run." }));
+  if (!found.length)
+    return mount.append(
+      make("p", {
+        class: "soft",
+        text: whole ? "None has ended in this time." : "There is nothing of this name in this run.",
+      }),
+    );
   const plot = make("div");
   mount.append(plot);
   if (form === "time") drawOverTime(plot, model, state, scope, found, style);
@@ -95,9 +127,19 @@ function drawOverTime(mount, model, state, scope, found, style) {
     mount,
     {
       height: 180,
-      scales: { x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] }, y: { range: (_, low, high) => [0, high * 1.08 || 1] } },
+      scales: {
+        x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] },
+        y: { range: (_, low, high) => [0, high * 1.08 || 1] },
+      },
       axes: [timeAxis(model), lengthAxis()],
-      series: [{}, { width: 0, stroke: style.color, points: { show: true, size: found.length > 500 ? 3 : 6, fill: style.color, stroke: style.color } }],
+      series: [
+        {},
+        {
+          width: 0,
+          stroke: style.color,
+          points: { show: true, size: found.length > 500 ? 3 : 6, fill: style.color, stroke: style.color },
+        },
+      ],
       onRange: (range) => state.set({ range, view: range }),
       tip: (at) => [[style.color, duration(found[at][1]), timeText(model, found[at][0])]],
     },
@@ -118,9 +160,32 @@ function drawLengths(mount, found, style) {
     {
       height: 180,
       scales: { x: { time: false, range: [low, high] }, y: { range: (_, least, most) => [0, most * 1.08 || 1] } },
-      axes: [{ ...lengthAxis(), size: 30, space: 90 }, { ...lengthAxis(), size: 60, incrs: undefined, values: (_, splits) => splits.map((one) => (Number.isInteger(one) ? one.toLocaleString("en") : "")) }],
-      series: [{}, { stroke: style.color, fill: style.color, width: 1, points: { show: false }, paths: uPlot.paths.bars({ size: [0.9] }) }],
-      tip: (at) => [[style.color, `${duration(low + at * width)} – ${duration(low + (at + 1) * width)}`, counts[at].toLocaleString("en")]],
+      axes: [
+        { ...lengthAxis(), size: 30, space: 90 },
+        {
+          ...lengthAxis(),
+          size: 60,
+          incrs: undefined,
+          values: (_, splits) => splits.map((one) => (Number.isInteger(one) ? one.toLocaleString("en") : "")),
+        },
+      ],
+      series: [
+        {},
+        {
+          stroke: style.color,
+          fill: style.color,
+          width: 1,
+          points: { show: false },
+          paths: uPlot.paths.bars({ size: [0.9] }),
+        },
+      ],
+      tip: (at) => [
+        [
+          style.color,
+          `${duration(low + at * width)} – ${duration(low + (at + 1) * width)}`,
+          counts[at].toLocaleString("en"),
+        ],
+      ],
     },
     [edges, counts],
   );

@@ -1,5 +1,6 @@
 // Checkpoints: how long each held up training, how long it took to be durable, and what was at risk meanwhile.
-import { button, fillCard, goTo, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { button, goTo, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { cssFill, categoryStyle, inkOf, shade } from "./colors.js";
 import { axisStyle, drawPlot, inkColor, lengthAxis, timeAxis } from "./plot.js";
 import { count, duration } from "./format.js";
@@ -17,14 +18,19 @@ const SAVE_COLUMNS = [
 ];
 
 export function startCheckpoints(model, state) {
-  watch(state, ["model", "range", "attempt", "selected", "theme", "clock"], () => drawCheckpoints(model, state));
+  watch(state, ["document", "range", "attempt", "selected", "theme", "clock"], () => drawCheckpoints(model, state));
 }
 
 function savesIn(model, scope) {
   const { saves } = model;
   const rows = [];
   for (let row = 0; row < saves.rows; row++) {
-    if (scope.kind === "attempt" ? saves.attempt[row] === scope.attempt.number : saves.begin[row] >= scope.begin && saves.begin[row] <= scope.end) rows.push(row);
+    if (
+      scope.kind === "attempt"
+        ? saves.attempt[row] === scope.attempt.number
+        : saves.begin[row] >= scope.begin && saves.begin[row] <= scope.end
+    )
+      rows.push(row);
   }
   return rows;
 }
@@ -45,11 +51,17 @@ function drawCheckpoints(model, state) {
   fillCard(
     "checkpoints",
     head("Checkpoints", parts.join(", ")),
-    now ? make("p", { text: `At the end of this account ${duration(nanoseconds(now))} of progress is newer than the last durable checkpoint.` }) : null,
+    now
+      ? make("p", {
+          text: `At the end of this account ${duration(nanoseconds(now))} of progress is newer than the last durable checkpoint.`,
+        })
+      : null,
     risk.rows > 1 ? make("h3", { text: "Progress at risk" }) : null,
     mount,
     legendOfSaves(),
-    rows.length ? make("div", { class: "scroll short" }, table("Checkpoints", SAVE_COLUMNS, listed(model, state, rows))) : null,
+    rows.length
+      ? make("div", { class: "scroll short" }, table("Checkpoints", SAVE_COLUMNS, listed(model, state, rows)))
+      : null,
     rows.length > SAVES_SHOWN ? make("p", { class: "soft", text: `The last ${SAVES_SHOWN} are listed.` }) : null,
   );
   if (risk.rows > 1) drawRisk(mount, model, state, scope);
@@ -63,7 +75,11 @@ function legendOfSaves() {
     [shade(inkOf("checkpoint_save"), 0.45), "committed beside training, until durable"],
     [inkOf("wasted_progress"), "progress at risk"],
   ];
-  return make("div", { class: "legends" }, ...items.map(([background, name]) => make("span", { class: "legend" }, swatch(background), name)));
+  return make(
+    "div",
+    { class: "legends" },
+    ...items.map(([background, name]) => make("span", { class: "legend" }, swatch(background), name)),
+  );
 }
 
 /** The saw-tooth of unsaved progress, and the saves as bars along its foot. */
@@ -75,11 +91,17 @@ function drawRisk(mount, model, state, scope) {
     mount,
     {
       height: 190,
-      scales: { x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] }, y: { range: (_, low, high) => [0, high * 1.05 || 1] } },
+      scales: {
+        x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] },
+        y: { range: (_, low, high) => [0, high * 1.05 || 1] },
+      },
       axes: [timeAxis(model), { ...axisStyle(), ...lengthAxis() }],
       series: [{}, { label: "at risk", stroke: red, width: 1.5, fill: `${red}33`, points: { show: false } }],
       onRange: (range) => state.set({ range, view: range }),
-      tip: (at) => [[null, timeText(model, risk.time[at], 1e9), ""], [red, "at risk", duration(risk.ns[at])]],
+      tip: (at) => [
+        [null, timeText(model, risk.time[at], 1e9), ""],
+        [red, "at risk", duration(risk.ns[at])],
+      ],
       hooks: { draw: [(plot) => drawSaves(plot, model, state)] },
     },
     [times, Array.from(risk.ns)],
@@ -130,7 +152,13 @@ function listed(model, state, rows) {
         state.set({ selected: { kind: "save", row, process }, view: [begin - pad / 2, last + pad / 2] });
         goTo("timeline-card");
       };
-      const note = saves.failed[row] ? "failed" : end < 0 ? "in progress" : durable < 0 ? "not known to be durable" : "";
+      const note = saves.failed[row]
+        ? "failed"
+        : end < 0
+          ? "in progress"
+          : durable < 0
+            ? "not known to be durable"
+            : "";
       const cells = [
         button(timeText(model, begin, 1e9), go, { class: "link" }),
         saves.step[row] < 0 ? "" : String(saves.step[row]),
@@ -140,6 +168,9 @@ function listed(model, state, rows) {
         note,
       ];
       const selected = state.selected?.kind === "save" && state.selected.row === row;
-      return tableRow(SAVE_COLUMNS, cells, { "aria-selected": selected ? "true" : null, data: { save: String(row) } });
+      return tableRow(SAVE_COLUMNS, cells, {
+        "aria-selected": selected ? "true" : null,
+        data: { save: String(row) },
+      });
     });
 }

@@ -117,7 +117,8 @@ function tile(color, hatch) {
     context.stroke();
   };
   if (hatch === "rising" || hatch === "cross") for (const shift of [-size, 0, size]) line(shift, size, shift + size, 0);
-  if (hatch === "falling" || hatch === "cross") for (const shift of [-size, 0, size]) line(shift, 0, shift + size, size);
+  if (hatch === "falling" || hatch === "cross")
+    for (const shift of [-size, 0, size]) line(shift, 0, shift + size, size);
   if (hatch === "level") line(0, 4, size, 4);
   if (hatch === "upright") line(4, 0, 4, size);
   if (hatch === "dots") {

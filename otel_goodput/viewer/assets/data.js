@@ -56,6 +56,8 @@ export class Model {
     Object.assign(this, head);
     this.origin_ms = Number(BigInt(head.origin_ns) / 1000000n);
     for (const name of TABLES) this[name] = head[name] ? new Table(head[name], blob) : null;
+    // Names are told by their index in `names`.
+    this.groups = head.groups.map((one) => ({ ...one, name: typeof one.name === "number" ? head.names[one.name] : one.name }));
     this.bins.values = new Table(head.bins.values, blob);
     for (const one of this.processes) {
       const shares = one.bins && one.bins.shares;

@@ -21,7 +21,10 @@ export function deviceUse(model, scope) {
     unseen += Math.max(0, Math.min(end, scope.end) - Math.max(steps.start[row], scope.begin));
   }
   unseen = Math.min(unseen, Math.max(0, total - busy - away));
-  return { pieces: usePieces({ busy, idle: total - busy - unseen - away, "not observed": unseen, "no process": away }), exact: true };
+  return {
+    pieces: usePieces({ busy, idle: total - busy - unseen - away, "not observed": unseen, "no process": away }),
+    exact: true,
+  };
 }
 
 function usePieces(pieces) {
@@ -33,7 +36,10 @@ function roughUse(model, scope, total) {
   if (scope.kind !== "run" || share === null || share === undefined) return null;
   const busy = Math.round(share * total);
   const away = gaps(model, scope);
-  return { pieces: usePieces({ busy, "idle or not observed": Math.max(0, total - busy - away), "no process": away }), exact: false };
+  return {
+    pieces: usePieces({ busy, "idle or not observed": Math.max(0, total - busy - away), "no process": away }),
+    exact: false,
+  };
 }
 
 /** Time between attempts in a scope, in which there was no process. */

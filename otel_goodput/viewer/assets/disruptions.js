@@ -1,5 +1,6 @@
 // What interrupted the run, and what each interruption cost; and which processes the others wait for.
-import { button, fillCard, goTo, head, make, table, tableRow, watch } from "./elements.js";
+import { button, goTo, head, make, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { aroundDisruption } from "./shares.js";
 import { timeText } from "./clock.js";
@@ -16,22 +17,30 @@ const DISRUPTION_COLUMNS = [
 ];
 
 export function startDisruptions(model, state) {
-  watch(state, ["model", "range", "attempt", "selected", "clock"], () => drawDisruptions(model, state));
-  watch(state, ["model", "process", "theme"], () => drawPaces(model, state));
+  watch(state, ["document", "range", "attempt", "selected", "clock"], () => drawDisruptionTable(model, state));
+  watch(state, ["document", "process", "theme"], () => drawPaces(model, state));
 }
 
-function drawDisruptions(model, state) {
+function drawDisruptionTable(model, state) {
   if (!model.disruptions.length) return fillCard("disruptions");
   const scope = scopeOf(model, state);
-  const inScope = model.disruptions.map((one, row) => [one, row]).filter(([one]) => scope.kind === "run" || (one.time >= scope.begin && (one.died_at ?? one.time) <= scope.end));
+  const inScope = model.disruptions
+    .map((one, row) => [one, row])
+    .filter(([one]) => scope.kind === "run" || (one.time >= scope.begin && (one.died_at ?? one.time) <= scope.end));
   const recovery = inScope.reduce((sum, [one]) => sum + one.recovery_ns, 0);
   const wasted = inScope.reduce((sum, [one]) => sum + one.wasted_ns, 0);
   const reasons = new Map();
   for (const [one] of inScope) reasons.set(one.reason, (reasons.get(one.reason) || 0) + 1);
   const told = [...reasons].map(([reason, number]) => `${number} ${reason}`).join(", ");
-  const note = inScope.length ? `${told}; ${duration(recovery)} until restarted, ${duration(wasted)} of steps lost` : "none in this time";
+  const note = inScope.length
+    ? `${told}; ${duration(recovery)} until restarted, ${duration(wasted)} of steps lost`
+    : "none in this time";
   const rows = inScope.map(([one, row]) => disruptionRow(model, state, one, row));
-  fillCard("disruptions", head(count(inScope.length, "disruption"), note), rows.length ? make("div", { class: "scroll" }, table("Disruptions", DISRUPTION_COLUMNS, rows)) : null);
+  fillCard(
+    "disruptions",
+    head(count(inScope.length, "disruption"), note),
+    rows.length ? make("div", { class: "scroll" }, table("Disruptions", DISRUPTION_COLUMNS, rows)) : null,
+  );
 }
 
 function disruptionRow(model, state, one, row) {
@@ -51,7 +60,10 @@ function disruptionRow(model, state, one, row) {
     back,
     one.attempt === null ? "in the process" : `${one.attempt}`,
   ];
-  return tableRow(DISRUPTION_COLUMNS, cells, { "aria-selected": selected ? "true" : null, data: { disruption: String(row) } });
+  return tableRow(DISRUPTION_COLUMNS, cells, {
+    "aria-selected": selected ? "true" : null,
+    data: { disruption: String(row) },
+  });
 }
 
 // --- paces ----------------------------------------------------------------------------------------------------------
@@ -74,8 +86,10 @@ const PACE_ORDERS = [
 /** Compare processes by: index, the slowest or the latest first. */
 export function processOrder(kind) {
   const pace = (one, name) => (one.pace ? one.pace[name] : -1);
-  if (kind === "pace") return (one, other) => pace(other, "median_s") - pace(one, "median_s") || one.index - other.index;
-  if (kind === "lateness") return (one, other) => pace(other, "outside_s") - pace(one, "outside_s") || one.index - other.index;
+  if (kind === "pace")
+    return (one, other) => pace(other, "median_s") - pace(one, "median_s") || one.index - other.index;
+  if (kind === "lateness")
+    return (one, other) => pace(other, "outside_s") - pace(one, "outside_s") || one.index - other.index;
   return (one, other) => one.index - other.index;
 }
 
@@ -95,18 +109,30 @@ function drawPaces(model, state) {
   );
   fillCard(
     "paces",
-    head("Pace of the processes", `${paced.length.toLocaleString("en")} of ${model.processes.length.toLocaleString("en")} tell theirs`, make("span", { class: "choice", role: "group", "aria-label": "Order" }, ...orders)),
+    head(
+      "Pace of the processes",
+      `${paced.length.toLocaleString("en")} of ${model.processes.length.toLocaleString("en")} tell theirs`,
+      make("span", { class: "choice", role: "group", "aria-label": "Order" }, ...orders),
+    ),
     make("p", { text: paceSentence(model) }),
     make("div", { class: "scroll" }, table("Pace of the processes", PACE_COLUMNS, rows)),
-    sorted.length > PACES_SHOWN ? button(pacing.all ? "Fewer" : `All ${sorted.length}`, () => redraw({ all: !pacing.all })) : null,
+    sorted.length > PACES_SHOWN
+      ? button(pacing.all ? "Fewer" : `All ${sorted.length}`, () => redraw({ all: !pacing.all }))
+      : null,
   );
 }
 
 function paceSentence(model) {
   const told = model.report.processes;
   const parts = [];
-  if (told?.straggler) parts.push(`The slowest is process ${told.straggler.process}: ${told.straggler.ratio.toFixed(2)} times the median of all.`);
-  if (told?.late && told.late.share >= 0.05) parts.push(`Process ${told.late.process} comes late: it spends ${percent(told.late.share, 1)} of its cadence outside of steps, and the others wait for it.`);
+  if (told?.straggler)
+    parts.push(
+      `The slowest is process ${told.straggler.process}: ${told.straggler.ratio.toFixed(2)} times the median of all.`,
+    );
+  if (told?.late && told.late.share >= 0.05)
+    parts.push(
+      `Process ${told.late.process} comes late: it spends ${percent(told.late.share, 1)} of its cadence outside of steps, and the others wait for it.`,
+    );
   return parts.join(" ") || "No process is much slower or later than the others.";
 }
 
@@ -119,6 +145,15 @@ function paceRow(state, one, slowest) {
     button(name, () => (state.set({ process: one.index }), goTo("timeline-card")), { class: "link clamp" }),
     make("div", { class: "meter", style: { width: percent(median_s, slowest).replace(" ", "") } }),
   );
-  const cells = [first, duration(median_s * 1e9), duration(p90_s * 1e9), duration(outside_s * 1e9), one.last_step === null ? "" : String(one.last_step)];
-  return tableRow(PACE_COLUMNS, cells, { "aria-selected": state.process === one.index ? "true" : null, data: { process: String(one.index) } });
+  const cells = [
+    first,
+    duration(median_s * 1e9),
+    duration(p90_s * 1e9),
+    duration(outside_s * 1e9),
+    one.last_step === null ? "" : String(one.last_step),
+  ];
+  return tableRow(PACE_COLUMNS, cells, {
+    "aria-selected": state.process === one.index ? "true" : null,
+    data: { process: String(one.index) },
+  });
 }

@@ -12,7 +12,8 @@ export function make(tag, options = {}, ...children) {
     else if (name === "text") element.textContent = value;
     else if (name === "data") Object.assign(element.dataset, value);
     else if (name === "style") for (const [key, told] of Object.entries(value)) element.style.setProperty(key, told);
-    else if (name === "on") for (const [event, callback] of Object.entries(value)) element.addEventListener(event, callback);
+    else if (name === "on")
+      for (const [event, callback] of Object.entries(value)) element.addEventListener(event, callback);
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
@@ -26,7 +27,10 @@ export function button(text, callback, options = {}) {
 /** Buttons of which one is pressed. `choices`: [value, text] each. */
 export function choice(label, choices, chosen, callback) {
   const buttons = choices.map(([value, text]) =>
-    button(text, () => callback(value), { "aria-pressed": String(value === chosen), data: { choice: String(value) } }),
+    button(text, () => callback(value), {
+      "aria-pressed": String(value === chosen),
+      data: { choice: String(value) },
+    }),
   );
   return make("span", { class: "choice", role: "group", "aria-label": label }, ...buttons);
 }
@@ -63,7 +67,9 @@ export function table(caption, columns, rows, options = {}) {
 
 export function tableRow(columns, cells, options = {}) {
   const made = cells.map((cell, at) =>
-    cell instanceof Element ? make("td", { class: columns[at][1] }, cell) : make("td", { class: columns[at][1], text: cell }),
+    cell instanceof Element
+      ? make("td", { class: columns[at][1] }, cell)
+      : make("td", { class: columns[at][1], text: cell }),
   );
   return make("tr", options, ...made);
 }
@@ -73,41 +79,48 @@ export function swatch(background) {
   return make("span", { class: "swatch", "aria-hidden": "true", style: { background } });
 }
 
-/** Show a card with this content, or hide it where there is none. */
-export function fillCard(id, ...content) {
-  const mount = document.getElementById(id);
-  mount.replaceChildren(...content.filter((one) => one));
-  const card = document.getElementById(`${id}-card`);
-  if (card) card.hidden = !mount.childNodes.length;
-  return mount;
-}
-
 /** Scroll to an element, in view below the sticky header, and say where we are to who reads by keyboard. */
 export function goTo(id) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  document.getElementById(id).scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+  // It may be there only when what has just changed is drawn.
+  if (!document.getElementById(id)) drawWaiting();
+  document.getElementById(id)?.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
 }
 
 // --- drawing when something has changed ---------------------------------------------------------------------------
 
 const waiting = new Set();
+const FRAME_BUDGET_MS = 12; // of drawing in a frame; what is left waits for the next, so that dragging stays smooth
 let asked = false;
 
-/** Draw now, and again (once a frame) after one of the fields `names` of the state has changed. */
+/** Draw now, and again (in one of the next frames) after one of the fields `names` of the state has changed. */
 export function watch(state, names, draw) {
   draw();
   state.on(names, () => {
     waiting.add(draw);
-    if (asked) return;
-    asked = true;
-    requestAnimationFrame(drawWaiting);
+    askForFrame();
   });
 }
 
-/** Draw all that waits for the next frame at once, as before printing. */
+function askForFrame() {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    drawUntil(performance.now() + FRAME_BUDGET_MS);
+    if (waiting.size) askForFrame();
+  });
+}
+
+function drawUntil(end) {
+  for (const draw of waiting) {
+    waiting.delete(draw);
+    draw();
+    if (performance.now() > end) return;
+  }
+}
+
+/** Draw all that waits at once, as before printing. */
 export function drawWaiting() {
-  asked = false;
-  const draws = [...waiting];
-  waiting.clear();
-  for (const draw of draws) draw();
+  drawUntil(Infinity);
 }

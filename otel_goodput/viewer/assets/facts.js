@@ -3,6 +3,7 @@ import { FATE_NAMES, sourceTitle } from "./colors.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
 import { lowerBound } from "./data.js";
+import { tally } from "./scope.js";
 
 const CLOCKS = ["device", "host", "unknown: dispatched, and nothing told when it was done"];
 const FLAG_WORDS = { nonblocking: "in the background", failed: "failed", outlier: "outlier", interrupted: "interrupted: closed by recovery or shutdown",
@@ -18,7 +19,7 @@ export function isThere(source, selected) {
 function rowsOf(source, { kind, process }) {
   const { model } = source;
   if (kind === "bin") {
-    const track = binsOf(source, process);
+    const track = processTrack(source, process);
     return track ? track.count : 0;
   }
   const table = { step: model.steps, phase: model.phases, save: model.saves, steps: model.step_bins, owner: model.owners }[kind];
@@ -27,7 +28,7 @@ function rowsOf(source, { kind, process }) {
   return list ? list.length : 0;
 }
 
-function binsOf(source, index) {
+function processTrack(source, index) {
   const process = source.model.processes.find((one) => one.index === index);
   if (!process || process === source.leader) return source.model.bins.count ? source.leaderBins() : null;
   return laneBins(source.rankLane(process));
@@ -47,7 +48,7 @@ export function factsOf(source, selected) {
   return facts;
 }
 
-const length = (label, ns) => [label, `${duration(ns)} (${seconds(ns)})`, ns];
+const lengthRow = (label, ns) => [label, `${duration(ns)} (${seconds(ns)})`, ns];
 
 function flagWords(flags) {
   return Object.entries(FLAGS).filter(([name, bit]) => flags & bit && FLAG_WORDS[name]).map(([name]) => FLAG_WORDS[name]);
@@ -60,10 +61,10 @@ const FACTS = {
     const end = source.stepEnd(row);
     const open = steps.wall[row] < 0;
     const rows = [];
-    if (steps.net[row] >= 0) rows.push(length("net", steps.net[row]));
-    rows.push(length(open ? "wall, so far" : "wall", end - begin));
+    if (steps.net[row] >= 0) rows.push(lengthRow("net", steps.net[row]));
+    rows.push(lengthRow(open ? "wall, so far" : "wall", end - begin));
     if (steps.device_begin[row] >= 0 && steps.device_end[row] >= 0) {
-      rows.push(length("on the device", steps.device_end[row] - steps.device_begin[row]));
+      rows.push(lengthRow("on the device", steps.device_end[row] - steps.device_begin[row]));
       rows.push(["device begin", duration(steps.device_begin[row]), steps.device_begin[row]]);
       rows.push(["device end", duration(steps.device_end[row]), steps.device_end[row]]);
     } else {
@@ -81,7 +82,7 @@ const FACTS = {
     const open = phases.wall[row] < 0;
     const rows = [["phase", known[phases.phase[row]], null]];
     if (names[phases.name[row]]) rows.push(["name", names[phases.name[row]], null]);
-    rows.push(length(open ? "length, so far" : "length", end - begin));
+    rows.push(lengthRow(open ? "length, so far" : "length", end - begin));
     if (phases.step[row] >= 0) rows.push(["step", `${phases.step[row]}`, null]);
     rows.push(["attempt", `${phases.attempt[row]}`, null]);
     const parents = [];
@@ -96,8 +97,8 @@ const FACTS = {
     const blocking = saves.blocking_end[row];
     const durable = saves.durable_at[row];
     const rows = [["step", `${saves.step[row]}`, null], ["attempt", `${saves.attempt[row]}`, null]];
-    if (blocking >= 0) rows.push(length("held up training", blocking - begin), ["blocking end", duration(blocking), blocking]);
-    if (durable >= 0) rows.push(length("until durable", durable - begin), ["durable at", duration(durable), durable]);
+    if (blocking >= 0) rows.push(lengthRow("held up training", blocking - begin), ["blocking end", duration(blocking), blocking]);
+    if (durable >= 0) rows.push(lengthRow("until durable", durable - begin), ["durable at", duration(durable), durable]);
     else rows.push(["durable", "not known to be", null]);
     const end = Math.max(begin, blocking, durable);
     const save = known.indexOf("checkpoint_save");
@@ -109,8 +110,8 @@ const FACTS = {
   disruption(source, row) {
     const one = source.model.disruptions[row];
     const begin = one.died_at ?? one.time;
-    const rows = [["reason", one.reason, null], length("until restarted", one.recovery_ns), length("steps lost", one.wasted_ns),
-      length("cost", one.recovery_ns + one.wasted_ns)];
+    const rows = [["reason", one.reason, null], lengthRow("until restarted", one.recovery_ns), lengthRow("steps lost", one.wasted_ns),
+      lengthRow("cost", one.recovery_ns + one.wasted_ns)];
     if (one.to_step !== null && one.from_step !== null) rows.push(["went back", `from step ${one.from_step} to ${one.to_step}`, null]);
     rows.push(["where", one.attempt === null ? "in the process" : `before attempt ${one.attempt}`, null]);
     return { title: `disruption: ${one.reason}`, begin, end: one.time, rows, attempt: one.attempt, flags: [] };
@@ -119,7 +120,7 @@ const FACTS = {
   attempt(source, row) {
     const one = source.model.attempts[row];
     const end = source.ends.get(one.number);
-    const rows = [["state", one.state, null], length("lasted", end - one.begin)];
+    const rows = [["state", one.state, null], lengthRow("lasted", end - one.begin)];
     if (one.goodput !== null) rows.push(["goodput", percent(one.goodput, 1), null]);
     return { title: `attempt ${one.number}`, begin: one.begin, end, open: one.state === "running", rows, attempt: one.number, flags: [] };
   },
@@ -128,7 +129,7 @@ const FACTS = {
     const { owners, categories } = source.model;
     const begin = owners.begin[row];
     return { title: sourceTitle(categories[owners.category[row]]), begin, end: begin + owners.length[row], attempt: attemptAt(source, begin), flags: [],
-      rows: [["category", sourceTitle(categories[owners.category[row]]), null], length("length", owners.length[row])] };
+      rows: [["category", sourceTitle(categories[owners.category[row]]), null], lengthRow("length", owners.length[row])] };
   },
 
   steps(source, row) {
@@ -144,7 +145,7 @@ const FACTS = {
   },
 
   bin(source, row, { process }) {
-    const track = binsOf(source, process);
+    const track = processTrack(source, process);
     const begin = track.begin + row * track.width;
     const end = begin + track.width;
     const leads = source.leader && source.leader.index === process;
@@ -181,13 +182,12 @@ export function sharesOf(source, track, begin, end) {
   return source.categories.map((paint, kind) => ({ title: paint.title, paint, kind, ns: high[kind] - low[kind] })).filter(({ ns }) => ns > 0);
 }
 
-/** What [begin, end] is made of: {shares, exact, steps: {count, lost, first, last, exact}}. */
+/** What [begin, end] is made of: {shares: [{title, paint, kind, ns}], exact, steps: {count, lost, first, last, exact}}. */
 export function measureRange(source, begin, end) {
   const { model } = source;
-  const exact = Boolean(model.owners);
-  const track = exact ? source.ownerTrack(model.owners) : model.bins.count ? source.leaderBins() : null;
-  const shares = track ? sharesOf(source, track, begin, end) : [];
-  return { shares, exact, steps: stepsBetween(source, begin, end) };
+  const sums = tally(model, begin, end);
+  const shares = source.categories.map((paint, kind) => ({ title: paint.title, paint, kind, ns: sums[kind] })).filter(({ ns }) => ns > 0);
+  return { shares, exact: Boolean(model.owners), steps: stepsBetween(source, begin, end) };
 }
 
 /** Executions of steps that began in [begin, end): single ones, and bins where these are summed up. */

@@ -1,11 +1,12 @@
 // What became of the steps, attempt by attempt.
 import { FATE_NAMES, cssFill, fateStyle } from "./colors.js";
-import { button, fillCard, head, make, swatch, watch } from "./elements.js";
+import { button, head, make, swatch, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, percent } from "./format.js";
 import { scopeOf } from "./scope.js";
 
 export function startFates(model, state) {
-  watch(state, ["model", "range", "attempt", "theme"], () => drawFates(model, state));
+  watch(state, ["document", "range", "attempt", "theme"], () => drawFates(model, state));
 }
 
 /** {attempt number: counts by fate}: from the steps where all of them are held, else from the histogram's buckets. */
@@ -17,7 +18,9 @@ export function fatesOf(model) {
   };
   const { steps, histogram } = model;
   if (model.detail.complete) for (let row = 0; row < steps.rows; row++) addTo(steps.attempt[row], steps.fate[row], 1);
-  else for (let row = 0; row < histogram.rows; row++) if (histogram.measure[row] === 0) addTo(histogram.attempt[row], histogram.fate[row], histogram.count[row]);
+  else
+    for (let row = 0; row < histogram.rows; row++)
+      if (histogram.measure[row] === 0) addTo(histogram.attempt[row], histogram.fate[row], histogram.count[row]);
   return found;
 }
 
@@ -27,22 +30,32 @@ function drawFates(model, state) {
   const chosen = scopeOf(model, state).attempt;
   const found = fatesOf(model);
   const most = Math.max(1, ...[...found.values()].map((counts) => counts.reduce((sum, one) => sum + one, 0)));
-  const rows = [...found].map(([attempt, counts]) => fateRow(state, attempt, counts, most, chosen && chosen.number !== attempt));
+  const rows = [...found].map(([attempt, counts]) =>
+    fateRow(state, attempt, counts, most, chosen && chosen.number !== attempt),
+  );
   const present = [0, 1, 2, 3].filter((fate) => [...found.values()].some((counts) => counts[fate]));
   const { kept, lost } = report.steps;
   const pending = report.pending_steps ? `, ${report.pending_steps.toLocaleString("en")} pending` : "";
   fillCard(
     "fates",
-    head("What became of the steps", `${count(report.started_steps, "step")} started: ${kept.toLocaleString("en")} kept, ${lost.toLocaleString("en")} lost${pending}`),
+    head(
+      "What became of the steps",
+      `whole run, ${count(report.started_steps, "step")} started: ${kept.toLocaleString("en")} kept, ${lost.toLocaleString("en")} lost${pending}`,
+    ),
     make("div", { class: "scroll fate-rows" }, ...rows),
-    make("div", { class: "legends" }, ...present.map((fate) => make("span", { class: "legend" }, swatch(cssFill(fateStyle(fate))), FATE_NAMES[fate]))),
+    make(
+      "div",
+      { class: "legends" },
+      ...present.map((fate) => make("span", { class: "legend" }, swatch(cssFill(fateStyle(fate))), FATE_NAMES[fate])),
+    ),
   );
 }
 
 function fateRow(state, attempt, counts, most, faded) {
   const sum = counts.reduce((total, one) => total + one, 0);
   const told = counts.map((number, fate) => [number, fate]).filter(([number]) => number);
-  const words = told.map(([number, fate]) => `${number.toLocaleString("en")} ${FATE_NAMES[fate]}`).join(", ") || "no step";
+  const words =
+    told.map(([number, fate]) => `${number.toLocaleString("en")} ${FATE_NAMES[fate]}`).join(", ") || "no step";
   const parts = told.map(([number, fate]) =>
     make("span", {
       class: "piece",
@@ -55,6 +68,11 @@ function fateRow(state, attempt, counts, most, faded) {
     "div",
     { class: `bar-row fate-row${faded ? " dim" : ""}`, data: { attempt: String(attempt) } },
     button(`attempt ${attempt}`, () => state.set({ attempt, range: null }), { class: "link" }),
-    make("div", {}, make("div", { class: "bar thin", style: { width: `${Math.max(1, (100 * sum) / most)}%` } }, ...parts), make("span", { class: "soft", text: words })),
+    make(
+      "div",
+      {},
+      make("div", { class: "bar thin", style: { width: `${Math.max(1, (100 * sum) / most)}%` } }, ...parts),
+      make("span", { class: "soft", text: words }),
+    ),
   );
 }

@@ -1,22 +1,38 @@
-// How quantities are written; the same as text/quantities.py, which writes them in the text report.
+// How quantities are written: long times as in the text report (text/quantities.py), short ones with three digits.
 
 const NS = 1e9;
 
-/** A length of time, in ns, with three significant digits and the unit that fits. */
+/** A length of time, in ns: 850 ms, 12.3 s, 4 min 05 s, 3 h 07 min, 2 d 04 h. */
 export function duration(ns) {
-  const sign = ns < 0 ? "-" : "";
-  const seconds = Math.abs(ns) / NS;
-  if (seconds >= 86400) return `${sign}${digits(seconds / 86400)} d`;
-  if (seconds >= 3600) return `${sign}${digits(seconds / 3600)} h`;
-  if (seconds >= 60) return `${sign}${digits(seconds / 60)} min`;
-  if (seconds >= 1 || seconds === 0) return `${sign}${digits(seconds)} s`;
-  if (seconds >= 1e-3) return `${sign}${digits(seconds * 1e3)} ms`;
-  if (seconds >= 1e-6) return `${sign}${digits(seconds * 1e6)} µs`;
-  return `${sign}${Math.round(seconds * NS)} ns`;
+  if (ns < 0) return `-${duration(-ns)}`;
+  const whole = ns / NS;
+  if (whole >= 86400) return `${Math.floor(whole / 86400)} d ${padTwo((whole % 86400) / 3600)} h`;
+  if (whole >= 3600) return `${Math.floor(whole / 3600)} h ${padTwo((whole % 3600) / 60)} min`;
+  if (whole >= 59.95) return `${Math.max(1, Math.floor(whole / 60))} min ${padTwo(Math.max(60, whole) % 60)} s`;
+  const [unit, size] = unitOf(whole);
+  const value = whole / size;
+  return `${unit === "ns" ? Math.round(value) : digits(value)} ${unit}`;
+}
+
+/** The same for an axis, where round values are the rule: 500 ms, 2 min, 1.5 h. */
+export function axisDuration(ns) {
+  const whole = Math.abs(ns) / NS;
+  const [unit, size] =
+    whole >= 86400 ? ["d", 86400] : whole >= 3600 ? ["h", 3600] : whole >= 60 ? ["min", 60] : unitOf(whole);
+  return `${ns < 0 ? "-" : ""}${Number((whole / size).toPrecision(3))} ${unit}`;
+}
+
+function unitOf(whole) {
+  if (whole >= 1 || whole === 0) return ["s", 1];
+  return whole >= 1e-3 ? ["ms", 1e-3] : whole >= 1e-6 ? ["µs", 1e-6] : ["ns", 1e-9];
 }
 
 function digits(value) {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+function padTwo(value) {
+  return String(Math.floor(value)).padStart(2, "0");
 }
 
 /** Exact seconds, for figures that are compared: ns as seconds with all nine decimals but trailing zeros. */

@@ -28,7 +28,7 @@ export function heatColors(good) {
 /** Draw rows of processes into `mount`, with a tip and keys. */
 export function drawHeat(mount, told) {
   const { rows } = told;
-  const rowHeight = Math.max(1, Math.min(16, Math.floor(520 / rows.length)));
+  const rowHeight = Math.max(1, Math.min(16, Math.floor(420 / rows.length)));
   const height = rowHeight * rows.length;
   const canvas = make("canvas", {
     tabindex: "0",
@@ -106,7 +106,8 @@ function paintHeat(plot) {
   context.textBaseline = "middle";
   const every = Math.max(1, Math.ceil(13 / rowHeight));
   rows.forEach((process, row) => {
-    if (row % every === 0) context.fillText(String(process.index), HEAT_MARGIN - 8, (row + 0.5) * rowHeight);
+    if (row % every === 0)
+      context.fillText(String(process.index), HEAT_MARGIN - 8, Math.max(6, (row + 0.5) * rowHeight));
   });
   context.textAlign = "center";
   const ticks = Math.max(2, Math.floor(room / 160));
@@ -114,7 +115,11 @@ function paintHeat(plot) {
   for (let tick = 0; tick <= ticks; tick++) {
     const x = HEAT_MARGIN + (room * tick) / ticks;
     context.textAlign = tick === ticks ? "right" : tick ? "center" : "left";
-    context.fillText(axisText(model, scope.begin + (length * tick) / ticks, length > 120e9 ? 1e9 : 1e6), x, height + 12);
+    context.fillText(
+      axisText(model, scope.begin + (length * tick) / ticks, length > 120e9 ? 1e9 : 1e6),
+      x,
+      height + 12,
+    );
   }
   markRow(plot, context);
 }
@@ -124,7 +129,8 @@ function markRow(plot, context) {
   context.lineWidth = 1.5;
   context.strokeStyle = getComputedStyle(plot.canvas).color;
   const row = rows.findIndex((process) => process.index === chosen);
-  if (row >= 0) context.strokeRect(HEAT_MARGIN + 0.5, row * rowHeight + 0.5, width - HEAT_MARGIN - 1, Math.max(2, rowHeight - 1));
+  if (row >= 0)
+    context.strokeRect(HEAT_MARGIN + 0.5, row * rowHeight + 0.5, width - HEAT_MARGIN - 1, Math.max(2, rowHeight - 1));
   if (!cursor.cursor) return;
   const { x, row: at } = cursor.cursor;
   context.strokeRect(x - 3, at * rowHeight - 1, 6, rowHeight + 2);
@@ -150,7 +156,9 @@ function listenHeat(plot) {
     paintHeat(plot);
   });
   canvas.addEventListener("keydown", (event) => {
-    const [across, down] = { ArrowLeft: [-8, 0], ArrowRight: [8, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key] || [0, 0];
+    const [across, down] = { ArrowLeft: [-8, 0], ArrowRight: [8, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[
+      event.key
+    ] || [0, 0];
     const now = cursor.cursor || { row: 0, x: HEAT_MARGIN + 4 };
     if (event.key === "Enter") return plot.open(rows[now.row]);
     if (!across && !down) return undefined;

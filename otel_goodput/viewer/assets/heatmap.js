@@ -1,5 +1,6 @@
 // All processes over time: one row each. The colour is the share of one category in each bin.
-import { choice, fillCard, goTo, head, make, select, watch } from "./elements.js";
+import { choice, goTo, head, make, select, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { drawHeat, heatColors } from "./heat.js";
 import { processOrder } from "./disruptions.js";
 import { rangeText } from "./clock.js";
@@ -20,7 +21,7 @@ export function startHeatmap(model, state) {
     heated.category = state.category;
     draw();
   });
-  watch(state, ["model", "range", "attempt", "process", "theme", "clock"], draw);
+  watch(state, ["document", "range", "attempt", "process", "theme", "clock"], draw);
 }
 
 function drawHeatmap(model, state, draw) {
@@ -35,7 +36,9 @@ function drawHeatmap(model, state, draw) {
     draw();
   };
   const used = new Set(known.flatMap((one) => one.bins.categories));
-  const choices = model.categories.map((one, at) => [String(at), at === productive ? "goodput" : sourceTitle(one)]).filter(([at]) => used.has(Number(at)));
+  const choices = model.categories
+    .map((one, at) => [String(at), at === productive ? "goodput" : sourceTitle(one).slice(0, 60)])
+    .filter(([at]) => used.has(Number(at)));
   const mount = make("div", { class: "heat" });
   const missing = model.processes.length - known.length;
   const note = `${scopeTitle(scope)}, ${known.length.toLocaleString("en")} processes${missing ? ` (${missing} not known: hatched)` : ""}; shares rounded to 1/255`;
@@ -55,7 +58,17 @@ function drawHeatmap(model, state, draw) {
     goTo("timeline-card");
   };
   const tip = (process, time, share) => tipText(model, process, time, share, sourceTitle(model.categories[category]));
-  drawHeat(mount, { model, scope, rows, category, good: category === productive, chosen: state.process, open, tip, cursor: heated });
+  drawHeat(mount, {
+    model,
+    scope,
+    rows,
+    category,
+    good: category === productive,
+    chosen: state.process,
+    open,
+    tip,
+    cursor: heated,
+  });
 }
 
 function tipText(model, process, time, share, what) {
@@ -64,7 +77,12 @@ function tipText(model, process, time, share, what) {
   const { begin, width } = process.bins;
   const from = begin + Math.floor((time - begin) / width) * width;
   const pace = process.pace ? `median step ${duration(process.pace.median_s * 1e9)}` : "";
-  return [name, rangeText(model, [from, from + width], duration(width)), `${what}: ${(share * 100).toFixed(1)} %`, pace];
+  return [
+    name,
+    rangeText(model, [from, from + width], duration(width)),
+    `${what}: ${(share * 100).toFixed(1)} %`,
+    pace,
+  ];
 }
 
 function scale(good) {

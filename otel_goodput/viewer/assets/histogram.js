@@ -1,7 +1,8 @@
 // How long steps took: net, wall or device time, coloured by fate; a bar lists its steps, a step leads to the timeline.
 import { FATE_NAMES, cssFill, fateStyle } from "./colors.js";
-import { button, choice, fillCard, goTo, head, make, swatch, table, watch } from "./elements.js";
-import { count, duration } from "./format.js";
+import { button, choice, goTo, head, make, swatch, table, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
+import { axisDuration, count, duration } from "./format.js";
 import { centred, isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
 import { timeText } from "./clock.js";
 
@@ -15,18 +16,22 @@ const LISTED = 200;
 const FATES = [0, 1, 2, 3];
 
 // Choices of this panel alone.
-const look = { measure: "net", scale: "log", bin: null };
+// `scale` null: linear where steps are held one by one, else logarithmic, as the buckets are.
+const look = { measure: "net", scale: null, bin: null };
 
 export function startHistogram(model, state) {
   const draw = () => drawHistogram(model, state, draw);
-  watch(state, ["model", "range", "attempt", "theme", "clock"], draw);
+  state.on(["range", "attempt"], () => (look.bin = null));
+  watch(state, ["document", "range", "attempt", "theme", "clock"], draw);
 }
 
 /** Time of a step in a row of `steps`, or -1. */
 export function stepTime(steps, row, measure) {
   if (measure === "wall") return steps.wall[row];
   if (measure === "net") return steps.wall[row] < 0 ? -1 : steps.net[row];
-  return steps.device_begin[row] < 0 || steps.device_end[row] < 0 ? -1 : steps.device_end[row] - steps.device_begin[row];
+  return steps.device_begin[row] < 0 || steps.device_end[row] < 0
+    ? -1
+    : steps.device_end[row] - steps.device_begin[row];
 }
 
 /** {bins: [{low, high, counts by fate, rows}], exact, missing}: of the steps one by one, or of the document's buckets. */
@@ -50,7 +55,8 @@ export function histogramOf(model, scope, measure, scale) {
 }
 
 function addTo(found, bucket, fate, number) {
-  if (!found.has(bucket)) found.set(bucket, { low: bucketEdge(bucket), high: bucketEdge(bucket + 1), counts: [0, 0, 0, 0], rows: [] });
+  if (!found.has(bucket))
+    found.set(bucket, { low: bucketEdge(bucket), high: bucketEdge(bucket + 1), counts: [0, 0, 0, 0], rows: [] });
   const bin = found.get(bucket);
   bin.counts[fate] += number;
   return bin;
@@ -80,7 +86,12 @@ function exactBins(model, scope, measure, scale) {
   // The last bar holds all that is far longer than the others, so that these can be told apart.
   const usual = Math.min(high, sorted[Math.floor(0.995 * (sorted.length - 1))] * 1.1 + 1);
   const width = Math.max(1, (usual - low) / LINEAR_BINS);
-  const bins = Array.from({ length: LINEAR_BINS }, (_, at) => ({ low: low + at * width, high: low + (at + 1) * width, counts: [0, 0, 0, 0], rows: [] }));
+  const bins = Array.from({ length: LINEAR_BINS }, (_, at) => ({
+    low: low + at * width,
+    high: low + (at + 1) * width,
+    counts: [0, 0, 0, 0],
+    rows: [],
+  }));
   if (high > usual) bins.push({ low: low + LINEAR_BINS * width, high, counts: [0, 0, 0, 0], rows: [], rest: true });
   for (const [time, row] of timed) {
     const bin = bins[Math.min(bins.length - 1, Math.floor((time - low) / width))];
@@ -93,7 +104,8 @@ function exactBins(model, scope, measure, scale) {
 function drawHistogram(model, state, draw) {
   if (!model.report.started_steps) return fillCard("histogram");
   const scope = scopeOf(model, state);
-  const found = histogramOf(model, scope, look.measure, look.scale);
+  const scale = look.scale || (isDetailed(model, scope) ? "linear" : "log");
+  const found = { ...histogramOf(model, scope, look.measure, scale), scale };
   const change = (changes) => {
     Object.assign(look, { bin: null }, changes);
     draw();
@@ -106,9 +118,19 @@ function drawHistogram(model, state, draw) {
       "How long steps took",
       note,
       choice("What is measured", MEASURES, look.measure, (measure) => change({ measure })),
-      choice("Axis", [["linear", "Linear"], ["log", "Log"]], look.scale, (scale) => change({ scale })),
+      choice(
+        "Axis",
+        [
+          ["linear", "Linear"],
+          ["log", "Log"],
+        ],
+        scale,
+        (value) => change({ scale: value }),
+      ),
     ),
-    total ? histogramBars(model, found, draw) : make("p", { class: "soft", text: `No step with a known ${look.measure} time here.` }),
+    total
+      ? histogramBars(model, found, draw)
+      : make("p", { class: "soft", text: `No step with a known ${look.measure} time here.` }),
     total ? fateLegend(found) : null,
     total && look.bin !== null && found.bins[look.bin] ? stepList(model, state, found.bins[look.bin], found) : null,
     total ? countsTable(found) : null,
@@ -116,7 +138,10 @@ function drawHistogram(model, state, draw) {
 }
 
 function noteOf(scope, found, total) {
-  const parts = [scope.kind === "range" && !found.exact ? "whole run (this time is not held step by step)" : scopeTitle(scope), count(total, "step")];
+  const parts = [
+    scope.kind === "range" && !found.exact ? "whole run (this time is not held step by step)" : scopeTitle(scope),
+    count(total, "step"),
+  ];
   if (found.missing) parts.push(`${found.missing.toLocaleString("en")} without this time`);
   if (!found.exact) parts.push("from buckets of 4.4 %");
   return parts.join(", ");
@@ -124,17 +149,19 @@ function noteOf(scope, found, total) {
 
 const sumOf = (bin) => bin.counts.reduce((sum, one) => sum + one, 0);
 
-function histogramBars(model, { bins }, draw) {
+function histogramBars(model, { bins, scale }, draw) {
   const most = Math.max(...bins.map(sumOf));
-  const place = placing(bins);
+  const place = placing(bins, scale);
   const columns = bins.map((bin, at) => {
     const sum = sumOf(bin);
     const [left, width] = place(bin);
     const words = `${edgesOf(bin)}: ${count(sum, "step")}${fateWords(bin)}`;
     const parts = FATES.filter((fate) => bin.counts[fate]).map((fate) =>
-      make("span", { style: { height: `${(100 * bin.counts[fate]) / most}%`, background: cssFill(fateStyle(fate)) } }),
+      make("span", {
+        style: { height: `${(100 * bin.counts[fate]) / most}%`, background: cssFill(fateStyle(fate)) },
+      }),
     );
-    const column = button("", () => ((look.bin = look.bin === at ? null : at), draw(), refocus(at)), {
+    const column = button("", () => ((look.bin = look.bin === at ? null : at), draw()), {
       class: "column",
       title: words,
       "aria-label": words,
@@ -147,17 +174,29 @@ function histogramBars(model, { bins }, draw) {
     column.append(...parts);
     return column;
   });
-  const plot = make("div", { class: "columns", role: "group", "aria-label": "Steps by length; arrow keys go from bar to bar" }, ...columns);
+  const plot = make(
+    "div",
+    { class: "columns", role: "group", "aria-label": "Steps by length; arrow keys go from bar to bar" },
+    ...columns,
+  );
   plot.addEventListener("keydown", walkBars);
-  const ticks = tickBins(bins).map((bin) => make("span", { text: duration(bin.low), style: { left: `${place(bin)[0]}%` } }));
-  return make("div", { class: "histogram" }, make("span", { class: "most soft", text: most.toLocaleString("en") }), plot, make("div", { class: "columns-axis" }, ...ticks));
+  const ticks = tickBins(bins).map((bin) =>
+    make("span", { text: axisDuration(bin.low), style: bin.rest ? { right: "0" } : { left: `${place(bin)[0]}%` } }),
+  );
+  return make(
+    "div",
+    { class: "histogram" },
+    make("span", { class: "most soft", text: most.toLocaleString("en") }),
+    plot,
+    make("div", { class: "columns-axis" }, ...ticks),
+  );
 }
 
 const firstFull = (bins) => bins.findIndex((bin) => sumOf(bin) > 0);
 
 /** Where a bar stands, in percent: by length on the linear axis, by its logarithm on the other. */
-function placing(bins) {
-  const on = look.scale === "log" ? Math.log2 : (value) => value;
+function placing(bins, scale) {
+  const on = scale === "log" ? Math.log2 : (value) => value;
   const bounded = bins.filter((bin) => !bin.rest);
   const low = on(bounded[0].low);
   const high = on(bounded[bounded.length - 1].high);
@@ -172,13 +211,16 @@ function placing(bins) {
 /** A few bins whose lower edges are written below. */
 function tickBins(bins) {
   const every = Math.max(1, Math.ceil(bins.filter((bin) => !bin.rest).length / 5));
-  return bins.filter((bin, at) => at % every === 0 || bin.rest);
+  const last = bins.length - 1;
+  return bins.filter((bin, at) => (at % every === 0 && at < last - every / 2) || bin.rest);
 }
 
 const edgesOf = (bin) => (bin.rest ? `${duration(bin.low)} and more` : `${duration(bin.low)} – ${duration(bin.high)}`);
 
 function fateWords(bin) {
-  const told = FATES.filter((fate) => bin.counts[fate]).map((fate) => `${bin.counts[fate].toLocaleString("en")} ${FATE_NAMES[fate]}`);
+  const told = FATES.filter((fate) => bin.counts[fate]).map(
+    (fate) => `${bin.counts[fate].toLocaleString("en")} ${FATE_NAMES[fate]}`,
+  );
   return ` (${told.join(", ")})`;
 }
 
@@ -192,31 +234,41 @@ function walkBars(event) {
   if (next) next.focus();
 }
 
-function refocus(at) {
-  document.querySelector(`#histogram .column[data-bin="${at}"]`)?.focus();
-}
-
 function fateLegend({ bins }) {
   const present = FATES.filter((fate) => bins.some((bin) => bin.counts[fate]));
-  return make("div", { class: "legends" }, ...present.map((fate) => make("span", { class: "legend" }, swatch(cssFill(fateStyle(fate))), FATE_NAMES[fate])));
+  return make(
+    "div",
+    { class: "legends" },
+    ...present.map((fate) => make("span", { class: "legend" }, swatch(cssFill(fateStyle(fate))), FATE_NAMES[fate])),
+  );
 }
 
 /** The steps of a bar, the longest first. */
 function stepList(model, state, bin, found) {
   const { steps } = model;
-  const rows = [...bin.rows].sort((one, other) => stepTime(steps, other, look.measure) - stepTime(steps, one, look.measure));
-  const listed = rows.slice(0, LISTED).map((row) => [
-    button(`step ${steps.number[row]}`, () => showStep(model, state, row), { class: "link" }),
-    String(steps.attempt[row]),
-    timeText(model, steps.start[row]),
-    duration(stepTime(steps, row, look.measure)),
-    FATE_NAMES[steps.fate[row]],
-  ]);
+  const rows = [...bin.rows].sort(
+    (one, other) => stepTime(steps, other, look.measure) - stepTime(steps, one, look.measure),
+  );
+  const listed = rows
+    .slice(0, LISTED)
+    .map((row) => [
+      button(`step ${steps.number[row]}`, () => showStep(model, state, row), { class: "link" }),
+      String(steps.attempt[row]),
+      timeText(model, steps.start[row]),
+      duration(stepTime(steps, row, look.measure)),
+      FATE_NAMES[steps.fate[row]],
+    ]);
   const total = sumOf(bin);
   let note = `${edgesOf(bin)}: ${count(total, "step")}`;
   if (rows.length < total) note += `; ${rows.length.toLocaleString("en")} of them are held one by one`;
   if (rows.length > LISTED) note += `; the ${LISTED} longest are listed`;
-  const columns = [["Step", "text"], ["Attempt", "number"], ["Start", "text"], ["Time", "number"], ["Fate", "text"]];
+  const columns = [
+    ["Step", "text"],
+    ["Attempt", "number"],
+    ["Start", "text"],
+    ["Time", "number"],
+    ["Fate", "text"],
+  ];
   return make(
     "div",
     { class: "step-list", id: "histogram-steps" },
@@ -230,12 +282,20 @@ export function showStep(model, state, row) {
   const { steps } = model;
   const length = steps.wall[row] < 0 ? model.end - steps.start[row] : steps.wall[row];
   const process = model.processes.find((one) => one.leader)?.index ?? 0;
-  state.set({ selected: { kind: "step", row, process }, view: centred(model, steps.start[row] + length / 2, 4 * length) });
+  state.set({
+    selected: { kind: "step", row, process },
+    view: centred(model, steps.start[row] + length / 2, 4 * length),
+  });
   goTo("timeline-card");
 }
 
 function countsTable({ bins }) {
-  const columns = [["From", "number"], ["To", "number"], ["Steps", "number"], ...FATES.map((fate) => [FATE_NAMES[fate], "number"])];
+  const columns = [
+    ["From", "number"],
+    ["To", "number"],
+    ["Steps", "number"],
+    ...FATES.map((fate) => [FATE_NAMES[fate], "number"]),
+  ];
   const full = bins.filter((bin) => sumOf(bin));
   const rows = full.map((bin) => [
     duration(bin.low),
@@ -243,5 +303,10 @@ function countsTable({ bins }) {
     make("span", { text: String(sumOf(bin)), data: { count: String(sumOf(bin)) } }),
     ...FATES.map((fate) => String(bin.counts[fate])),
   ]);
-  return make("details", {}, make("summary", { text: "Counts as a table" }), make("div", { class: "scroll short" }, table("Steps by length", columns, rows, { id: "histogram-table" })));
+  return make(
+    "details",
+    {},
+    make("summary", { text: "Counts as a table" }),
+    make("div", { class: "scroll short" }, table("Steps by length", columns, rows, { id: "histogram-table" })),
+  );
 }

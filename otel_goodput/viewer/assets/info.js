@@ -1,7 +1,8 @@
 // What is known of the place where the run went on, how it was configured, and how this page shows it.
 import { chosenTheme, chooseTheme } from "./theme.js";
 import { chooseClock, clockKind, timeText } from "./clock.js";
-import { choice, fillCard, head, make, select, table, watch } from "./elements.js";
+import { choice, head, make, select, table, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { duration, moment } from "./format.js";
 
 const FACT_COLUMNS = [
@@ -17,12 +18,12 @@ const infoShown = { process: null, attempt: "" };
 
 export function startInfo(model, state) {
   const draw = () => drawInfo(model, state, draw);
-  watch(state, ["model", "process", "clock"], () => {
+  watch(state, ["document", "process", "clock"], () => {
     infoShown.process = null;
     draw();
   });
   const settings = () => drawSettings(model, state, settings);
-  watch(state, ["model", "theme", "clock"], settings);
+  watch(state, ["document", "theme", "clock"], settings);
 }
 
 function drawInfo(model, state, draw) {
@@ -52,16 +53,31 @@ function drawInfo(model, state, draw) {
 
 function factTables(model, facts) {
   const made = [["Run", table("The run", FACT_COLUMNS, runFacts(model))]];
-  if (!facts) made.push(["Process", make("p", { class: "soft", text: "Its processes left no facts about resource and settings." })]);
+  if (!facts)
+    made.push([
+      "Process",
+      make("p", { class: "soft", text: "Its processes left no facts about resource and settings." }),
+    ]);
   else {
     const add = (title, values) => {
-      if (values && Object.keys(values).length) made.push([title, table(title, FACT_COLUMNS, Object.entries(values).map(([name, value]) => [name, worded(value)]))]);
+      if (values && Object.keys(values).length)
+        made.push([
+          title,
+          table(
+            title,
+            FACT_COLUMNS,
+            Object.entries(values).map(([name, value]) => [name, worded(value)]),
+          ),
+        ]);
     };
     add("Hyperparameters", facts.hyperparameters);
     add("Resource", facts.resource);
     add("Versions", facts.versions);
     if (facts.settings && Object.keys(facts.settings).length) {
-      made.push(["Configuration in force", table("Configuration in force", SETTING_COLUMNS, Object.entries(facts.settings).map(settingRow))]);
+      made.push([
+        "Configuration in force",
+        table("Configuration in force", SETTING_COLUMNS, Object.entries(facts.settings).map(settingRow)),
+      ]);
     }
   }
   return made.map(([title, content]) => make("div", { class: "facts" }, make("h3", { text: title }), content));
@@ -81,7 +97,8 @@ function worded(value) {
 function runFacts(model) {
   const { report } = model;
   const rows = [];
-  const add = (name, value) => value !== null && value !== undefined && value !== "" && rows.push([name, String(value)]);
+  const add = (name, value) =>
+    value !== null && value !== undefined && value !== "" && rows.push([name, String(value)]);
   add("run id", report.run_id);
   add("job", report.job_name);
   add("state", report.state);
@@ -97,17 +114,37 @@ function runFacts(model) {
 }
 
 function drawSettings(model, state, draw) {
-  const themes = [["", "As the system"], ["light", "Light"], ["dark", "Dark"]];
-  const clocks = [["relative", "From the start"], ["utc", "UTC"]];
+  const themes = [
+    ["", "As the system"],
+    ["light", "Light"],
+    ["dark", "Dark"],
+  ];
+  const clocks = [
+    ["relative", "From the start"],
+    ["utc", "UTC"],
+  ];
   const line = (name, control) => make("div", { class: "setting" }, make("span", { text: name }), control);
   const lines = [
-    line("Colours", choice("Colours", themes, chosenTheme(), (name) => (chooseTheme(name, state), draw()))),
-    line("Times", choice("Times", clocks, clockKind(), (kind) => chooseClock(kind, state))),
+    line(
+      "Colours",
+      choice("Colours", themes, chosenTheme(), (name) => (chooseTheme(name, state), draw())),
+    ),
+    line(
+      "Times",
+      choice("Times", clocks, clockKind(), (kind) => chooseClock(kind, state)),
+    ),
   ];
   const server = model.server;
   if (server) {
     if (server.port) lines.push(line("Served on port", make("span", { text: String(server.port) })));
-    lines.push(line("Stops by itself", make("span", { text: server.idle_s ? `after ${duration(server.idle_s * 1e9)} without a reader (--idle)` : "no (see --idle)" })));
+    lines.push(
+      line(
+        "Stops by itself",
+        make("span", {
+          text: server.idle_s ? `after ${duration(server.idle_s * 1e9)} without a reader (--idle)` : "no (see --idle)",
+        }),
+      ),
+    );
   }
   fillCard("settings", head("Settings"), make("div", { class: "settings-grid" }, ...lines));
 }

@@ -1,5 +1,5 @@
 // The lanes of a run: which rows of the document each shows, how they are called and what they are painted in.
-import { FATE_NAMES, fateStyle, phaseStyle, sourceStyle, sourceTitle } from "./colors.js";
+import { FATE_NAMES, fateStyle, phaseStyle, sourceStyle, sourceTitle, theme } from "./colors.js";
 import { duration } from "./format.js";
 import { BinTrack, packTracks, SpanTrack, trackOf, uncovered } from "./spans.js";
 import { Paint } from "./surface.js";
@@ -60,9 +60,7 @@ export class LaneSource {
 
   attemptLane() {
     const { attempts } = this.model;
-    const paint = new Paint("attempt", () => sourceStyle({ name: "accelerator_init", custom: "" }));
-    paint.style = () => ({ color: document.documentElement.dataset.theme === "dark" ? "#3b4c5c" : "#c5d3df", hatch: "none" });
-    paint.refresh();
+    const paint = new Paint("attempt", () => ({ color: theme() === "dark" ? "#3b4c5c" : "#c5d3df", hatch: "none" }));
     this.phasePaints.set("attempt", paint);
     const spans = attempts.map((one, row) => [one.begin, this.ends.get(one.number), 0, row]);
     const label = (row) => `attempt ${attempts[row].number} · ${attempts[row].state}`;
@@ -70,7 +68,13 @@ export class LaneSource {
       tracks: packTracks(spans, 1), paints: [paint], label, least: 2 };
   }
 
+  /** The same one for the run and for the leader. */
   partitionLane() {
+    this.partition ??= this.makePartitionLane();
+    return this.partition;
+  }
+
+  makePartitionLane() {
     const { model } = this;
     const { owners } = model;
     const bins = model.bins.count ? this.leaderBins() : null;
@@ -89,7 +93,9 @@ export class LaneSource {
 
   leaderBins() {
     const { begin, width, count, values } = this.model.bins;
-    return new BinTrack(begin, width, count, this.categories.length, (kind, bin) => (values[kind] ? values[kind][bin] : 0));
+    const share = (kind, bin) => (values[kind] ? values[kind][bin] : 0);
+    this.ownBins ??= new BinTrack(begin, width, count, this.categories.length, share);
+    return this.ownBins;
   }
 
   /** Shares of another process. Null: not known. */

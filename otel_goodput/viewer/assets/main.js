@@ -14,13 +14,19 @@ import { startFates } from "./fates.js";
 import { startCheckpoints } from "./checkpoints.js";
 import { startCharts } from "./charts.js";
 import { startInfo } from "./info.js";
+import { startTimeline } from "./timeline.js";
+import { startSelection } from "./selection.js";
+import { startSearch } from "./search.js";
+import { startLive } from "./live.js";
+import { startRuns } from "./runs.js";
+import { startCompare } from "./compare.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
   ["overview", startOverview],
   ["partition", startPartition],
   ["shares", startShares],
-  ["timeline", typeof startTimeline === "undefined" ? null : startTimeline],
+  ["timeline", startTimeline],
   ["disruptions", startDisruptions],
   ["heatmap", startHeatmap],
   ["histogram", startHistogram],
@@ -30,9 +36,9 @@ const PARTS = () => [
   ["checkpoints", startCheckpoints],
   ["charts", startCharts],
   ["info", startInfo],
-  ["selection", typeof startSelection === "undefined" ? null : startSelection],
-  ["search", typeof startSearch === "undefined" ? null : startSearch],
-  ["live", typeof startLive === "undefined" ? null : startLive],
+  ["selection", startSelection],
+  ["search", startSearch],
+  ["live", startLive],
 ];
 
 /** Bytes of the document: inlined (gzip, base64) or, on a served page, from its own origin. Null: there is none. */
@@ -58,27 +64,39 @@ export function complain(text) {
   message.hidden = false;
 }
 
+/** A served page without a document: two runs side by side, or the list of all runs. */
+function startElsewhere() {
+  if (location.pathname.endsWith("/compare")) startCompare();
+  else startRuns();
+}
+
 async function main() {
   startTheme(state);
   if (typeof DecompressionStream === "undefined") {
-    complain("This browser is too old for this page: it cannot undo gzip. Chrome 80, Firefox 113, Safari 16.4 or newer can.");
+    complain(
+      "This browser is too old for this page: it cannot undo gzip. Chrome 80, Firefox 113, Safari 16.4 or newer can.",
+    );
     return;
   }
+  const loading = document.getElementById("loading");
   let model;
   try {
     const bytes = await documentBytes();
-    if (!bytes) return;
+    if (!bytes) return startElsewhere();
     model = Model.read(bytes);
     if (model.format !== 1) throw new Error(`it has format ${model.format}, and this page reads format 1`);
   } catch (error) {
-    complain(`The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`);
+    complain(
+      `The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`,
+    );
     return;
+  } finally {
+    loading.hidden = true;
   }
   document.getElementById("session").hidden = false;
   state.fromHash(location.hash);
   window.goodput = { model, state, timeline: null };
   for (const [name, start] of PARTS()) {
-    if (!start) continue;
     try {
       const started = start(model, state);
       if (name === "timeline") window.goodput.timeline = started;

@@ -6,6 +6,7 @@ import { rangeText, timeText } from "./clock.js";
 import { nanoseconds, scopeOf } from "./scope.js";
 
 const STRETCHES = 6;
+const FILLED = 0.5;
 const STATES = {
   running: "running",
   ended: "ended",
@@ -31,12 +32,22 @@ function drawAnswer(model) {
   document.getElementById("show-me").hidden = sourceIndex(model) < 0;
   const known = report.goodput !== null && report.goodput !== undefined;
   document.getElementById("goodput").replaceChildren(
-    make("span", { class: "goodput-value", text: percentOf(report), data: { goodput: known ? report.goodput : "" } }),
+    make("span", {
+      class: "goodput-value",
+      text: percentOf(report),
+      data: { goodput: known ? report.goodput : "" },
+    }),
     make("span", { class: "goodput-word", text: known ? "goodput" : report.reason || "not known" }),
   );
   document.getElementById("standing").replaceChildren(...standing(model));
   document.getElementById("figures").replaceChildren(...figures(model));
   drawWarnings(model);
+  // Before the first job there is nothing to be drawn over time.
+  document.getElementById("timeline-card").hidden = !model.attempts.length;
+  document.getElementById("panels").hidden = !model.attempts.length;
+  for (const id of ["timeline-card", "panels"]) {
+    document.querySelector(`#sections [data-section="${id}"]`).hidden = !model.attempts.length;
+  }
   const detail = document.getElementById("detail");
   detail.hidden = !model.detail.text;
   detail.replaceChildren(make("span", { class: "hatched swatch" }), make("span", { text: model.detail.text }));
@@ -71,15 +82,20 @@ function standing(model) {
 function figures(model) {
   const { report } = model;
   const told = [];
-  const add = (value, words, title) => told.push(make("div", { class: "figure", title }, make("b", { text: value }), make("span", { text: words })));
-  if (report.elapsed_s) add(duration(nanoseconds(report.elapsed_s)), "elapsed", "from the start of the first job to its end, or now");
+  const add = (value, words, title) =>
+    told.push(make("div", { class: "figure", title }, make("b", { text: value }), make("span", { text: words })));
+  if (report.elapsed_s)
+    add(duration(nanoseconds(report.elapsed_s)), "elapsed", "from the start of the first job to its end, or now");
   if (report.steps && report.started_steps) {
     add(report.steps.kept.toLocaleString("en"), "steps kept");
-    if (report.steps.lost) add(report.steps.lost.toLocaleString("en"), "steps lost", "run, and lost at a restart or a rollback");
+    if (report.steps.lost)
+      add(report.steps.lost.toLocaleString("en"), "steps lost", "run, and lost at a restart or a rollback");
   }
-  if (report.step_time) add(duration(nanoseconds(report.step_time.median_s)), "median step", "net time, the latest kept steps");
+  if (report.step_time)
+    add(duration(nanoseconds(report.step_time.median_s)), "median step", "net time, the latest kept steps");
   if (report.disruptions) add(String(report.disruptions), report.disruptions === 1 ? "disruption" : "disruptions");
-  if (report.at_risk_s) add(duration(nanoseconds(report.at_risk_s)), "at risk", "progress that is newer than the last durable checkpoint");
+  if (report.at_risk_s)
+    add(duration(nanoseconds(report.at_risk_s)), "at risk", "progress that is newer than the last durable checkpoint");
   for (const [name, words] of [
     ["scheduling_goodput", "scheduling goodput"],
     ["program_goodput", "program goodput (MFU)"],
@@ -98,9 +114,21 @@ function drawWarnings(model) {
   mount.hidden = !notes.length && !problems.length;
   const items = notes.map((note) => make("li", { text: note }));
   for (const one of problems.slice(0, 5)) items.push(make("li", { text: `process ${one.index}: ${one.problem}` }));
-  if (problems.length > 5) items.push(make("li", { text: `${count(problems.length - 5, "other process", "other processes")} cannot be read either` }));
+  if (problems.length > 5)
+    items.push(
+      make("li", {
+        text: `${count(problems.length - 5, "other process", "other processes")} cannot be read either`,
+      }),
+    );
   const title = make("summary", { text: count(items.length, "note on these figures", "notes on these figures") });
-  mount.replaceChildren(make("details", { open: items.length <= 3 }, title, make("ul", {}, ...items)));
+  mount.replaceChildren(
+    make(
+      "details",
+      { open: mount.querySelector("details")?.open ?? items.length <= 3 },
+      title,
+      make("ul", {}, ...items),
+    ),
+  );
 }
 
 /** In the header: which stretch of time the panels tell about, and how to leave it. */
@@ -143,7 +171,8 @@ export function stretches(model, category) {
   const list = [];
   const add = (begin, length, held) => {
     const last = list[list.length - 1];
-    if (last && last.end === begin) {
+    // What fills most of a stretch makes it one, such as lost steps with the loads between them.
+    if (last && last.ns + held >= FILLED * (begin + length - last.begin)) {
       last.end = begin + length;
       last.ns += held;
     } else list.push({ begin, end: begin + length, ns: held });
@@ -155,12 +184,19 @@ export function stretches(model, category) {
   } else if (bins.categories.includes(category)) {
     const column = bins.values[String(category)];
     for (let bin = 0; bin < bins.count; bin++) {
-      if (column[bin]) add(bins.begin + bin * bins.width, Math.min(bins.width, model.end - bin * bins.width), column[bin]);
+      if (column[bin])
+        add(bins.begin + bin * bins.width, Math.min(bins.width, model.end - bin * bins.width), column[bin]);
     }
   }
   const [begin, end] = list.length ? [list[0].begin, list[list.length - 1].end] : [0, 0];
   const total = list.reduce((sum, one) => sum + one.ns, 0);
-  return { begin, end, total, number: list.length, list: list.sort((one, other) => other.ns - one.ns).slice(0, STRETCHES) };
+  return {
+    begin,
+    end,
+    total,
+    number: list.length,
+    list: list.sort((one, other) => other.ns - one.ns).slice(0, STRETCHES),
+  };
 }
 
 function drawStretches(model, state) {
@@ -179,8 +215,12 @@ function drawStretches(model, state) {
     return make("li", {}, button(`${duration(one.ns)} at ${timeText(model, one.begin, 1e9)}`, go, { class: "link" }));
   });
   const listed = found.list.reduce((sum, one) => sum + one.ns, 0);
-  const where = model.owners ? count(found.number, "stretch", "stretches") : `${count(found.number, "stretch", "stretches")} of bins`;
-  const lead = `${where}, ${duration(found.total)} in all` + (found.number > items.length ? `; the ${items.length} longest hold ${percent(listed, found.total)}:` : ":");
+  const where = model.owners
+    ? count(found.number, "stretch", "stretches")
+    : `${count(found.number, "stretch", "stretches")} of bins`;
+  const lead =
+    `${where}, ${duration(found.total)} in all` +
+    (found.number > items.length ? `; the ${items.length} longest hold ${percent(listed, found.total)}:` : ":");
   card.append(
     make(
       "div",

@@ -1,8 +1,8 @@
 // How one lane is painted: single spans where there is room for them, exact shares of each pixel column where not.
 
 const ROOM = 3; // pixels that a span must be wide to be drawn by itself
-const before = new Float64Array(1024);
-const after = new Float64Array(1024);
+const sumsBefore = new Float64Array(1024);
+const sumsAfter = new Float64Array(1024);
 
 /** Where and what: x = (t - view[0]) * scale on `surface`; times outside of `low` .. `high` are not drawn. */
 export class Frame {
@@ -61,8 +61,8 @@ export function paintSpans(frame, track, paints, top, bottom, { least = 1, mark 
 function paintColumn(frame, track, paints, x, top, bottom, least, from) {
   const begin = Math.max(frame.low, frame.time(x));
   const end = Math.min(frame.high, frame.time(x + 1));
-  track.before(begin, before, Math.max(0, from - 1));
-  let next = track.before(end, after, from);
+  track.before(begin, sumsBefore, Math.max(0, from - 1));
+  let next = track.before(end, sumsAfter, from);
   stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, least);
   if (next <= from) next = from + 1;
   // The last of them may go on far beyond the column.
@@ -77,7 +77,7 @@ function stackColumn(frame, paints, kindCount, x, top, bottom, length, least) {
   let filled = 0; // exact, so that roundings do not add up
   let y = bottom;
   for (let kind = 0; kind < kindCount && y > top; kind++) {
-    const share = (after[kind] - before[kind]) / length;
+    const share = (sumsAfter[kind] - sumsBefore[kind]) / length;
     if (share <= 1e-6) continue;
     filled += share;
     let high = Math.max(top, Math.min(y, Math.round(bottom - filled * height)));
@@ -96,13 +96,13 @@ export function paintBins(frame, track, paints, top, bottom) {
   if (track.width * frame.scale < 2) {
     const last = Math.min(frame.surface.width, Math.ceil(frame.x(high)));
     const first = Math.max(0, Math.floor(frame.x(low)));
-    track.before(Math.max(low, frame.time(first)), before);
+    track.before(Math.max(low, frame.time(first)), sumsBefore);
     for (let x = first; x < last; x++) {
       const begin = Math.max(low, frame.time(x));
       const end = Math.min(high, frame.time(x + 1));
-      track.before(end, after);
+      track.before(end, sumsAfter);
       stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, 0);
-      before.set(after.subarray(0, track.kindCount));
+      sumsBefore.set(sumsAfter.subarray(0, track.kindCount));
     }
     return;
   }
@@ -122,5 +122,27 @@ export function paintBins(frame, track, paints, top, bottom) {
       frame.surface.rect(left, right, upper, y, paints[kind]);
       y = Math.min(y, upper);
     }
+  }
+}
+
+/** Bins of steps in their whole height, the share that is lost from the top; narrow ones by columns. */
+export function paintStepBins(frame, track, bins, lane, top, bottom) {
+  if (!(frame.high > frame.low)) return;
+  const narrow = bins.rows && ((bins.begin[bins.rows - 1] - bins.begin[0]) / bins.rows) * frame.scale < ROOM;
+  if (narrow) {
+    paintSpans(frame, track, lane.paints, top, bottom);
+    return;
+  }
+  const { surface } = frame;
+  for (let at = track.firstBehind(frame.low); at < track.length && track.begins[at] < frame.high; at++) {
+    const row = track.rows[at];
+    if (at > 0 && track.rows[at - 1] === row) continue;
+    const end = at + 1 < track.length && track.rows[at + 1] === row ? track.ends[at + 1] : track.ends[at];
+    const left = Math.round(frame.x(Math.max(frame.low, track.begins[at])));
+    const right = Math.max(left + 1, Math.round(frame.x(Math.min(frame.high, end))) - 1);
+    const lost = Math.round((bottom - top) * (bins.count[row] ? bins.lost[row] / bins.count[row] : 0));
+    surface.rect(left, right, top + lost, bottom, lane.paints[0]);
+    surface.rect(left, right, top, top + lost, lane.paints[1]);
+    if (right - left > 60 * frame.ratio) frame.labels.push({ text: lane.binLabel(row), left, right, top, bottom, paint: { ...lane.paints[0], solid: false } });
   }
 }

@@ -1,6 +1,7 @@
 // Where the time went: one bar for the run, an attempt or the selected time, its table, and the device beside it.
 import { cssFill, sourceStyle, sourceTitle, categoryStyle } from "./colors.js";
-import { choice, fillCard, head, make, select, swatch, table, tableRow, watch, button } from "./elements.js";
+import { choice, head, make, select, swatch, table, tableRow, watch, button } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { duration, percent, seconds } from "./format.js";
 import { deviceUse } from "./device.js";
 import { partitionOf, scopeOf, scopeTitle } from "./scope.js";
@@ -9,7 +10,7 @@ const BUTTONS = 8; // attempts that get a button each; more of them, a list
 
 export function startPartition(model, state) {
   watch(state, ["model", "range", "attempt", "category", "theme"], () => {
-    if (!model.report.elapsed_s) return fillCard("partition");
+    if (!model.report.elapsed_s) return fillCard("account") && fillCard("partition");
     const scope = scopeOf(model, state);
     const account = partitionOf(model, scope);
     fillCard(
@@ -17,7 +18,7 @@ export function startPartition(model, state) {
       head("Where the time went", titleOf(scope, account), scopeSwitch(model, state, scope)),
       ...partitionBars(model, state, scope, account),
     );
-    document.getElementById("account").replaceChildren(accountTable(model, state, account));
+    fillCard("account", accountTable(model, state, account));
     return undefined;
   });
 }
@@ -31,13 +32,20 @@ function scopeSwitch(model, state, scope) {
   const to = (value) => {
     if (value === "range") return;
     const attempt = model.attempts.find((one) => String(one.number) === value);
-    state.set({ range: null, attempt: attempt ? attempt.number : null, view: attempt ? [attempt.begin, attempt.end] : null });
+    state.set({
+      range: null,
+      attempt: attempt ? attempt.number : null,
+      view: attempt ? [attempt.begin, attempt.end] : null,
+    });
   };
-  const attempts = model.attempts.length > 1 ? model.attempts.map((one) => [String(one.number), `Attempt ${one.number}`]) : [];
+  const attempts =
+    model.attempts.length > 1 ? model.attempts.map((one) => [String(one.number), `Attempt ${one.number}`]) : [];
   const choices = [["run", "Whole run"], ...attempts];
   if (scope.kind === "range") choices.push(["range", "Selected time"]);
   if (choices.length === 1) return null;
-  return attempts.length > BUTTONS ? select("Time to tell about", choices, chosen, to) : choice("Time to tell about", choices, chosen, to);
+  return attempts.length > BUTTONS
+    ? select("Time to tell about", choices, chosen, to)
+    : choice("Time to tell about", choices, chosen, to);
 }
 
 function partitionBars(model, state, scope, account) {
@@ -45,7 +53,7 @@ function partitionBars(model, state, scope, account) {
     const told = model.categories[category];
     const words = `${sourceTitle(told)}: ${duration(ns)}, ${percent(ns, account.elapsed)}`;
     return button("", () => state.set({ category: state.category === category ? null : category }), {
-      class: `piece${dimmed(state, category)}`,
+      class: `piece${dimmed(state, category, account)}`,
       title: words,
       "aria-label": words,
       "aria-pressed": String(state.category === category),
@@ -60,8 +68,10 @@ function partitionBars(model, state, scope, account) {
   return [make("div", { class: "bars" }, ...parts)];
 }
 
-function dimmed(state, category) {
-  return state.category !== null && state.category !== category ? " dim" : "";
+/** Others are dimmed beside an emphasised category, if that has any time here. */
+function dimmed(state, category, account) {
+  const shown = account.pieces.some((piece) => piece.category === state.category);
+  return shown && state.category !== category ? " dim" : "";
 }
 
 const DEVICE_STYLES = {
@@ -79,17 +89,32 @@ function deviceBar(model, scope) {
   const made = use.pieces.map(([name, ns]) => {
     const style = (DEVICE_STYLES[name] || DEVICE_STYLES["not observed"])();
     const words = `${name}: ${use.exact ? "" : "≈ "}${duration(ns)}, ${percent(ns, sum)}`;
-    return make("div", { class: "piece", title: words, data: { device: name, ns: String(ns) }, style: { "flex-grow": String(ns / sum), background: cssFill(style) } });
+    return make("div", {
+      class: "piece",
+      title: words,
+      data: { device: name, ns: String(ns) },
+      style: { "flex-grow": String(ns / sum), background: cssFill(style) },
+    });
   });
   const legend = use.pieces.map(([name, ns]) => {
     const style = (DEVICE_STYLES[name] || DEVICE_STYLES["not observed"])();
-    return make("span", { class: "legend" }, swatch(cssFill(style)), `${name} ${use.exact ? "" : "≈ "}${percent(ns, sum)}`);
+    return make(
+      "span",
+      { class: "legend" },
+      swatch(cssFill(style)),
+      `${name} ${use.exact ? "" : "≈ "}${percent(ns, sum)}`,
+    );
   });
   return make(
     "div",
     { class: "bar-row", id: "device-use" },
     make("span", { class: "bar-title", text: "Device" }),
-    make("div", {}, make("div", { class: "bar thin", role: "img", "aria-label": "Device in use" }, ...made), make("div", { class: "legends" }, ...legend)),
+    make(
+      "div",
+      {},
+      make("div", { class: "bar thin", role: "img", "aria-label": "Device in use" }, ...made),
+      make("div", { class: "legends" }, ...legend),
+    ),
   );
 }
 
@@ -104,11 +129,15 @@ function accountTable(model, state, account) {
   const about = account.exact ? "" : "≈ ";
   const rows = account.pieces.map(({ category, ns }) => {
     const told = model.categories[category];
-    const name = button(sourceTitle(told), () => state.set({ category: state.category === category ? null : category }), {
-      class: "link clamp",
-      title: sourceTitle(told),
-      "aria-pressed": String(state.category === category),
-    });
+    const name = button(
+      sourceTitle(told),
+      () => state.set({ category: state.category === category ? null : category }),
+      {
+        class: "link clamp",
+        title: sourceTitle(told),
+        "aria-pressed": String(state.category === category),
+      },
+    );
     const cells = [
       make("div", { class: "name-line" }, swatch(cssFill(sourceStyle(told))), name),
       about + percent(ns, account.elapsed),
@@ -116,10 +145,16 @@ function accountTable(model, state, account) {
       make("span", { class: "soft", text: about + seconds(ns) }),
     ];
     return tableRow(ACCOUNT_COLUMNS, cells, {
-      class: dimmed(state, category).trim(),
+      class: dimmed(state, category, account).trim(),
       data: { category: told.name, name: told.custom, ns: String(ns) },
     });
   });
-  rows.push(tableRow(ACCOUNT_COLUMNS, ["sum = elapsed", account.elapsed ? "100 %" : "–", duration(account.elapsed), about + seconds(account.elapsed)], { class: "sum", data: { sum: String(account.elapsed) } }));
+  rows.push(
+    tableRow(
+      ACCOUNT_COLUMNS,
+      ["sum = elapsed", account.elapsed ? "100 %" : "–", duration(account.elapsed), about + seconds(account.elapsed)],
+      { class: "sum", data: { sum: String(account.elapsed) } },
+    ),
+  );
   return make("div", { class: "scroll" }, table("Time by category", ACCOUNT_COLUMNS, rows, { id: "partition-table" }));
 }

@@ -1,13 +1,14 @@
 // Charts over time: uPlot with our axes, colours and tip. Dragging selects a stretch of time for all panels.
 import { axisText } from "./clock.js";
-import { duration } from "./format.js";
+import { axisDuration } from "./format.js";
 import { make } from "./elements.js";
 
 /* global uPlot */
 
 const TIME_STEPS = [];
 for (const unit of [1, 1e3, 1e6]) for (const step of [1, 2, 5, 10, 20, 50, 100, 200, 500]) TIME_STEPS.push(unit * step);
-for (const step of [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400]) TIME_STEPS.push(step * 1e9);
+for (const step of [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400])
+  TIME_STEPS.push(step * 1e9);
 for (const days of [2, 5, 10, 20, 50, 100]) TIME_STEPS.push(days * 86400e9);
 
 /** The colour that an element's text has now: canvases need it. */
@@ -16,7 +17,12 @@ export function inkColor(name) {
 }
 
 export function timeAxis(model) {
-  return { ...axisStyle(), space: 100, incrs: TIME_STEPS, values: (_, splits, axis, space, step) => splits.map((ns) => axisText(model, ns, step)) };
+  return {
+    ...axisStyle(),
+    space: 100,
+    incrs: TIME_STEPS,
+    values: (_, splits, axis, space, step) => splits.map((ns) => axisText(model, ns, step)),
+  };
 }
 
 export function axisStyle() {
@@ -30,7 +36,7 @@ export function axisStyle() {
 
 /** Lengths of time upwards. */
 export function lengthAxis() {
-  return { ...axisStyle(), size: 70, incrs: TIME_STEPS, values: (_, splits) => splits.map((ns) => duration(ns)) };
+  return { ...axisStyle(), size: 70, incrs: TIME_STEPS, values: (_, splits) => splits.map((ns) => axisDuration(ns)) };
 }
 
 /**
@@ -60,7 +66,12 @@ export function drawPlot(mount, options, data) {
       legend: { show: false },
       padding: [8, 12, 0, 0],
       ...rest,
-      cursor: { y: false, points: { show: false }, drag: { x: Boolean(onRange), y: false, setScale: false }, ...rest.cursor },
+      cursor: {
+        y: false,
+        points: { show: false },
+        drag: { x: Boolean(onRange), y: false, setScale: false },
+        ...rest.cursor,
+      },
       hooks,
     },
     data,

@@ -58,7 +58,7 @@ export function tally(model, begin, end) {
   }
   for (const index of bins.categories) {
     const column = bins.values[String(index)];
-    const [first, last] = binsOf(bins, begin, end);
+    const [first, last] = binsBetween(bins, begin, end);
     for (let bin = first; bin < last; bin++) {
       const from = bins.begin + bin * bins.width;
       const until = Math.min(from + bins.width, model.end);
@@ -69,7 +69,7 @@ export function tally(model, begin, end) {
   return sums.map(Math.round);
 }
 
-function binsOf(bins, begin, end) {
+function binsBetween(bins, begin, end) {
   const first = Math.max(0, Math.floor((begin - bins.begin) / bins.width));
   return [first, Math.min(bins.count, Math.ceil((end - bins.begin) / bins.width))];
 }
@@ -81,7 +81,7 @@ function binsOf(bins, begin, end) {
 export function binned(model, scope, most = 600) {
   const { bins, owners } = model;
   if (scope.kind === "run" || !owners) {
-    const [first, last] = binsOf(bins, scope.begin, scope.end);
+    const [first, last] = binsBetween(bins, scope.begin, scope.end);
     const begins = Array.from({ length: last - first }, (_, at) => bins.begin + (first + at) * bins.width);
     const values = model.categories.map(() => null);
     for (const index of bins.categories) values[index] = bins.values[String(index)].subarray(first, last);

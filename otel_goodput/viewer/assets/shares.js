@@ -1,7 +1,8 @@
 // Where the time went over time: stacked shares of the leader's bins, with the restarts marked.
 import { canvasFill, cssFill, sourceStyle, sourceTitle, shade } from "./colors.js";
 import { axisStyle, drawPlot, inkColor, timeAxis } from "./plot.js";
-import { button, fillCard, head, make, swatch, watch } from "./elements.js";
+import { button, head, make, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { binned, scopeOf, scopeTitle } from "./scope.js";
 import { duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
@@ -11,7 +12,7 @@ import { rangeText, timeText } from "./clock.js";
 const MARKS = 60; // more restarts than this in sight: lines only
 
 export function startShares(model, state) {
-  watch(state, ["model", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
+  watch(state, ["document", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
 }
 
 function drawShares(model, state) {
@@ -23,35 +24,53 @@ function drawShares(model, state) {
   const mount = make("div");
   fillCard(
     "shares",
-    head("Where the time went, over time", `${scopeTitle(scope)}; bins of ${duration(cut.width)}. Drag to select a time, double click for the whole run`),
+    head(
+      "Over time",
+      `${scopeTitle(scope)}; bins of ${duration(cut.width)}. Drag to select a time, double click for the whole run`,
+    ),
     marks,
     mount,
-    legend(model, state, order),
   );
   const { begins, stacks, held } = stacked(cut, order);
   const drawn = [...order].reverse();
-  const series = [{}, ...drawn.map((category) => seriesOf(model, state, category))];
+  const shown = order.includes(state.category) ? state.category : null;
+  const series = [{}, ...drawn.map((category) => seriesOf(model, shown, category))];
   const plot = drawPlot(
     mount,
     {
-      height: 230,
-      scales: { x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] }, y: { range: [0, 100] } },
+      height: chartHeight(),
+      scales: {
+        x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] },
+        y: { range: [0, 100] },
+      },
       axes: [timeAxis(model), { ...axisStyle(), size: 52, values: (_, splits) => splits.map((value) => `${value} %`) }],
       series,
       onRange: (range) => state.set({ range, view: range }),
       tip: (at) => tipRows(model, cut, order, held, at),
-      hooks: { draw: [(made) => drawLines(made, model)], setSize: [(made) => placeMarks(marks, made, model, state)] },
+      hooks: {
+        draw: [(made) => drawLines(made, model)],
+        setSize: [(made) => placeMarks(marks, made, model, state)],
+      },
     },
     [begins, ...stacks],
   );
   placeMarks(marks, plot, model, state);
 }
 
+/** As tall as the table beside it, within reason. */
+function chartHeight() {
+  const beside = document.getElementById("account").clientHeight;
+  return Math.max(250, Math.min(460, beside - 70));
+}
+
 /** From the bottom: productive time, then the largest loss. */
 function stackOrder(model, cut) {
   const sums = cut.values.map((column) => (column ? column.reduce((sum, value) => sum + value, 0) : 0));
   const rank = (category) => (model.categories[category].name === "productive" ? Infinity : sums[category]);
-  return sums.map((_, category) => category).filter((category) => sums[category] > 0).sort((one, other) => rank(other) - rank(one));
+  return sums
+    .map((_, category) => category)
+    .filter((category) => sums[category] > 0)
+    .sort((one, other) => rank(other) - rank(one));
 }
 
 /** Percent up to and with each category of `order`; the last bin is closed by a point of its own. */
@@ -72,19 +91,19 @@ function stacked(cut, order) {
   });
   // uPlot draws series over those before, so the highest stack comes first: see seriesOf.
   const begins = [...cut.begins, cut.begins[rows - 1] + cut.width];
-  return { begins, stacks: stacks.reverse(), held, };
+  return { begins, stacks: stacks.reverse(), held };
 }
 
-function seriesOf(model, state, category) {
+function seriesOf(model, shown, category) {
   const style = sourceStyle(model.categories[category]);
-  const faded = state.category !== null && state.category !== category;
+  const faded = shown !== null && shown !== category;
   return {
     label: sourceTitle(model.categories[category]),
     width: 0,
     points: { show: false },
     paths: uPlot.paths.stepped({ align: 1 }),
-    fill: (plot) => (faded ? inkColor("--sunk") : canvasFill(plot.ctx, style)),
-    stroke: faded ? inkColor("--line") : shade(style.color, -0.2),
+    fill: (plot) => (faded ? `${style.color}30` : canvasFill(plot.ctx, style)),
+    stroke: faded ? `${style.color}30` : shade(style.color, -0.2),
   };
 }
 
@@ -120,7 +139,9 @@ function drawLines(plot, model) {
 /** Buttons above the chart: a restart, its reason and what it cost. */
 function placeMarks(mount, plot, model, state) {
   const { left, width } = { left: plot.over.offsetLeft, width: plot.over.clientWidth };
-  const inSight = model.disruptions.map((one, row) => ({ one, row, x: plot.valToPos(one.time, "x") })).filter(({ x }) => x >= 0 && x <= width);
+  const inSight = model.disruptions
+    .map((one, row) => ({ one, row, x: plot.valToPos(one.time, "x") }))
+    .filter(({ x }) => x >= 0 && x <= width);
   mount.hidden = !inSight.length || inSight.length > MARKS;
   let reached = -Infinity;
   const made = inSight.map(({ one, row, x }) => {
@@ -131,7 +152,12 @@ function placeMarks(mount, plot, model, state) {
     if (wide) reached = x + room / 2;
     const full = `${one.reason} at ${timeText(model, one.time, 1e9)}: ${duration(one.recovery_ns)} until restarted, ${duration(one.wasted_ns)} of steps lost`;
     const go = () => state.set({ selected: { kind: "disruption", row, process: 0 }, view: aroundDisruption(one) });
-    return button(wide ? words : "▾", go, { class: `mark${wide ? "" : " narrow"}`, title: full, "aria-label": full, style: { left: `${left + x}px` } });
+    return button(wide ? words : "▾", go, {
+      class: `mark${wide ? "" : " narrow"}`,
+      title: full,
+      "aria-label": full,
+      style: { left: `${left + x}px` },
+    });
   });
   mount.replaceChildren(...made);
 }
@@ -141,18 +167,4 @@ export function aroundDisruption(one) {
   const begin = one.died_at === null ? one.time : Math.min(one.died_at, one.time);
   const pad = Math.max((one.time - begin) * 0.5, 60e9);
   return [begin - pad, one.time + pad];
-}
-
-function legend(model, state, order) {
-  return make(
-    "div",
-    { class: "legends" },
-    ...order.map((category) => {
-      const told = model.categories[category];
-      const chosen = state.category === category;
-      const one = button("", () => state.set({ category: chosen ? null : category }), { class: "legend", "aria-pressed": String(chosen) });
-      one.append(swatch(cssFill(sourceStyle(told))), sourceTitle(told));
-      return one;
-    }),
-  );
 }

@@ -26,7 +26,10 @@ class State {
     this.remember();
   }
 
-  /** Tell who listens to one of `names`. Beside the fields there are "model" (new data) and "theme" (new colours). */
+  /**
+   * Tell who listens to one of `names`. Beside the fields there are "model" (new
+   * figures of the report), "document" (new data of everything else), "theme" (new colours) and "clock".
+   */
   tell(names) {
     for (const listener of [...this.listeners]) {
       if (listener.names.some((name) => names.includes(name))) listener.callback(this);

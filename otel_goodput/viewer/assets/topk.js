@@ -1,6 +1,7 @@
 // What took the most time, and what happened most often: phases, custom names, parts, compiled functions.
 import { cssFill, phaseStyle } from "./colors.js";
-import { button, choice, fillCard, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { button, choice, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
 
@@ -17,7 +18,7 @@ const ranking = { by: "time", most: 10 };
 
 export function startTopK(model, state) {
   const draw = () => drawTopK(model, state, draw);
-  watch(state, ["model", "range", "attempt", "theme"], draw);
+  watch(state, ["document", "range", "attempt", "theme"], draw);
 }
 
 /** What a group is called: the user's name of it, else the phase. */
@@ -31,9 +32,12 @@ export function groupsOf(model, scope) {
   if (!isDetailed(model, scope)) return null;
   const found = new Map();
   const addOne = (phase, name, wall, failed) => {
-    const key = `${phase} ${name}`;
-    if (!found.has(key)) found.set(key, { phase, name, count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 });
-    const group = found.get(key);
+    const key = phase * model.names.length + name;
+    let group = found.get(key);
+    if (!group) {
+      group = { phase, name: model.names[name], count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 };
+      found.set(key, group);
+    }
     group.count += 1;
     group.failed += failed ? 1 : 0;
     if (wall < 0) return;
@@ -43,8 +47,10 @@ export function groupsOf(model, scope) {
   };
   const { steps, phases } = model;
   const stepPhase = model.phase_names.indexOf("step");
-  for (const row of rowsIn(steps, scope)) addOne(stepPhase, "", steps.wall[row], steps.flags[row] & FAILED);
-  for (const row of rowsIn(phases, scope)) addOne(phases.phase[row], model.names[phases.name[row]], phases.wall[row], phases.flags[row] & FAILED);
+  for (const row of rowsIn(steps, scope)) addOne(stepPhase, 0, steps.wall[row], steps.flags[row] & FAILED);
+  for (const row of rowsIn(phases, scope)) {
+    addOne(phases.phase[row], phases.name[row], phases.wall[row], phases.flags[row] & FAILED);
+  }
   return [...found.values()];
 }
 
@@ -59,11 +65,17 @@ function drawTopK(model, state, draw) {
   const sorted = [...groups].sort((one, other) => measure(other) - measure(one));
   const shown = sorted.slice(0, ranking.most);
   const where = own ? scopeTitle(scope) : "whole run (this time is not held phase by phase)";
-  const input = make("input", { id: "top-k-count", type: "number", min: "1", max: "1000", value: String(ranking.most), "aria-label": "How many to list" });
+  const input = make("input", {
+    id: "top-k-count",
+    type: "number",
+    min: "1",
+    max: "1000",
+    value: String(ranking.most),
+    "aria-label": "How many to list",
+  });
   input.addEventListener("change", () => {
     ranking.most = Math.max(1, Math.min(1000, Math.round(Number(input.value)) || 10));
     draw();
-    document.getElementById("top-k-count").focus();
   });
   const change = (by) => {
     ranking.by = by;
@@ -71,9 +83,30 @@ function drawTopK(model, state, draw) {
   };
   fillCard(
     "top-k",
-    head("What took the most", `${where}, ${count(groups.length, "name")}`, make("label", {}, "Top ", input), choice("Order", [["time", "By time"], ["count", "By count"]], ranking.by, change)),
+    head(
+      "What took the most",
+      `${where}, ${count(groups.length, "name")}`,
+      make("label", {}, "Top ", input),
+      choice(
+        "Order",
+        [
+          ["time", "By time"],
+          ["count", "By count"],
+        ],
+        ranking.by,
+        change,
+      ),
+    ),
     groups.length
-      ? make("div", { class: "scroll" }, table("Phases by time or count", TOP_COLUMNS, shown.map((group) => groupRow(model, state, group, measure(sorted[0]), measure(group)))))
+      ? make(
+          "div",
+          { class: "scroll" },
+          table(
+            "Phases by time or count",
+            TOP_COLUMNS,
+            shown.map((group) => groupRow(model, state, group, measure(sorted[0]), measure(group))),
+          ),
+        )
       : make("p", { class: "soft", text: "No phase begins in this time." }),
     links(model),
   );
@@ -82,13 +115,29 @@ function drawTopK(model, state, draw) {
 function groupRow(model, state, group, most, value) {
   const phase = model.phase_names[group.phase];
   const title = groupTitle(model, group);
-  const find = button(title, () => state.set({ query: title }), { class: "link clamp", title: `Search for ${title}` });
-  const chart = button("+ chart", () => addChart(model, state, group), { class: "quiet small", "aria-label": `Add a chart of ${title}` });
+  const find = button(title, () => state.set({ query: title }), {
+    class: "link clamp",
+    title: `Search for ${title}`,
+  });
+  const chart = button("+ chart", () => addChart(model, state, group), {
+    class: "quiet small",
+    "aria-label": `Add a chart of ${title}`,
+  });
   const name = make(
     "div",
     {},
-    make("div", { class: "name-line" }, swatch(cssFill(phaseStyle(phase, group.name))), find, group.name ? make("span", { class: "soft", text: phase.replaceAll("_", " ") }) : null, chart),
-    make("div", { class: "meter", style: { width: percent(value, most).replace(" ", ""), background: phaseStyle(phase, group.name).color } }),
+    make(
+      "div",
+      { class: "name-line" },
+      swatch(cssFill(phaseStyle(phase, group.name))),
+      find,
+      group.name ? make("span", { class: "soft", text: phase.replaceAll("_", " ") }) : null,
+      chart,
+    ),
+    make("div", {
+      class: "meter",
+      style: { width: percent(value, most).replace(" ", ""), background: phaseStyle(phase, group.name).color },
+    }),
   );
   const cells = [
     name,
@@ -98,7 +147,9 @@ function groupRow(model, state, group, most, value) {
     duration(group.max_ns),
     group.failed ? String(group.failed) : "",
   ];
-  return tableRow(TOP_COLUMNS, cells, { data: { name: group.name || phase, phase, count: String(group.count), ns: String(group.sum_ns) } });
+  return tableRow(TOP_COLUMNS, cells, {
+    data: { name: group.name || phase, phase, count: String(group.count), ns: String(group.sum_ns) },
+  });
 }
 
 /** Add a chart of a group to the reader's own ones (see charts.js). */

@@ -1,0 +1,189 @@
+"""Two runs side by side: goodput, badput by source, step times, disruptions; and what changed from A to B."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log2
+from statistics import fmean
+from typing import Any, Final
+
+from otel_goodput.accounting import stats
+from otel_goodput.accounting.overview import BUCKETS_AN_OCTAVE
+from otel_goodput.accounting.totals import NS
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports import intervals, journalled, step_times
+from otel_goodput.reports.advice import sources
+from otel_goodput.reports.conditions import KINDS, PER_STEP, Figure
+from otel_goodput.reports.intervals import Estimate, Ratio
+from otel_goodput.reports.sides import Side, Source
+from otel_goodput.reports.standing import RUNNING
+from otel_goodput.reports.step_times import StepTimes
+from otel_goodput.reports.verdict import sentence
+from otel_goodput.semconv import CATEGORIES, Category
+
+STEP_STATISTICS: Final[tuple[tuple[str, str, intervals.Statistic], ...]] = (
+    ("median", "step_time", lambda rising: stats.quantile(rising, 0.5)),
+    ("p90", "p90", lambda rising: stats.quantile(rising, 0.9)),
+    ("mean", "step_time_mean", fmean),
+)
+
+
+class Comparison:
+    """Run B compared with run A.
+
+    Attributes:
+        a, b: the runs.
+        sources: categories that either run has time in, the largest first.
+        ratios: B's step time over A's, by statistic; empty if either is not known.
+        figures: by the names that ``compare --fail-if`` knows.
+    """
+
+    def __init__(self, a: Side, b: Side) -> None:
+        self.a, self.b = a, b
+        held: dict[tuple[str, str], list[float]] = {}
+        for at, side in enumerate((a, b)):
+            for category, name, seconds in sources(side.answer["seconds"]):
+                held.setdefault((category, name), [0.0, 0.0])[at] = seconds
+        self.sources = sorted(
+            (Source(category, name, *seconds) for (category, name), seconds in held.items()),
+            key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2]),
+        )
+        self.estimates = {name: _estimates(a, b, statistic) for name, _, statistic in STEP_STATISTICS}
+        self.ratios: dict[str, Ratio] = {
+            name: intervals.ratio(first, second)
+            for name, (first, second) in self.estimates.items()
+            if first is not None and second is not None
+        }
+        self.figures = {name: Figure(KINDS[name], a_value, b_value) for name, a_value, b_value in self._figures()}
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a part of one of the journals could not be read."""
+        return self.a.damaged or self.b.damaged
+
+    @property
+    def verdict(self) -> str:
+        """One or two sentences on what changed."""
+        return sentence(self.a, self.b, self.sources, self.ratios.get("median"))
+
+    def _figures(self) -> Iterator[tuple[str, float | None, float | None]]:
+        a, b = self.a.answer, self.b.answer
+        yield "goodput", a["goodput"], b["goodput"]
+        yield "badput", _rest(a["goodput"]), _rest(b["goodput"])
+        for name in CATEGORIES:
+            times = [sum(held for one, _, held in sources(side["seconds"]) if one == name) for side in (a, b)]
+            yield name, self.a.share(times[0]), self.b.share(times[1])
+            yield name + PER_STEP, self.a.per_step(times[0]), self.b.per_step(times[1])
+        for statistic, name, _ in STEP_STATISTICS:
+            first, second = (None if one is None else one.value / NS for one in self.estimates[statistic])
+            yield name, first, second
+        for name in ("ideal_step_time", "at_risk", "elapsed"):
+            yield name, a[f"{name}_s"], b[f"{name}_s"]
+        for name in ("scheduling_goodput", "program_goodput", "productivity_goodput"):
+            yield name, a.get(name), b.get(name)
+        for name in ("disruptions", "attempts", "recompilations"):
+            yield name, a[name], b[name]
+        for name in ("kept", "lost"):
+            first, second = (side.answer["steps"][name] if side.known else None for side in (self.a, self.b))
+            yield f"{name}_steps", first, second
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as plain data; seconds and shares are floats, None is not known."""
+        return {
+            "format": 1,
+            "a": _told(self.a),
+            "b": _told(self.b),
+            "same_run": same_run(self.a, self.b),
+            "verdict": self.verdict,
+            "sources": [
+                {
+                    "category": source.category,
+                    "custom": source.custom,
+                    "a_s": source.a,
+                    "b_s": source.b,
+                    "a_share": self.a.share(source.a),
+                    "b_share": self.b.share(source.b),
+                    "a_per_step_s": self.a.per_step(source.a),
+                    "b_per_step_s": self.b.per_step(source.b),
+                }
+                for source in self.sources
+            ],
+            "step_time": {name: self._step_time(name) for name, _, _ in STEP_STATISTICS},
+            "quantiles": {
+                side: None if one is None else {f"{q:g}": ns / NS for q, ns in one.quantiles().items()}
+                for side, one in (("a", _times(self.a)), ("b", _times(self.b)))
+            },
+            "histogram": [[low / NS, high / NS, *counts] for low, high, *counts in self.histogram()],
+            "figures": {name: {"kind": one.kind, "a": one.a, "b": one.b} for name, one in self.figures.items()},
+        }
+
+    def _step_time(self, name: str) -> dict[str, Any]:
+        a, b = self.estimates[name]
+        found = self.ratios.get(name)
+        return {
+            "a_s": None if a is None else a.value / NS,
+            "b_s": None if b is None else b.value / NS,
+            "difference_s": None if a is None or b is None else (b.value - a.value) / NS,
+            **(Ratio(0, None, None).to_json() | {"ratio": None} if found is None else found.to_json()),
+            "batches": [0 if one is None else one.batches for one in (a, b)],
+        }
+
+    def histogram(self) -> list[tuple[float, float, int, int]]:
+        """Return (low, high, steps of A, steps of B) of the net times, ns, without empty buckets; rising."""
+        counts: dict[int, list[int]] = {}
+        for at, times in enumerate((_times(self.a), _times(self.b))):
+            for net in times.nets if times is not None else ():
+                counts.setdefault(int(log2(net) * BUCKETS_AN_OCTAVE), [0, 0])[at] += 1
+        return [
+            (2 ** (bucket / BUCKETS_AN_OCTAVE), 2 ** ((bucket + 1) / BUCKETS_AN_OCTAVE), a, b)
+            for bucket, (a, b) in sorted(counts.items())
+        ]
+
+
+def compare(a: RunDirectory, b: RunDirectory, *, process: int = 0) -> Comparison:
+    """Compare run `b` with run `a` as they stand now, from the journals of the process with the index `process`.
+
+    Raises:
+        JournalError: `process` left no journal in one of them, or none that can be read.
+    """
+    return Comparison(side_of(a, process), side_of(b, process))
+
+
+def side_of(run: RunDirectory, process: int = 0) -> Side:
+    """Read one run to be compared. Raises as :func:`compare`."""
+    report = journalled.of_run(run, process=process)
+    state = report.standing.state if report.standing is not None else RUNNING
+    return Side(report.to_json(), step_times.of_run(run, process, state), report.damaged)
+
+
+def same_run(a: Side, b: Side) -> bool:
+    """Whether both are one run."""
+    return all(a.answer[name] == b.answer[name] for name in ("run_id", "job_name", "started_at"))
+
+
+def _times(side: Side) -> StepTimes | None:
+    """The step times of a run; None if they are not known."""
+    return side.times if side.known else None
+
+
+def _estimates(a: Side, b: Side, statistic: intervals.Statistic) -> tuple[Estimate | None, Estimate | None]:
+    return tuple(_estimate(_times(side), statistic) for side in (a, b))  # type: ignore[return-value]
+
+
+def _estimate(times: StepTimes | None, statistic: intervals.Statistic) -> Estimate | None:
+    return intervals.estimate(times.nets, statistic) if times is not None and times.nets else None
+
+
+def _rest(goodput: float | None) -> float | None:
+    return None if goodput is None else 1 - goodput
+
+
+_TOLD: Final = (
+    "run_id", "job_name", "state", "started_at", "attempts", "elapsed_s", "goodput", "reason", "at_risk_s", "steps",
+    "started_steps", "disruptions", "disruption_reasons", "recompilations", "clock", "warnings",
+)  # fmt: skip
+
+
+def _told(side: Side) -> dict[str, Any]:
+    left_out = {"steps_without_times": side.times.left_out, "damaged": side.damaged}
+    return {name: side.answer[name] for name in _TOLD} | left_out

@@ -1,0 +1,133 @@
+"""A comparison of two runs as text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Final
+
+from otel_goodput.reports.comparison import STEP_STATISTICS, Comparison
+from otel_goodput.reports.sides import Side
+from otel_goodput.text.quantities import format_duration, plural, width
+from otel_goodput.text.redact import shown
+
+_COLUMNS: Final = 100
+_UNKNOWN: Final = "-"
+Row = tuple[str, ...]
+
+
+def render(found: Comparison) -> str:
+    """Return the text."""
+    return "".join(f"{shown(line)}\n" for line in _lines(found))
+
+
+def about(side: Side) -> str:
+    """Return what a run is, in one line."""
+    answer = side.answer
+    job = "" if answer["job_name"] in ("", answer["run_id"]) else f" of {answer['job_name']}"
+    return f"run {answer['run_id']}{job}, {plural(answer['attempts'], 'attempt')}, {answer['state']}"
+
+
+def remarks(found: Comparison) -> Iterator[str]:
+    """Yield what must be known beside the figures."""
+    told = found.to_json()
+    if told["same_run"]:
+        yield "A and B are the same run."
+    for name, side in (("A", found.a), ("B", found.b)):
+        if side.times.left_out:
+            yield f"{name}: the step times are those of the latest {len(side.times.nets):,} steps."
+        for warning in side.answer["warnings"]:
+            yield f"{name}: {warning['text']}"
+
+
+def main_rows(found: Comparison) -> Iterator[Row]:
+    """Yield (figure, in A, in B, difference) of the main figures."""
+    a, b = found.a.answer, found.b.answer
+    yield "goodput", percentage(a["goodput"]), percentage(b["goodput"]), points(a["goodput"], b["goodput"])
+    for name, key in (("elapsed", "elapsed_s"), ("at risk", "at_risk_s")):
+        yield name, length(a[key]), length(b[key]), longer(a[key], b[key])
+    for name in ("recompilations", "attempts", "disruptions"):
+        yield name, str(a[name]), str(b[name]), f"{b[name] - a[name]:+d}"
+    reasons = sorted({*a["disruption_reasons"], *b["disruption_reasons"]})
+    for reason in reasons:
+        one, other = a["disruption_reasons"].get(reason, 0), b["disruption_reasons"].get(reason, 0)
+        yield f"  {reason}", str(one), str(other), f"{other - one:+d}"
+    for key in ("kept", "lost"):
+        counts = [side.answer["steps"][key] for side in (found.a, found.b)]
+        yield f"steps {key}", *(f"{count}" for count in counts), f"{counts[1] - counts[0]:+d}"
+
+
+def step_rows(found: Comparison) -> Iterator[Row]:
+    """Yield (statistic, in A, in B, difference, its interval) of the net step times."""
+    for name, _, _ in STEP_STATISTICS:
+        a, b = (None if one is None else one.value / 1e9 for one in found.estimates[name])
+        ratio = found.ratios.get(name)
+        change = interval = _UNKNOWN
+        if ratio is not None:
+            change = f"{100 * (ratio.value - 1):+.2f} %"
+            if ratio.low is not None and ratio.high is not None:
+                interval = f"{100 * (ratio.low - 1):+.2f} to {100 * (ratio.high - 1):+.2f} %"
+        yield name, length(a), length(b), change, interval
+
+
+def source_rows(found: Comparison) -> Iterator[Row]:
+    """Yield (source, share in A, in B, difference, per kept step in A, in B, difference), the largest first."""
+    for source in found.sources:
+        shares = found.a.share(source.a), found.b.share(source.b)
+        each = found.a.per_step(source.a), found.b.per_step(source.b)
+        yield (
+            f"{source.category} {source.custom}".strip(),
+            percentage(shares[0]),
+            percentage(shares[1]),
+            points(*shares),
+            length(each[0]),
+            length(each[1]),
+            longer(*each),
+        )
+
+
+MAIN: Final[Row] = ("", "A", "B", "B - A")
+STEPS: Final[Row] = ("net step time", "A", "B", "B to A", "95 % interval")
+SOURCES: Final[Row] = ("where the time went", "A", "B", "B - A", "A per step", "B per step", "B - A")
+
+
+def _lines(found: Comparison) -> Iterator[str]:
+    yield f"A: {about(found.a)}"
+    yield f"B: {about(found.b)}"
+    yield ""
+    yield from textwrap.wrap(shown(found.verdict), _COLUMNS, break_on_hyphens=False)
+    for remark in remarks(found):
+        yield ""
+        yield from textwrap.wrap(
+            shown(remark), _COLUMNS, initial_indent="  note: ", subsequent_indent="        ", break_on_hyphens=False
+        )
+    for titles, rows in ((MAIN, main_rows(found)), (STEPS, step_rows(found)), (SOURCES, source_rows(found))):
+        yield ""
+        yield from _table([titles, *rows])
+
+
+def _table(cells: list[Row]) -> Iterator[str]:
+    cells = [tuple(shown(cell) for cell in line) for line in cells]
+    widths = [max(width(line[column]) for line in cells) for column in range(len(cells[0]))]
+    for line in cells:
+        gaps = [" " * (most - width(cell)) for cell, most in zip(line, widths, strict=True)]
+        right = (gap + cell for cell, gap in zip(line[1:], gaps[1:], strict=True))
+        yield "  ".join(("", line[0] + gaps[0], *right)).rstrip()
+
+
+def percentage(share: float | None) -> str:
+    return _UNKNOWN if share is None else f"{100 * share:.2f} %"
+
+
+def points(a: float | None, b: float | None) -> str:
+    return _UNKNOWN if a is None or b is None else f"{100 * (b - a):+.2f} pp"
+
+
+def length(seconds: float | None) -> str:
+    return _UNKNOWN if seconds is None else format_duration(seconds)
+
+
+def longer(a: float | None, b: float | None) -> str:
+    if a is None or b is None:
+        return _UNKNOWN
+    return f"{'-' if b < a else '+'}{format_duration(abs(b - a))}"

@@ -1,0 +1,166 @@
+"""The table of the runs of a place: the state of each, and its main figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_goodput import files
+from otel_goodput.accounting.totals import NS
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports import journalled
+from otel_goodput.reports.report import Report
+from otel_goodput.text.quantities import format_duration, format_moment, percent, plural, width
+from otel_goodput.text.redact import encodable, shown
+
+FAILED: Final = "not readable"  # in the place of a state
+_TITLES: Final = ("run", "job", "state", "attempts", "began", "elapsed", "goodput", "at risk", "last sign of life")
+_RIGHT: Final = frozenset({"attempts", "elapsed", "goodput", "at risk"})
+Progress = Callable[[float, float, str], None]
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run at one moment; times are in seconds, moments in seconds since the epoch.
+
+    Attributes:
+        run: its folder.
+        run_id, job_name: its identity.
+        state: ``running``, ``ended``, ``died``, ``silent``, or ``FAILED``.
+        attempts: how often it was started.
+        began: when its first job started; None if none has.
+        latest: when its latest attempt began; None if that is not known.
+        elapsed, goodput, at_risk: of the whole run; None if not known.
+        reason: why they are not known, or an empty string.
+        last_sign: its last sign of life.
+        damaged: a part of its journal could not be read.
+        error: why there are no figures, or an empty string.
+    """
+
+    run: RunDirectory
+    run_id: str
+    job_name: str = ""
+    state: str = FAILED
+    attempts: int = 0
+    began: float | None = None
+    latest: float | None = None
+    elapsed: float | None = None
+    goodput: float | None = None
+    at_risk: float | None = None
+    reason: str = ""
+    last_sign: float | None = None
+    damaged: bool = False
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "job_name": self.job_name,
+            "state": self.state,
+            "attempts": self.attempts,
+            "started_at": self.began,
+            "elapsed_s": self.elapsed,
+            "goodput": self.goodput,
+            "reason": self.reason or None,
+            "at_risk_s": self.at_risk,
+            "last_sign_of_life": self.last_sign,
+            "damaged": self.damaged,
+            "error": self.error or None,
+        }
+
+
+def rows(runs: Iterable[RunDirectory], process: int = 0, progress: Progress | None = None) -> list[RunRow]:
+    """Return a row for each of the runs, the one whose latest attempt began last first; those without a journal last.
+
+    It does not raise: a run that cannot be read is a row that says why. `process` is the index of the process whose
+    journal is read; `progress` is called with how many runs of how many are done, and what is read.
+    """
+    folders = [run for run in runs if files.is_folder(run.path)]
+    found = []
+    for at, run in enumerate(folders):
+        if progress is not None:
+            progress(at, len(folders), f"reading run {run.called()}")
+        found.append(row_of(run, process))
+    return sorted(found, key=lambda row: (row.latest is None, -(row.latest or 0.0), row.run_id))
+
+
+def row_of(run: RunDirectory, process: int = 0) -> RunRow:
+    """Return the row of a run. It does not raise."""
+    run_id = run.path.name
+    latest = None
+    try:
+        run_id = run.called()
+        latest = _seconds(run.began(process))
+        return _row(run, run_id, latest, process)
+    except Exception as error:  # one run must not prevent the rows of the others
+        return RunRow(run, encodable(run_id), latest=latest, error=shown(str(error) or type(error).__name__))
+
+
+def _row(run: RunDirectory, run_id: str, latest: float | None, process: int) -> RunRow:
+    return row_from(journalled.of_run(run, process=process), run, run_id, latest, process)
+
+
+def row_from(report: Report, run: RunDirectory, run_id: str, latest: float | None, process: int = 0) -> RunRow:
+    """Return the row of a run whose report is known. `latest`: when its latest attempt began, s since the epoch."""
+    totals = report.totals
+    answer = report.to_json()
+    return RunRow(
+        run,
+        run_id,
+        job_name=answer["job_name"],
+        state=answer["state"],
+        attempts=max(totals.attempts, run.attempts(process)[-1] + 1),
+        began=answer["started_at"],
+        latest=latest,
+        elapsed=answer["elapsed_s"],
+        goodput=answer["goodput"],
+        at_risk=answer["at_risk_s"],
+        reason=answer["reason"] or "",
+        last_sign=answer["last_sign_of_life"] or totals.last_sign / NS,
+        damaged=report.damaged,
+    )
+
+
+def _seconds(moment: int | None) -> float | None:
+    return None if moment is None else moment / NS
+
+
+def render(found: Sequence[RunRow], place: str) -> str:
+    """Return the table as text; `place` says where the runs are."""
+    lines = [f"{plural(len(found), 'run')} in {place}", "", *_table(found)]
+    notes = [f"  {row.run_id}: {row.error}" for row in found if row.error]
+    notes += [f"  {row.run_id}: a part of its journal cannot be read, see report" for row in found if row.damaged]
+    notes += [f"  {row.run_id}: goodput {row.reason}" for row in found if row.reason]
+    if notes:
+        lines += ["", *notes]
+    return "".join(f"{shown(line)}\n" for line in lines)
+
+
+def _table(found: Sequence[RunRow]) -> Iterator[str]:
+    cells = [_TITLES, *(_cells(row) for row in found)]
+    widths = [max(width(shown(line[column])) for line in cells) for column in range(len(_TITLES))]
+    for line in cells:
+        yield "  ".join(map(_padded, line, widths, _TITLES)).rstrip()
+
+
+def _padded(cell: str, most: int, title: str) -> str:
+    cell = shown(cell)
+    gap = " " * (most - width(cell))
+    return gap + cell if title in _RIGHT else cell + gap
+
+
+def _cells(row: RunRow) -> tuple[str, ...]:
+    if row.error:
+        return (row.run_id, "", FAILED, "", "" if row.latest is None else format_moment(row.latest), "", "", "", "")
+    return (
+        row.run_id,
+        row.job_name,
+        row.state + (" (damaged)" if row.damaged else ""),
+        str(row.attempts),
+        "-" if row.began is None else format_moment(row.began),
+        "-" if row.elapsed is None else format_duration(row.elapsed),
+        "-" if row.goodput is None or not row.elapsed else percent(row.goodput, 1),
+        "-" if row.at_risk is None else format_duration(row.at_risk),
+        "-" if row.last_sign is None else format_moment(row.last_sign),
+    )

@@ -1,0 +1,45 @@
+"""``otel-goodput runs``: the table of the runs of a folder or URL."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to `parser`."""
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        default=None,
+        metavar="DIR",
+        help="the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+    )
+    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journals (default: 0, the leader's)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(options: argparse.Namespace, place: str) -> int:
+    """Print the runs at `place`, and return 0, or 3 if one of them, or a part of it, cannot be read.
+
+    Raises:
+        JournalError: there is no run.
+    """
+    from otel_goodput.journal.damage import STATUS
+    from otel_goodput.journal.finding import found_runs
+    from otel_goodput.reports import listing
+    from otel_goodput.text.redact import shown
+    from otel_goodput.tools.progress import ProgressLine
+
+    with ProgressLine() as progress, found_runs(place) as found:
+        progress(0, 0, f"reading {place}")
+        rows = listing.rows((one.run for one in found), options.process, progress)
+    if not rows:
+        from otel_goodput.errors import JournalError
+
+        raise JournalError(f"{shown(place)} holds no run that can be read")
+    if options.json:
+        print(json.dumps({"runs": [row.to_json() for row in rows]}))
+    else:
+        print(listing.render(rows, shown(place)), end="")
+    return STATUS if any(row.error or row.damaged for row in rows) else 0

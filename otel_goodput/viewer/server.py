@@ -1,0 +1,346 @@
+"""The server behind ``otel-goodput serve``: the page of every run of a place, live (extra ``serve``).
+
+=========================================  =============================================================
+``/``                                      the index of runs
+``/runs/<name>``                           the page of a run
+``/compare?a=<name>&b=<name>``             two runs side by side
+``/api/runs``, ``/api/runs/events``        the index as JSON, and what changes in it
+``/api/runs/<name>/document``              everything that the page shows, see ``viewer/document.py``
+``/api/runs/<name>/window?begin=&end=``    exact spans of a window, ns from the origin of the document
+``/api/runs/<name>/events``                what changes in a run, once a second
+``/api/compare?a=&b=``                     the comparison as JSON
+=========================================  =============================================================
+
+``<name>`` is looked up among the known runs; no path is ever made of it. Nothing is written. What may ask stands in
+``viewer/gate.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import importlib.util
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.text.redact import redacting_logger, shown
+from otel_goodput.viewer import page
+from otel_goodput.viewer.catalogue import Catalogue
+from otel_goodput.viewer.gate import Gate, Hosts
+from otel_goodput.viewer.places import Directory, Remote
+from otel_goodput.viewer.reading import Readings
+from otel_goodput.viewer.streams import Streams, Topic, event
+from otel_goodput.viewer.watch import Watch, Watches
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+logger = redacting_logger(__name__)
+
+PORT: Final = 8765
+IDLE: Final = "idle"
+STOPPED: Final = "stopped"
+MISSING: Final = "serve needs starlette and uvicorn: pip install 'otel-goodput[serve]'"
+_FAR: Final = 2**62  # ns; a window's ends are no further away
+
+Answer = Callable[["Request"], Awaitable["Response"]]
+
+
+class Application:
+    """The routes, and what they stand on.
+
+    Args:
+        place: where the runs are.
+        hosts: names of this server.
+        token: see :class:`Gate`.
+        cookie: name of its cookie.
+
+    Raises:
+        ConfigurationError: starlette is not installed.
+    """
+
+    def __init__(self, place: Directory | Remote, hosts: Hosts, token: str | None, cookie: str) -> None:
+        check()
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+
+        readings = Readings()
+        self.catalogue = Catalogue(place, readings)
+        self.watches = Watches(readings)
+        self.streams: Streams | None = None
+        self._index: Topic | None = None
+        routes: dict[str, Answer] = {
+            "/": self._runs_page,
+            "/runs/{name}": self._run_page,
+            "/compare": self._compare_page,
+            "/api/runs": self._runs,
+            "/api/runs/{name}/document": self._document,
+            "/api/runs/{name}/window": self._window,
+            "/api/compare": self._compare,
+            "/favicon.ico": self._icon,
+        }
+        starlette = Starlette(
+            # Starlette's routes add HEAD to GET.
+            routes=[Route(path, _contained(answer), methods=["GET"]) for path, answer in routes.items()],
+            exception_handlers={404: self._nothing_there},
+            lifespan=self._life,
+        )
+        starlette.router.redirect_slashes = False
+        self._routes = starlette
+        self.gate = Gate(self._streamed, hosts, token, cookie)
+
+    @asynccontextmanager
+    async def _life(self, _: object) -> AsyncIterator[None]:
+        self.streams = Streams()
+        self._index = Topic(self._changes)
+        yield
+
+    async def _streamed(self, scope: Any, receive: Any, send: Any) -> None:
+        """Streams are answered here: they follow the client and the end of the server, which a route cannot."""
+        path = scope.get("path", "")
+        if scope["type"] != "http" or not path.startswith("/api/runs") or not path.endswith("/events"):
+            await self._routes(scope, receive, send)
+            return
+        assert self.streams is not None and self._index is not None
+        topic: Topic | None = self._index
+        if path != "/api/runs/events":
+            watch = await self._watched(path.removeprefix("/api/runs/").removesuffix("/events"))
+            topic = None if watch is None else watch.topic
+        if topic is None:
+            await self._routes({**scope, "path": "/api/nothing"}, receive, send)
+            return
+        await self.streams.send(topic, scope, receive, send)
+
+    def end(self) -> None:
+        """Let all streams end. Called in the event loop."""
+        if self.streams is not None:
+            self.streams.ending.set()
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    async def _runs_page(self, _: Request) -> Response:
+        return _html(None)
+
+    async def _run_page(self, request: Request) -> Response:
+        watch = await self._watched(request.path_params["name"])
+        if watch is None:
+            return _error(404, "there is no such run here")
+        # Relative, so that a proxy may serve all of this below a path of its own.
+        return _html(f"../api/runs/{watch.key}/document")
+
+    async def _compare_page(self, _: Request) -> Response:
+        return _html(None)
+
+    async def _icon(self, _: Request) -> Response:
+        from starlette.responses import Response
+
+        return Response(status_code=204, headers={"cache-control": "max-age=86400"})
+
+    async def _nothing_there(self, _: Request, __: Exception) -> Response:
+        return _error(404, "there is nothing here")
+
+    # --- data ---------------------------------------------------------------------------------------------------------
+
+    async def _runs(self, _: Request) -> Response:
+        answer = await asyncio.to_thread(self.catalogue.answer)
+        return _json({**answer, "now": time.time()})
+
+    def _changes(self) -> bytes:
+        return event(_dumped(self.catalogue.changes()), "runs")
+
+    async def _document(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        watch = await self._watched(request.path_params["name"])
+        if watch is None:
+            return _error(404, "there is no such run here")
+        packed, tag = await asyncio.to_thread(watch.document)
+        headers = {"etag": tag, "cache-control": "private, no-cache"}
+        if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
+            return Response(status_code=304, headers=headers)
+        return Response(packed, media_type="application/octet-stream", headers={**headers, "content-encoding": "gzip"})
+
+    async def _window(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        watch = await self._watched(request.path_params["name"])
+        if watch is None:
+            return _error(404, "there is no such run here")
+        try:
+            begin, end = (int(request.query_params[name]) for name in ("begin", "end"))
+        except (KeyError, ValueError):
+            return _error(400, "a window needs begin and end: whole numbers of ns from the run's origin")
+        if not -_FAR < begin < end < _FAR:
+            return _error(400, "a window begins before it ends")
+        packed = await asyncio.to_thread(watch.window, begin, end)
+        return Response(packed, media_type="application/octet-stream", headers={"content-encoding": "gzip"})
+
+    async def _compare_of(self, request: Request) -> tuple[Watch, Watch] | None:
+        found = [await self._watched(request.query_params.get(name, "")) for name in ("a", "b")]
+        return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+    async def _compare(self, request: Request) -> Response:
+        found = await self._compare_of(request)
+        if found is None:
+            return _error(404, "a comparison needs two runs of this place: a and b")
+        from otel_goodput.reports.comparison import compare
+
+        comparison = await asyncio.to_thread(compare, found[0].run, found[1].run)
+        return _json(comparison.to_json())
+
+    async def _watched(self, name: str) -> Watch | None:
+        run = await asyncio.to_thread(self.catalogue.find, name)
+        return None if run is None else self.watches.of(run)
+
+
+def _contained(answer: Answer) -> Answer:
+    """An answer that fails says that it failed, and nothing of what is inside; the log of the server has the rest."""
+
+    async def contained(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Exception as error:
+            why = shown(str(error)) or type(error).__name__
+            logger.warning("%s %s cannot be answered: %s", request.method, request.url.path, why)
+            return _error(500, "this cannot be shown; the log of the server says why")
+
+    return contained
+
+
+def _html(source: str | None) -> Response:
+    from starlette.responses import HTMLResponse
+
+    policy = f"{page.policy(served=True)}; frame-ancestors 'none'"  # which only a header can say
+    return HTMLResponse(page.html(None, source=source), headers={"content-security-policy": policy})
+
+
+def _dumped(found: Any) -> bytes:
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+def _json(found: Any) -> Response:
+    from starlette.responses import Response
+
+    return Response(_dumped(found), media_type="application/json")
+
+
+def _error(status: int, why: str) -> Response:
+    from starlette.responses import Response
+
+    return Response(_dumped({"error": why}), status_code=status, media_type="application/json")
+
+
+# --- running it -------------------------------------------------------------------------------------------------------
+
+
+def check() -> None:
+    """Check that what the extra installs is there.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    for package in ("starlette", "uvicorn"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigurationError(MISSING)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on `host` and `port` (0: any that is free).
+
+    Raises:
+        ConfigurationError: the port is in use or not allowed, or the host is no address of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(f"--host {host!r} is no address of this machine: {error}") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            why = "another program listens there; choose another port with --port, or --port 0 for any free one"
+        else:
+            why = f"{error.strerror}; choose others with --host and --port"
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {why}") from error
+    return listener
+
+
+def run(
+    place: Directory | Remote,
+    listener: socket.socket,
+    *,
+    hosts: Hosts,
+    token: str | None = None,
+    idle_s: float | None = None,
+    started: Callable[[], None] = lambda: None,
+) -> str:
+    """Serve `place` on `listener` until a signal comes, or nobody has asked for `idle_s` seconds.
+
+    `started` is called once requests are answered. Returns why it ended: ``IDLE`` or ``STOPPED``. Ctrl-C raises
+    KeyboardInterrupt after all connections are closed.
+
+    Raises:
+        ConfigurationError: starlette or uvicorn is not installed.
+    """
+    check()
+    import uvicorn
+
+    application = Application(place, hosts, token, f"otel-goodput-{listener.getsockname()[1]}")
+    gate = application.gate
+    why = STOPPED
+
+    class Server(uvicorn.Server):
+        """Ends its streams first when it stops; otherwise it would wait for them."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                started()
+
+        async def on_tick(self, counter: int) -> bool:
+            nonlocal why
+            if idle_s is not None and not gate.under_way and time.monotonic() - gate.asked >= idle_s:
+                why, self.should_exit = IDLE, True
+            ending = await super().on_tick(counter)
+            if ending:
+                application.end()
+            return ending
+
+    config = uvicorn.Config(
+        gate,
+        log_config=None,  # its lines go the way of ours: redacted, without control characters
+        access_log=False,  # addresses may hold the token
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        http="h11",
+        loop="asyncio",
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=5,
+        limit_concurrency=2000,
+        backlog=128,
+    )
+    asyncio.run(partial(Server(config).serve, sockets=[listener])())
+    return why
+
+
+def addresses(host: str, port: int, token: str | None) -> Iterable[str]:
+    """Return the addresses to open in a browser."""
+    if host in ("", "0.0.0.0", "::"):
+        names = [socket.gethostname()]
+    else:
+        names = [f"[{host}]" if ":" in host else host]
+    return [f"http://{name}:{port}/{f'?token={token}' if token else ''}" for name in names]

@@ -1,0 +1,140 @@
+"""One run that is looked at: read once for all who look, and only as long as somebody does."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections import OrderedDict
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from otel_goodput import files
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.report import Report
+from otel_goodput.reports.session import Session
+from otel_goodput.reports.standing import ENDED, RUNNING, SILENT, live
+from otel_goodput.viewer.document import document, figures
+from otel_goodput.viewer.reading import Readings
+from otel_goodput.viewer.streams import Topic, event
+
+_FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
+_SHARE: Final = 20  # documents of living runs take at most one part in this many of a core
+_AGAIN_S: Final = 10.0  # how often a silent run is looked at: elsewhere it may go on
+_MOST: Final = 32  # runs remembered
+SPANS: Final = 200_000  # exact spans in a document
+
+
+class _Made(NamedTuple):
+    """A document: gzipped, its ETag, when it was made (unix s), and how long another one is not worth its price (s)."""
+
+    packed: bytes
+    tag: str
+    at: float
+    pause: float
+
+
+class Watch:
+    """What a server keeps of one run. Its methods may be called from any thread; `topic` belongs to the event loop.
+
+    Attributes:
+        run: the run's folder.
+        key: what addresses call it.
+    """
+
+    def __init__(self, run: RunDirectory, readings: Readings) -> None:
+        self.run = run
+        self._readings = readings
+        self.key = quote(run.path.name, safe="")
+        self._making = threading.Lock()
+        self._telling = threading.Lock()
+        self._made: _Made | None = None
+        self._changed = -1
+        self._state = RUNNING
+        self._news = 0.0  # since when (unix s) another document is worth its price
+        self._told = b""
+        self._again = 0.0
+
+    @cached_property
+    def topic(self) -> Topic:
+        """What changes in the run."""
+        return Topic(self._changes)
+
+    def document(self) -> tuple[bytes, str]:
+        """Return the page's document, gzipped, and its ETag. A run that cannot be read has one that says so."""
+        with self._making:
+            self._look()
+            made = self._made
+            if made is None or made.at < self._news:
+                made = self._made = self._make()
+            return made.packed, made.tag
+
+    def _make(self) -> _Made:
+        at, began = time.time(), time.thread_time()
+        session = Session.open(self.run, spans=SPANS)
+        self._state = _state(session.report)
+        data = document(session, live=self._state == RUNNING)
+        packed = gzip.compress(data, 5, mtime=0)
+        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _SHARE * (time.thread_time() - began))
+
+    def _look(self) -> None:
+        """Learn whether there is something new."""
+        try:
+            changed = files.changed(self.run.journal)
+        except OSError:
+            changed = -2
+        if changed != self._changed:
+            self._changed = changed
+            self._news = time.time()
+        elif self._made is not None and self._state in (RUNNING, SILENT):
+            due = self._made.at + max(_FRESH_S, self._made.pause)
+            if time.time() >= due:
+                self._news = max(self._news, due)
+
+    def _changes(self) -> bytes:
+        """Return the event of this second."""
+        with self._telling:
+            before = self._changed
+            self._look()
+            if self._told and before == self._changed and self._state != RUNNING and time.monotonic() < self._again:
+                return self._told
+            report = self._readings.of(self.run).report()
+            state = _state(report)
+            if state != self._state:
+                self._state, self._news = state, time.time()
+            self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
+            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news, **figures(report)}
+            started = report.totals.started_at
+            if started is not None:
+                told["end"] = report.totals.at - started
+            self._told = event(json.dumps(told, separators=(",", ":")).encode(), "run")
+            return self._told
+
+
+def _state(report: Report) -> str:
+    return ENDED if report.totals.ended else (report.standing or live(report.totals)).state
+
+
+class Watches:
+    """The runs that are looked at; those that nobody has looked at for long are forgotten."""
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+        self._watches: OrderedDict[str, Watch] = OrderedDict()
+
+    def of(self, run: RunDirectory) -> Watch:
+        """Return the watch of a run. Called in the event loop."""
+        name = str(run.path)
+        found = self._watches.get(name)
+        if found is None:
+            found = self._watches[name] = Watch(run, self._readings)
+        self._watches.move_to_end(name)
+        for old in list(self._watches):
+            if len(self._watches) <= _MOST:
+                break
+            if not self._watches[old].topic.listeners:
+                del self._watches[old]
+        return found
