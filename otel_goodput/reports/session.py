@@ -42,6 +42,7 @@ Progress = Callable[[int, int, str], None]
 SPANS: Final = 200_000  # shown one by one
 _LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
 _RECORDS: Final = 3  # of one span, at least: its start, its end, and what they say of it
+_OF_OTHERS: Final = frozenset({"bins", "lives"})  # what is read of the overviews of the other processes
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
 _PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
 _MOST: Final = 65_536  # processes
@@ -264,7 +265,7 @@ def _fill(process: Process, run: RunDirectory, asked: int) -> None:
     try:
         attempts = run.attempts(process.index)
         process.attempts = [attempt + 1 for attempt in attempts]
-        found = overview_of(run, process.index, within_s=_RECENT_S)
+        found = overview_of(run, process.index, within_s=_RECENT_S, only=_OF_OTHERS)
         if found is None:
             process.problem = "it has left no journal that can be read"
             process.state = SILENT
