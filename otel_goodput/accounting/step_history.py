@@ -263,9 +263,9 @@ class StepHistory:
         if execution.shares is not None:
             for window in self.windows:
                 window.keep(index, execution.shared(window.bit))
-        if self.rolling is not None:
+        if self.rolling is not None and (inserted or execution.parts):
             self.rolling.keep(index, execution, inserted=inserted)
-        if self.bins is not None:
+        if self.bins is not None and (inserted or execution.spots):
             self.bins.keep(index, execution, inserted=inserted)
         if summary is not None:
             summary.keep(index, execution.ordinal)
