@@ -48,7 +48,7 @@ class Buckets:
 
     def clone(self: B) -> B:
         twin = type(self).__new__(type(self))
-        twin._begin, twin._base = self._begin, self._base
+        twin._begin, twin._base = self._begin, self._base.copy()
         twin._buckets, twin._lows = self._buckets.copy(), self._lows.copy()
         twin._parts, twin._gains = self._parts.copy(), self._gains.copy()
         return twin
@@ -133,18 +133,18 @@ class Buckets:
 
     def _since(self, times: Sequence[int]) -> Bucket:
         base, gains = self._base, self._gains
-        bucket: Bucket = {}
-        for category, time in enumerate(times):
-            spent = time - (base[category] if category < len(base) else 0) + gains.get(category, 0)
-            if spent:
-                bucket[category] = spent
-        return bucket
+        if len(base) < len(times):
+            base += [0] * (len(times) - len(base))
+        if not gains:
+            return {at: one - other for at, (one, other) in enumerate(zip(times, base, strict=True)) if one != other}
+        spent = (one - other + gains.get(at, 0) for at, (one, other) in enumerate(zip(times, base, strict=True)))
+        return {at: duration for at, duration in enumerate(spent) if duration}
 
     def _move(self, place: int, source: int, target: int, duration: int) -> None:
         self._change(self._at(place), source, target, duration)
 
     def _change(self, at: int, source: int, target: int, duration: int) -> None:
-        """Follow time of the bucket `at` from `source` to `target`. All that changes counts in the open bucket at first."""
+        """Follow time of the bucket `at` from `source` to `target`; at first, every change counts in the open one."""
         if at >= len(self._buckets) or not duration:
             return
         add(self._gains, source, duration)

@@ -97,11 +97,6 @@ def _from_4(head: Head) -> Head:
         "format": 5,
         "rolling": rolling,
         "cursor": {**head["cursor"], "_between": None},
-        "progress": {
-            **progress,
-            "chunks": [[*chunk, False] for chunk in progress["chunks"]],
-            "profiles": [0] * len(progress["nets"]),
-        },
         "stretches": [[at, [*state, ()]] for at, state in head["stretches"]],
         "running": [execution(placed) for placed in head["running"]],
         "spared": [execution(placed) for placed in head["spared"]],
