@@ -21,7 +21,7 @@ from otel_goodput.accounting.rules import FIXED
 from otel_goodput.files import write_privately
 from otel_goodput.journal.columns import LEVEL, Row, rows_of, unpacked
 from otel_goodput.journal.columns import packed as pack
-from otel_goodput.journal.overview_rows import TABLES, TEXT_COLUMNS, Table, Texts
+from otel_goodput.journal.overview_rows import TABLES, Table, Texts
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import DIGEST, RunDirectory
 from otel_goodput.semconv import PHASES
@@ -34,6 +34,8 @@ SIZES: Final = struct.Struct("<II")
 HEAD: Final = files.MIB  # bytes of the unpacked head at most
 ROWS: Final = 1 << 17  # of one table at most
 _ANY: Final = 1 << 62  # bound of a number in the head
+
+_WITH_TEXTS: Final = {name: table.text for name, table in TABLES.items() if table.text is not None}
 
 Position = tuple[int, int, int]
 
@@ -86,6 +88,7 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
             "left_out": left_out,
             "last_step": overview.last_step,
             "last_sign": overview.last_sign,
+            "complete": overview.complete,
             "tables": {name: [len(rows[name]), len(packed[name])] for name in TABLES},
         }
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -97,7 +100,7 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
             TABLES, key=lambda each: (len(rows[each]) > ROWS, len(packed[each]) + _texts_of(each, rows, used), each)
         )
         if len(text) > HEAD:  # its texts are too long
-            name = max(TEXT_COLUMNS, key=lambda each: (len(rows[each]), each))
+            name = max(_WITH_TEXTS, key=lambda each: (len(rows[each]), each))
         if name == "bins" and len(bins) > 1:
             width, bins = 2 * width, _merged(bins)
             rows[name] = TABLES[name].pack(bins, texts)
@@ -109,19 +112,19 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
                 raise ValueError("the overview does not fit a digest")
             rows[name] = kept
             shed[name] = shed.get(name, 0) + gone
-            left_out += gone if name == "phases" else 0
+            left_out += gone if TABLES[name].counted else 0
         packed[name] = pack(rows[name])
 
 
 def _only_used(rows: dict[str, list[Row]], texts: Texts) -> list[str]:
     """The texts, with those emptied that no row refers to any more."""
-    used = {row[column] for name, column in TEXT_COLUMNS.items() for row in rows[name]}
+    used = {row[column] for name, column in _WITH_TEXTS.items() for row in rows[name]}
     return [text if number in used else "" for number, text in enumerate(texts.known)]
 
 
 def _texts_of(name: str, rows: dict[str, list[Row]], texts: Sequence[str]) -> int:
     """About how many bytes the texts of a table take in the packed head."""
-    column = TEXT_COLUMNS.get(name)
+    column = _WITH_TEXTS.get(name)
     return 0 if column is None else sum(len(texts[number]) for number in {row[column] for row in rows[name]}) // 3
 
 
@@ -194,9 +197,6 @@ def _decoded(body: bytes, only: Container[str] | None) -> Digest:
             raise ValueError("a bin has a number that there is none of")
         bins[at][who] = ns
     fields = {name: TABLES[name].unpack(table, texts) for name, table in rows.items()}
-    for entry in (*fields["phases"], *fields["groups"]):
-        if not 0 <= entry.phase < len(PHASES):
-            raise ValueError(f"there is no phase {entry.phase}")
     if any(not 0 <= who < FIXED + len(names) or ns < 0 for one in bins for who, ns in one.items()):
         raise ValueError("a bin has a category that there is none of, or a negative length")
     last = head["last_step"]
@@ -208,8 +208,12 @@ def _decoded(body: bytes, only: Container[str] | None) -> Digest:
         left_out=_number(head["left_out"]),
         last_step=None if last is None else _number(last),
         last_sign=_number(head["last_sign"]),
+        complete=bool(head["complete"]),
         **fields,
     )
+    for phase in (*(entry.phase for entry in overview.phases), *(group.phase for group in overview.groups)):
+        if not 0 <= phase < len(PHASES):
+            raise ValueError(f"there is no phase {phase}")
     attempt, segment, record = (_number(one) for one in head["position"])
     shed = {_text(name): _number(count) for name, count in head["shed"].items()}
     return Digest(overview, _number(head["attempt"]), _number(head["written_at"]), (attempt, segment, record), shed)

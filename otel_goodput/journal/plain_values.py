@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from math import isfinite
@@ -78,7 +78,8 @@ def _inner(value: Any) -> list[tuple[Any, Any]] | None:
     """What a value consists of, by name; None if it stands for itself."""
     if isinstance(value, Mapping):
         return list(value.items())
-    if isinstance(value, Namespace):
+    argparse = sys.modules.get("argparse")
+    if argparse is not None and isinstance(value, argparse.Namespace):
         return list(vars(value).items())
     if is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name, None)) for field in fields(value)]

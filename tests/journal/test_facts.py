@@ -55,7 +55,7 @@ def test_a_recorder_tells_them(record: Callable[..., Recording], monkeypatch: py
     assert facts.hyperparameters == {"model.layers": 12, "model.width": 768, "lr": 3e-4, "api_key": HIDDEN}
     assert facts.program == "train.py" and facts.attempt == 0 and facts.started_at > 10**18
     assert facts.resource["team"] == "vision" and facts.resource["db.password"] == HIDDEN
-    assert facts.resource["goodput.run_id"] == "run"
+    assert facts.resource["goodput.run.id"] == "run"
     assert facts.versions["otel_goodput"] == __version__ and {"python", "opentelemetry-sdk"} <= facts.versions.keys()
     assert facts.settings["OTEL_GOODPUT_GRACE_PERIOD"] == ("7", "environment")
     assert facts.settings["OTEL_GOODPUT_RUN_ID"] == ("run", "configure()")

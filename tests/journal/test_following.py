@@ -153,7 +153,10 @@ def record_of(kind: int, phase: int, key: int, step: int, at: int, flags: int = 
 
 def lifetime(attempt: int, steps: int, begin: int) -> list[bytes]:
     """The records of one attempt."""
-    found = [record_of(ev.ATTEMPT, 0, 0, attempt, begin), *records.encode_name(1, b"a name longer than one record holds")]
+    found = [
+        record_of(ev.ATTEMPT, 0, 0, attempt, begin),
+        *records.encode_name(1, b"a name longer than one record holds"),
+    ]
     key = attempt * 1000 + 1
     found.append(record_of(ev.START, JOB, key, ev.NO_STEP, begin + 1))
     for number in range(steps):
@@ -177,7 +180,7 @@ def writings(draw: st.DrawFn) -> list[tuple[str, Any]]:
         number, place = 0, 0
         held: list[tuple[int, int, bytes]] = []
         for at, one in enumerate(body):
-            if place and draw(st.integers(0, 9)) == 0:
+            if place and number < 4 and draw(st.integers(0, 9)) == 0:
                 number, place = number + 1, 0  # the segment is left
             if draw(st.integers(0, 6)) == 0 and at:
                 held.append((number, place, one))  # a thread has the place, and writes later or never
