@@ -10,7 +10,7 @@ export function startFates(model, state) {
 }
 
 /** {attempt number: counts by fate}: from the steps where all of them are held, else from the histogram's buckets. */
-export function fatesOf(model) {
+export function fateCounts(model) {
   const found = new Map(model.attempts.map((one) => [one.number, [0, 0, 0, 0]]));
   const addTo = (attempt, fate, number) => {
     if (!found.has(attempt)) found.set(attempt, [0, 0, 0, 0]);
@@ -28,7 +28,7 @@ function drawFates(model, state) {
   const { report } = model;
   if (!report.started_steps) return fillCard("fates");
   const chosen = scopeOf(model, state).attempt;
-  const found = fatesOf(model);
+  const found = fateCounts(model);
   const most = Math.max(1, ...[...found.values()].map((counts) => counts.reduce((sum, one) => sum + one, 0)));
   const rows = [...found].map(([attempt, counts]) =>
     fateRow(state, attempt, counts, most, chosen && chosen.number !== attempt),
