@@ -35,13 +35,11 @@ function drawFates(model, state) {
   );
   const present = [0, 1, 2, 3].filter((fate) => [...found.values()].some((counts) => counts[fate]));
   const { kept, lost } = report.steps;
+  const fates = `${count(kept, "kept", "kept")}, ${count(lost, "lost", "lost")}`;
   const pending = report.pending_steps ? `, ${report.pending_steps.toLocaleString("en")} pending` : "";
   fillCard(
     "fates",
-    head(
-      "What became of the steps",
-      `whole run, ${count(report.started_steps, "step")} started: ${kept.toLocaleString("en")} kept, ${lost.toLocaleString("en")} lost${pending}`,
-    ),
+    head("What became of the steps", `whole run, ${count(report.started_steps, "step")} started: ${fates}${pending}`),
     make("div", { class: "scroll fate-rows" }, ...rows),
     make(
       "div",

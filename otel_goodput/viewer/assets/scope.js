@@ -87,8 +87,8 @@ function binsBetween(bins, begin, end) {
 }
 
 /**
- * The scope cut into bins, for a chart: {begins, values: by category an array, exact}. Bins are those of the document for
- * the run, and finer ones made of the owners for less.
+ * The scope cut into bins, for a chart: {begins, values: by category an array, width}. Bins are those of the document
+ * for the run, and finer ones made of the owners for less.
  */
 export function binned(model, scope, most = 600) {
   const { bins, owners } = model;
