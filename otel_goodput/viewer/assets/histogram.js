@@ -181,7 +181,7 @@ function histogramBars(model, { bins, scale }, draw) {
   );
   plot.addEventListener("keydown", walkBars);
   const ticks = tickBins(bins).map((bin) =>
-    make("span", { text: axisDuration(bin.low), style: { left: `${place(bin)[0]}%` } }),
+    make("span", { text: axisDuration(bin.low), style: bin.rest ? { right: "0" } : { left: `${place(bin)[0]}%` } }),
   );
   return make(
     "div",
@@ -211,7 +211,8 @@ function placing(bins, scale) {
 /** A few bins whose lower edges are written below. */
 function tickBins(bins) {
   const every = Math.max(1, Math.ceil(bins.filter((bin) => !bin.rest).length / 5));
-  return bins.filter((bin, at) => at % every === 0 || bin.rest);
+  const last = bins.length - 1;
+  return bins.filter((bin, at) => (at % every === 0 && at < last - every / 2) || bin.rest);
 }
 
 const edgesOf = (bin) => (bin.rest ? `${duration(bin.low)} and more` : `${duration(bin.low)} – ${duration(bin.high)}`);

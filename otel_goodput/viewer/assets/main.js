@@ -14,16 +14,19 @@ import { startFates } from "./fates.js";
 import { startCheckpoints } from "./checkpoints.js";
 import { startCharts } from "./charts.js";
 import { startInfo } from "./info.js";
+import { startTimeline } from "./timeline.js";
+import { startSelection } from "./selection.js";
+import { startSearch } from "./search.js";
+import { startLive } from "./live.js";
 import { startRuns } from "./runs.js";
 import { startCompare } from "./compare.js";
-import { startLive } from "./live.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
   ["overview", startOverview],
   ["partition", startPartition],
   ["shares", startShares],
-  ["timeline", typeof startTimeline === "undefined" ? null : startTimeline],
+  ["timeline", startTimeline],
   ["disruptions", startDisruptions],
   ["heatmap", startHeatmap],
   ["histogram", startHistogram],
@@ -33,8 +36,8 @@ const PARTS = () => [
   ["checkpoints", startCheckpoints],
   ["charts", startCharts],
   ["info", startInfo],
-  ["selection", typeof startSelection === "undefined" ? null : startSelection],
-  ["search", typeof startSearch === "undefined" ? null : startSearch],
+  ["selection", startSelection],
+  ["search", startSearch],
   ["live", startLive],
 ];
 
@@ -94,7 +97,6 @@ async function main() {
   state.fromHash(location.hash);
   window.goodput = { model, state, timeline: null };
   for (const [name, start] of PARTS()) {
-    if (!start) continue;
     try {
       const started = start(model, state);
       if (name === "timeline") window.goodput.timeline = started;

@@ -38,7 +38,7 @@ function drawShares(model, state) {
   const plot = drawPlot(
     mount,
     {
-      height: 270,
+      height: chartHeight(),
       scales: {
         x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] },
         y: { range: [0, 100] },
@@ -55,6 +55,12 @@ function drawShares(model, state) {
     [begins, ...stacks],
   );
   placeMarks(marks, plot, model, state);
+}
+
+/** As tall as the table beside it, within reason. */
+function chartHeight() {
+  const beside = document.getElementById("account").clientHeight;
+  return Math.max(250, Math.min(460, beside - 70));
 }
 
 /** From the bottom: productive time, then the largest loss. */
