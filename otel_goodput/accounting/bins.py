@@ -1,8 +1,8 @@
 """The whole run in at most 1,024 equal bins of wall time, by category, exact however long the run is.
 
 Bins begin narrow. When they do not reach any more, every two neighbours become one, so that the width doubles; it is a
-power of two of ns, the least that reaches. Exclusions (rule R7) are not in them, and the start-up hidden in a first step
-(rule R5) is taken from where that step's first own time passed.
+power of two of ns, the least that reaches. Exclusions (rule R7) are not in them, and the start-up hidden in a first
+step (rule R5) is taken from where that step's first own time passed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ It takes events as they arrive, in bounded space. Times are those of the events:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, Final, TypeVar
 
 from otel_goodput.accounting import events as ev
@@ -258,7 +258,8 @@ class Chronicle:
         return found
 
     def _prove(self) -> None:
-        held = self.opened, self._groups, self._phases, self._saves, self._notices, self._slices, self._excluded
+        held: list[Sized] = [self.opened, self._groups, self._phases, self._saves]
+        held += [self._notices, self._slices, self._excluded]
         bounds = OPENED, 2 * NAMES, PHASES_KEPT, SAVES, TOLD, TOLD, EXCLUDED
         if any(len(one) > bound for one, bound in zip(held, bounds, strict=True)):
             raise ValueError("a snapshot holds more of the run than it should")

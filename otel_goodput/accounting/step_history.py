@@ -44,7 +44,7 @@ class StepHistory:
         finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
         windows, rolling: exact and rolling windows; they are updated with every decision.
         bins, summary: what an overview of the run shows, updated in the same way; None if nobody asks for one.
-        earlier: disruptions before `latest_disruptions`, up to a bound. Replaced, never changed, because clones share it.
+        earlier: disruptions before `latest_disruptions`, up to a bound. Replaced, never changed: clones share it.
     """
 
     def __init__(self, windows: list[Window]) -> None:
@@ -277,8 +277,12 @@ class StepHistory:
         self.progress.push(execution.number, execution.net, profile)
         for entry in above:
             self.progress.push(*entry)
-        for follower in (*self.windows, *self._buckets, *([self.summary] if self.summary is not None else [])):
-            follower.insert(index)
+        for window in self.windows:
+            window.insert(index)
+        for buckets in self._buckets:
+            buckets.insert(index)
+        if self.summary is not None:
+            self.summary.insert(index)
         for at in range(len(self.segments) - 1, -1, -1):
             if self.segments[at].high < index:
                 break

@@ -14,6 +14,7 @@ from typing import Any, Final
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import (
     BINS,
+    DEVICE,
     IN_FLIGHT,
     KEPT,
     LOST,
@@ -22,7 +23,6 @@ from otel_goodput.accounting.overview import (
     NOT_KNOWN,
     STEPS_KEPT,
     WALL,
-    DEVICE,
     Spread,
     StepBin,
     StepEntry,
@@ -56,8 +56,21 @@ class StepSummary:
     """All executions of the steps of a run that are over."""
 
     __slots__ = (
-        "_bins", "_counts", "_kept", "_losts", "_lows", "_notable", "_open", "_oldest", "_own", "_power", "_raw",
-        "_recent", "_stray", "_usual", "count",
+        "_bins",
+        "_counts",
+        "_kept",
+        "_losts",
+        "_lows",
+        "_notable",
+        "_oldest",
+        "_open",
+        "_own",
+        "_power",
+        "_raw",
+        "_recent",
+        "_stray",
+        "_usual",
+        "count",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -222,7 +235,7 @@ class StepSummary:
 
     def _watch(self, execution: Execution, fate: int, attempt: int) -> None:
         net = execution.net
-        if execution.failed and not execution.left or self._usual and net > SLOW * self._usual:
+        if (execution.failed and not execution.left) or (self._usual and net > SLOW * self._usual):
             self._notable[execution.ordinal] = _entry(execution, fate, attempt)
             if len(self._notable) > STEPS_KEPT:
                 self._thin()

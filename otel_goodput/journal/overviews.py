@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from otel_goodput.accounting import Event, Ledger
-from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
