@@ -143,7 +143,8 @@ def tell(
 def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Sequence[Loss], *, dead: bool) -> Detail:
     """Tell a part of a journal: its records by attempt (from 0).
 
-    What was open before is not known but for the job, so the first steps may lack what the device still had to do.
+    What was open before is not known but for the job, so the first steps may lack what the device still had to do. What
+    `parts` tell of phases that end later counts, so that they are not taken for open.
 
     Args:
         asked: until when, ns.
@@ -158,8 +159,7 @@ def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Seq
             and not (event.kind == ev.START and event.phase == rules.JOB)
         ):
             teller.take(Event(event.time, ev.START, rules.JOB, key=NO_KEY))
-        if event.time <= asked or event.kind == ev.ATTEMPT:
-            teller.take(event)
+        teller.take(event)
     if dead and parts:
         teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
     return teller.detail(asked, Damages(), losses)
