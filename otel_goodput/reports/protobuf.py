@@ -1,8 +1,9 @@
-"""Writes protocol buffers: the few kinds of field that a trace is made of (protobuf.dev/programming-guides/encoding)."""
+"""Writes protocol buffers, as protobuf.dev/programming-guides/encoding says: the kinds of field that a trace needs."""
 
 from __future__ import annotations
 
 import struct
+from functools import cache, lru_cache
 from typing import Final
 
 _DOUBLE: Final = struct.Struct("<d")
@@ -16,14 +17,21 @@ def varint(value: int) -> bytes:
     value &= _MASK
     if value < 0x80:
         return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    parts = []
+    while value > 0x3FFF:
+        parts.append(_pair(value & 0x3FFF))
+        value >>= 14
+    parts.append(bytes((value,)) if value < 0x80 else bytes((value & 0x7F | 0x80, value >> 7)))
+    return b"".join(parts)
 
 
+@lru_cache(1 << 14)
+def _pair(value: int) -> bytes:
+    """Two bytes of a varint that goes on behind them."""
+    return bytes((value & 0x7F | 0x80, value >> 7 | 0x80))
+
+
+@cache
 def _tag(field: int, kind: int) -> bytes:
     return varint(field << 3 | kind)
 
@@ -31,6 +39,12 @@ def _tag(field: int, kind: int) -> bytes:
 def integer(field: int, value: int) -> bytes:
     """A field of the types int32, int64, uint32, uint64, bool or enum."""
     return _tag(field, _VARINT) + varint(value)
+
+
+@lru_cache(1 << 12)
+def constant(field: int, value: int) -> bytes:
+    """As :func:`integer`, for a value that is written often."""
+    return integer(field, value)
 
 
 def double(field: int, value: float) -> bytes:

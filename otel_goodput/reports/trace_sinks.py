@@ -160,6 +160,7 @@ class ProtobufSink(Sink):
     _SEQUENCE: Final = pb.integer(10, 1)
     _CLEARED: Final = pb.integer(13, 1)
     _NEEDS: Final = pb.integer(13, 2)
+    _IN_SEQUENCE: Final = _SEQUENCE + _NEEDS
     _EXPLICIT: Final = pb.integer(11, 3)
     _IN_CATEGORY: Final = pb.integer(3, 1)
 
@@ -178,7 +179,7 @@ class ProtobufSink(Sink):
 
     def _intern(self, field: int, number: int, text: str) -> None:
         entry = pb.message(field, pb.integer(1, number), pb.string(2, text))
-        self._packet(-_BIAS, _FIRST, 1, self._SEQUENCE, self._NEEDS, pb.message(12, entry))
+        self._packet(-_BIAS, _FIRST, 1, self._IN_SEQUENCE, pb.message(12, entry))
 
     def process(self, number: int, name: str) -> None:
         described = pb.message(3, pb.integer(1, number), pb.string(6, name))
@@ -190,7 +191,7 @@ class ProtobufSink(Sink):
         self._describe(*above, *unit, pb.integer(12, rank))
 
     def _describe(self, *fields: bytes) -> None:
-        self._packet(-_BIAS, _FIRST, 2, self._SEQUENCE, self._NEEDS, pb.message(60, *fields))
+        self._packet(-_BIAS, _FIRST, 2, self._IN_SEQUENCE, pb.message(60, *fields))
 
     def _name(self, name: str) -> bytes:
         found = self._names.get(name)
@@ -216,8 +217,8 @@ class ProtobufSink(Sink):
             yield pb.message(4, name, told)
 
     def _encoded(self, time: int, kind: int, track: int, *fields: bytes) -> bytes:
-        event = pb.message(11, pb.integer(9, kind), pb.integer(11, track), *fields)
-        return pb.message(self._PACKET, pb.integer(8, time), self._SEQUENCE, self._NEEDS, event)
+        event = pb.message(11, pb.constant(9, kind), pb.constant(11, track), *fields)
+        return pb.message(self._PACKET, pb.integer(8, time), self._IN_SEQUENCE, event)
 
     def _event(self, time: int, order: int, tie: int, kind: int, track: int, *fields: bytes) -> None:
         self._add(time, order, tie, self._encoded(time, kind, track, *fields))

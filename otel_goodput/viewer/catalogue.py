@@ -99,7 +99,6 @@ class Catalogue:
         pause = 0.0 if state == RUNNING else float("inf") if state == ENDED else _ELSEWHERE_S
         known.due = now + max(pause, _SHARE * spent)
 
-
     def _followed(self, name: str, known: _Known) -> dict[str, Any]:
         """The row of a run that was running a moment ago, read at less cost."""
         latest = known.row["latest"]

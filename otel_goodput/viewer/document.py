@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput.reports import advice, text
-from otel_goodput.reports.detail import IN_TRACE
+from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Attempt, Process, Session
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
@@ -37,6 +38,16 @@ _STEP_BINS: Final = (
 def document(session: Session, *, live: bool = False) -> bytes:
     """Return the document of a session, not compressed; `live`: the page will ask for more."""
     return _Writer(session, live).container()
+
+
+def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
+    """Return a part of a run, told one by one, in a container: the tables of spans, and ``begin`` and ``until``.
+
+    Args:
+        session: of the run; its own detail is not used.
+        detail: what happened from `begin` to `until`, ns since the epoch.
+    """
+    return _Writer(replace(session, detail=detail, left_out=0), live=True).part(begin, until)
 
 
 def figures(report: Report) -> dict[str, Any]:
@@ -166,6 +177,18 @@ class _Writer:
             },
         }
         # Last: by now every name has its number.
+        head["categories"] = self._categories()
+        head["names"] = self._names.told
+        return self._columns.container(head)
+
+    def part(self, begin: int, until: int) -> bytes:
+        head: dict[str, Any] = {
+            "format": FORMAT,
+            "origin_ns": str(self._origin),
+            "begin": self._at(begin),
+            "until": self._at(until),
+            **self._spans(),
+        }
         head["categories"] = self._categories()
         head["names"] = self._names.told
         return self._columns.container(head)

@@ -57,3 +57,11 @@ class Readings:
         for one in closing:
             one.close()
         return found
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        with self._lock:
+            closing = list(self._readings.values())
+            self._readings.clear()
+        for one in closing:
+            one.close()

@@ -71,7 +71,7 @@ class Application:
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        readings = Readings()
+        self.readings = readings = Readings()
         self.catalogue = Catalogue(place, readings)
         self.watches = Watches(readings)
         self.streams: Streams | None = None
@@ -333,7 +333,10 @@ def run(
         limit_concurrency=2000,
         backlog=128,
     )
-    asyncio.run(partial(Server(config).serve, sockets=[listener])())
+    try:
+        asyncio.run(partial(Server(config).serve, sockets=[listener])())
+    finally:
+        application.readings.close()
     return why
 
 

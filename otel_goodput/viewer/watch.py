@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -14,10 +15,13 @@ from urllib.parse import quote
 
 from otel_goodput import files
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.time_index import TimeIndex
+from otel_goodput.reports import excerpt
+from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Session
-from otel_goodput.reports.standing import ENDED, RUNNING, SILENT, live
-from otel_goodput.viewer.document import document, figures
+from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
+from otel_goodput.viewer.document import document, figures, window
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Topic, event
 
@@ -26,15 +30,20 @@ _SHARE: Final = 20  # documents of living runs take at most one part in this man
 _AGAIN_S: Final = 10.0  # how often a silent run is looked at: elsewhere it may go on
 _MOST: Final = 32  # runs remembered
 SPANS: Final = 200_000  # exact spans in a document
+WINDOW_SPANS: Final = 20_000  # and in the answer to a window
 
 
 class _Made(NamedTuple):
-    """A document: gzipped, its ETag, when it was made (unix s), and how long another one is not worth its price (s)."""
+    """A document: gzipped, its ETag, when it was made (unix s), and how long another one is not worth its price (s).
+
+    `session` is what it was made of, without the detail.
+    """
 
     packed: bytes
     tag: str
     at: float
     pause: float
+    session: Session
 
 
 class Watch:
@@ -51,6 +60,8 @@ class Watch:
         self.key = quote(run.path.name, safe="")
         self._making = threading.Lock()
         self._telling = threading.Lock()
+        self._looking_up = threading.Lock()
+        self._index = TimeIndex(run)
         self._made: _Made | None = None
         self._changed = -1
         self._state = RUNNING
@@ -65,12 +76,29 @@ class Watch:
 
     def document(self) -> tuple[bytes, str]:
         """Return the page's document, gzipped, and its ETag. A run that cannot be read has one that says so."""
+        made = self._latest()
+        return made.packed, made.tag
+
+    def window(self, begin: int, end: int) -> bytes:
+        """Return what happened between two moments (ns from the document's origin) one by one, gzipped."""
+        session = self._latest().session
+        overview = session.overview
+        started = session.report.totals.started_at
+        origin = overview.begin or (session.at if started is None else started)
+        begin, end = origin + begin, origin + end
+        with self._looking_up:
+            died = self._state == DIED
+            asked = time.time_ns() if self._state == RUNNING else session.at
+            detail, until = excerpt.window(self._index, overview, begin, end, asked=asked, died=died, most=WINDOW_SPANS)
+        return gzip.compress(window(session, detail, begin, until), 1, mtime=0)
+
+    def _latest(self) -> _Made:
         with self._making:
             self._look()
             made = self._made
             if made is None or made.at < self._news:
                 made = self._made = self._make()
-            return made.packed, made.tag
+            return made
 
     def _make(self) -> _Made:
         at, began = time.time(), time.thread_time()
@@ -78,7 +106,9 @@ class Watch:
         self._state = _state(session.report)
         data = document(session, live=self._state == RUNNING)
         packed = gzip.compress(data, 5, mtime=0)
-        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _SHARE * (time.thread_time() - began))
+        bare = replace(session, detail=Detail(), processes=[], attempts=[])
+        pause = _SHARE * (time.thread_time() - began)
+        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, pause, bare)
 
     def _look(self) -> None:
         """Learn whether there is something new."""

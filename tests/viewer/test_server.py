@@ -81,6 +81,35 @@ def test_the_document_is_what_report_says(served: Server) -> None:
     assert (again.status, again.body) == (304, b"")
 
 
+def test_the_figures_of_each_second_are_what_report_says(served: Server) -> None:
+    for name in ("ended", "killed"):
+        stream = Stream(served, f"/api/runs/{name}/events")
+        told = stream.next()[1]
+        assert told["report"] == json.loads(goodput("report", served.place / name, "--json").stdout)
+        head = Container(served.ask(f"/api/runs/{name}/document").body).head
+        assert {key: told[key] for key in ("headline", "verdict")} == {
+            key: head[key] for key in ("headline", "verdict")
+        }
+        stream.close()
+
+
+def test_a_window_holds_what_the_document_holds_there(served: Server) -> None:
+    for name in ("ended", "killed"):
+        whole = Container(served.ask(f"/api/runs/{name}/document").body)
+        steps = whole.table(whole.head["steps"])
+        begin, end = steps["start"][2], steps["start"][6]
+        part = Container(served.ask(f"/api/runs/{name}/window?begin={begin}&end={end}").body)
+        assert part.head["origin_ns"] == whole.head["origin_ns"]
+        assert (part.head["begin"], part.head["until"]) == (begin, end)
+        found = part.table(part.head["steps"])
+        within = range(found["number"].index(2), found["number"].index(6))
+        for column in ("number", "start", "wall", "net", "fate", "attempt"):
+            assert [found[column][at] for at in within] == steps[column][2:6], column
+        names = {whole.head["names"][at] for at in whole.table(whole.head["phases"])["name"]}
+        all_of_it = Container(served.ask(f"/api/runs/{name}/window?begin=0&end={whole.head['end']}").body)
+        assert {all_of_it.head["names"][at] for at in all_of_it.table(all_of_it.head["phases"])["name"]} == names
+
+
 def test_a_job_is_followed_from_its_first_step_to_its_death_and_restart(place: Path) -> None:
     """The directory does not exist when the server starts."""
     with serving(place) as server:

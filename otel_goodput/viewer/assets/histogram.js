@@ -34,7 +34,7 @@ export function stepTime(steps, row, measure) {
     : steps.device_end[row] - steps.device_begin[row];
 }
 
-/** {bins: [{low, high, counts by fate, rows}], exact, missing}: of the steps one by one, or of the document's buckets. */
+/** {bins: [{low, high, counts by fate, rows}], exact, missing}: of steps one by one, or of the document's buckets. */
 export function histogramOf(model, scope, measure, scale) {
   if (isDetailed(model, scope)) return exactBins(model, scope, measure, scale);
   const { histogram } = model;
@@ -215,7 +215,9 @@ function tickBins(bins) {
   return bins.filter((bin, at) => (at % every === 0 && at < last - every / 2) || bin.rest);
 }
 
-const edgesOf = (bin) => (bin.rest ? `${duration(bin.low)} and more` : `${duration(bin.low)} – ${duration(bin.high)}`);
+function edgesOf(bin) {
+  return bin.rest ? `${duration(bin.low)} and more` : `${duration(bin.low)} – ${duration(bin.high)}`;
+}
 
 function fateWords(bin) {
   const told = FATES.filter((fate) => bin.counts[fate]).map(

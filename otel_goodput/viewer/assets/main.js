@@ -86,9 +86,7 @@ async function main() {
     model = Model.read(bytes);
     if (model.format !== 1) throw new Error(`it has format ${model.format}, and this page reads format 1`);
   } catch (error) {
-    complain(
-      `The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`,
-    );
+    complain(`This run cannot be shown: ${error.message}. Write the page again with "otel-goodput report --html".`);
     return;
   } finally {
     loading.hidden = true;

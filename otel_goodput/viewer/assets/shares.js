@@ -150,7 +150,8 @@ function placeMarks(mount, plot, model, state) {
     const room = 4 + 6.6 * words.length;
     const wide = x - room / 2 > reached && x + room / 2 < width + 20;
     if (wide) reached = x + room / 2;
-    const full = `${one.reason} at ${timeText(model, one.time, 1e9)}: ${duration(one.recovery_ns)} until restarted, ${duration(one.wasted_ns)} of steps lost`;
+    const losses = `${duration(one.recovery_ns)} until restarted, ${duration(one.wasted_ns)} of steps lost`;
+    const full = `${one.reason} at ${timeText(model, one.time, 1e9)}: ${losses}`;
     const go = () => state.set({ selected: { kind: "disruption", row, process: 0 }, view: aroundDisruption(one) });
     return button(wide ? words : "▾", go, {
       class: `mark${wide ? "" : " narrow"}`,

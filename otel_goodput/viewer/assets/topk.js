@@ -1,6 +1,6 @@
 // What took the most time, and what happened most often: phases, custom names, parts, compiled functions.
 import { cssFill, phaseStyle } from "./colors.js";
-import { button, choice, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { button, choice, goTo, head, make, swatch, table, tableRow, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
@@ -26,7 +26,7 @@ export function groupTitle(model, group) {
   return group.name || model.phase_names[group.phase].replaceAll("_", " ");
 }
 
-/** Groups of a scope: the document's for the whole run, else counted from the phases that start in it; null: not known. */
+/** Groups of a scope: the document's for the run, else counted from the phases that start in it; null: not known. */
 export function groupsOf(model, scope) {
   if (scope.kind === "run") return model.groups;
   if (!isDetailed(model, scope)) return null;
@@ -115,7 +115,7 @@ function drawTopK(model, state, draw) {
 function groupRow(model, state, group, most, value) {
   const phase = model.phase_names[group.phase];
   const title = groupTitle(model, group);
-  const find = button(title, () => state.set({ query: title }), {
+  const find = button(title, () => (state.set({ query: title }), goTo("timeline-card")), {
     class: "link clamp",
     title: `Search for ${title}`,
   });
