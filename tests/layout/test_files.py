@@ -35,6 +35,7 @@ NO_FILES = {
     ("recording.loading", "open"),
     ("tools.send.destination", "open"),
     ("exporters.registry", "open"),
+    *((module, "open") for module in ("tools.page", "tools.export", "viewer.page", "viewer.watch")),  # sessions
 }
 MODULES = {"tempfile", "zipfile", "tarfile"}
 
