@@ -91,7 +91,16 @@ def test_equal_steps_leave_no_doubt(percent: int) -> None:
 
 @pytest.mark.parametrize(
     ("freedom", "quantile"),
-    [(3, 3.18245), (4, 2.77645), (5, 2.57058), (8, 2.30600), (10, 2.22814), (19, 2.09302), (38, 2.02439), (100, 1.98397)],
+    [
+        (3, 3.18245),
+        (4, 2.77645),
+        (5, 2.57058),
+        (8, 2.30600),
+        (10, 2.22814),
+        (19, 2.09302),
+        (38, 2.02439),
+        (100, 1.98397),
+    ],
 )
 def test_quantiles_of_student(freedom: float, quantile: float) -> None:
     assert t_quantile(freedom) == pytest.approx(quantile, abs=2e-5)

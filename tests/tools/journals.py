@@ -1,4 +1,4 @@
-"""Journals made without a job: record by record, for what no small job can be: long, of another clock, at given times."""
+"""Journals made without a job: record by record, for what no small job can be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class Written:
         self._place = attempt, process
         self._journal = self.run / "journal"
         self._journal.mkdir(parents=True, exist_ok=True)
-        (self.run / "run.json").write_text(json.dumps({"run_id": run_id, "job_name": run_id, "created_at": START / 1e9}))
+        (self.run / "run.json").write_text(
+            json.dumps({"run_id": run_id, "job_name": run_id, "created_at": START / 1e9})
+        )
         self._segment = 0
         self._records: list[bytes] = []
         self._key = 0

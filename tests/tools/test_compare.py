@@ -68,7 +68,9 @@ def test_known_step_times(runs: Path) -> None:
 
 
 def test_exchanged(runs: Path) -> None:
-    there, back = (compare(RunDirectory(runs / a), RunDirectory(runs / b)) for a, b in (("alpha", "beta"), ("beta", "alpha")))
+    there, back = (
+        compare(RunDirectory(runs / a), RunDirectory(runs / b)) for a, b in (("alpha", "beta"), ("beta", "alpha"))
+    )
     for name, ratio in there.ratios.items():
         assert ratio.value == pytest.approx(1 / back.ratios[name].value)
         assert ratio.low is not None and ratio.low == pytest.approx(1 / (back.ratios[name].high or 0))
@@ -106,7 +108,10 @@ def test_how_runs_are_named(runs: Path, tmp_path: Path) -> None:
     ids = goodput("compare", "alpha", "beta", "--json", OTEL_GOODPUT_DIR=runs)
     assert json.loads(succeeded(ids))["b"] == told
     assert json.loads(succeeded(goodput("compare", "alpha", "beta", "--json", "--dir", f"file://{runs}")))["b"] == told
-    assert json.loads(succeeded(goodput("compare", "alpha", "./beta", "--json", cwd=runs, OTEL_GOODPUT_DIR=runs)))["b"] == told
+    assert (
+        json.loads(succeeded(goodput("compare", "alpha", "./beta", "--json", cwd=runs, OTEL_GOODPUT_DIR=runs)))["b"]
+        == told
+    )
     assert "holds no run 'delta'" in failed(goodput("compare", "alpha", "delta", "--dir", runs))
     assert "name one of them" in failed(goodput("compare", "alpha", str(runs), "--dir", runs))
     assert "holds no run" in failed(goodput("compare", "a", "b", "--dir", tmp_path))
