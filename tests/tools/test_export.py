@@ -112,8 +112,8 @@ def test_phases_that_overlap_get_tracks_of_their_own(tmp_path: Path) -> None:
     made.phase(rules.CUSTOM_PHASE, 35 * MS, 35 * MS)
     made.add(ev.END, rules.JOB, whole, time=50 * MS)
     trace = exported(made.close(), tmp_path)
-    assert sum(len(trace.of(name)) for name in ("phases", "phases 2", "phases 3")) == 6
-    assert not trace.of("phases 4")
+    assert sum(len(trace.of(name)) for name in ("blocking phases", "blocking phases 2", "blocking phases 3")) == 6
+    assert not trace.of("blocking phases 4")
 
 
 def test_several_processes(tmp_path: Path) -> None:
