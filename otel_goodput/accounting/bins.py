@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from otel_goodput.accounting import proof
 from otel_goodput.accounting.buckets import Bucket, Buckets, add
 from otel_goodput.accounting.execution import Execution, Parts
 from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PROGRESS
@@ -30,6 +31,7 @@ class Bins(Buckets):
     def __init__(self, begin: int) -> None:
         super().__init__(begin)
         self._power = FINEST
+        self._set_boundary()
 
     def clone(self) -> Bins:
         twin = super().clone()
@@ -53,9 +55,8 @@ class Bins(Buckets):
     def _at(self, place: int) -> int:
         return place >> self._power
 
-    @property
-    def boundary(self) -> int:
-        return self._begin + (len(self._buckets) + 1 << self._power)
+    def _set_boundary(self) -> None:
+        self.boundary = self._begin + (len(self._buckets) + 1 << self._power)
 
     def reach(self, time: int) -> None:
         """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
@@ -80,6 +81,7 @@ class Bins(Buckets):
         self._buckets = merged
         self._lows = self._lows[::2]
         self._power += 1
+        self._set_boundary()
         self._parts = {index: joined for index, parts in self._parts.items() if (joined := self._joined(index, parts))}
 
     def _joined(self, index: int, parts: Sequence[tuple[int, int]]) -> Parts:
@@ -133,6 +135,11 @@ class Bins(Buckets):
                 add(found[at], PROGRAM_STARTUP, taken)
         return [{category: duration for category, duration in bucket.items() if duration} for bucket in found]
 
+    def prove(self, spots: Iterable[tuple[int, int]]) -> None:
+        """Raise ValueError if one of the `spots` is in no bin."""
+        if any(self._at(place) > len(self._buckets) for place, _ in spots):
+            raise ValueError("a snapshot holds time that is in none of its bins")
+
     def to_state(self) -> dict[str, Any]:
         return {
             "begin": self._begin,
@@ -151,6 +158,14 @@ class Bins(Buckets):
         bins._gains = dict(map(tuple, state["gains"]))
         bins._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
         bins._parts = {index: tuple((place, ns) for place, ns in parts) for index, parts in state["parts"]}
-        if len(bins._lows) != len(bins._buckets) + 1 or len(bins._buckets) > MOST or not 0 <= bins._power < 64:
+        proof.whole((bins._begin, *bins._base))
+        proof.whole((bins._power, *bins._lows), 0)
+        for durations in (bins._gains, *bins._buckets):
+            proof.whole(durations.values())
+            proof.whole(durations, 0)
+        for index, parts in bins._parts.items():
+            proof.whole((index, *(number for part in parts for number in part)), 0)
+        if len(bins._lows) != len(bins._buckets) + 1 or len(bins._buckets) > MOST or bins._power > 64:
             raise ValueError("the bins of a snapshot contradict each other")
+        bins._set_boundary()
         return bins

@@ -219,7 +219,7 @@ class Timepiece:
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
 
     def visible_times(self) -> list[int]:
-        """Time by category outside exclusions, ns: a partition, but for the start-up hidden in first steps (rule R5)."""
+        """Time by category outside exclusions, ns: a partition, but for start-up hidden in first steps (rule R5)."""
         steps, hidden = self.steps, self.windows[0]
         times = list(self.visible_totals())
         times[rules.PRODUCTIVE] += steps.progress.total - hidden.kept_total
@@ -294,7 +294,8 @@ class Timepiece:
         clock = ClockState.DEVICE if execution.timed else self.fallback
         execution.blurred = clock == ClockState.UNKNOWN
         if self.landmarks is not None:
-            beside = sum(self.visible_totals())
+            hidden = self.windows[0].totals
+            beside = sum(self.totals) - (sum(hidden.values()) if hidden else 0)
             if self._between is not None:
                 execution.outside = beside - self._between
             self._between = beside
