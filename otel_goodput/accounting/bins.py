@@ -30,6 +30,7 @@ class Bins(Buckets):
     def __init__(self, begin: int) -> None:
         super().__init__(begin)
         self._power = FINEST
+        self._set_boundary()
 
     def clone(self) -> Bins:
         twin = super().clone()
@@ -53,18 +54,17 @@ class Bins(Buckets):
     def _at(self, place: int) -> int:
         return place >> self._power
 
-    @property
-    def boundary(self) -> int:
-        return self._begin + (len(self._buckets) + 1 << self._power)
+    def _set_boundary(self) -> None:
+        self.boundary = self._begin + (len(self._buckets) + 1 << self._power)
 
     def reach(self, time: int) -> None:
         """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
         while time - self._begin >> self._power >= MOST:
             self._widen()
 
-    def close(self, totals: Sequence[int], running: Iterable[Execution], length: int) -> None:
+    def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> None:
         """Close the open bin; arguments as of :meth:`Rolling.close`."""
-        self._shut(totals, running, length)
+        self._shut(times, running, length)
 
     def _widen(self) -> None:
         buckets = self._buckets
@@ -80,6 +80,7 @@ class Bins(Buckets):
         self._buckets = merged
         self._lows = self._lows[::2]
         self._power += 1
+        self._set_boundary()
         self._parts = {index: joined for index, parts in self._parts.items() if (joined := self._joined(index, parts))}
 
     def _joined(self, index: int, parts: Sequence[tuple[int, int]]) -> Parts:
@@ -110,16 +111,14 @@ class Bins(Buckets):
 
     # --- the answer ---------------------------------------------------------------------------------------------------
 
-    def answer(
-        self, totals: Sequence[int], running: Iterable[Execution], startups: Iterable[tuple[StepSegment, int]]
-    ) -> list[Bucket]:
+    def answer(self, times: Sequence[int], startups: Iterable[tuple[StepSegment, int]]) -> list[Bucket]:
         """The bins up to now, by category, ns.
 
         Args:
-            totals, running: as of :meth:`close`.
+            times: as of :meth:`close`.
             startups: segments with the start-up hidden in their first step, without excluded time, ns.
         """
-        found = [*self._buckets, self._since(totals, running)]
+        found = [*self._buckets, self._since(times)]
         mine: set[int] = set()
         for segment, hidden in startups:
             source = WASTED_PROGRESS if segment.first_index is None else PRODUCTIVE
@@ -155,4 +154,5 @@ class Bins(Buckets):
         bins._parts = {index: tuple((place, ns) for place, ns in parts) for index, parts in state["parts"]}
         if len(bins._lows) != len(bins._buckets) + 1 or len(bins._buckets) > MOST or not 0 <= bins._power < 64:
             raise ValueError("the bins of a snapshot contradict each other")
+        bins._set_boundary()
         return bins

@@ -27,7 +27,7 @@ def survey(cursor: Cursor, chronicle: Chronicle | None, at: int | None) -> Overv
     return Overview(
         begin=cursor.begin or 0,
         width=1 if bins is None else bins.width,
-        bins=[] if bins is None else bins.answer(cursor.visible_totals(), running, startups),
+        bins=[] if bins is None else bins.answer(cursor.visible_times(), startups),
         names=tuple(cursor.names),
         step_bins=summary.bins(),
         histogram=summary.histogram(running),
