@@ -34,6 +34,7 @@ NO_FILES = {
     ("recording.fast_span", "open"),
     ("recording.loading", "open"),
     ("tools.send.destination", "open"),
+    ("viewer.watch", "open"),
     ("exporters.registry", "open"),
     *((module, "open") for module in ("tools.page", "tools.export", "viewer.page", "viewer.watch")),  # sessions
 }
