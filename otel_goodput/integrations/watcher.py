@@ -298,7 +298,7 @@ class Watcher:
             # It was not polled in time, and no step behind it would make up for an end that is too late.
             end, learn = usual, False
         if end <= target.at_once:
-            end = target.ended  # nothing was in front of the mark, and its own way is not work
+            end = target.ended  # the device was idle; the mark's own latency is not work
         self._tell(count, max(begun, end), learn)
         return 0
 

@@ -140,7 +140,7 @@ class Account:
         return True
 
     def _given_back(self, seconds: float) -> bool:
-        """Whether the thread that closes the journal releases the ledger in time; if not, its disk hangs."""
+        """Whether the thread that closes the journal releases the ledger in time. False means that the disk hangs."""
         self.hanging = False
         if self.lock.acquire(timeout=max(seconds, 0.0)):
             self.lock.release()

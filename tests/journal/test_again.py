@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from recording.recording import Recording
+from recorded import Recording
 
 import otel_goodput as goodput
 from otel_goodput.config import RESTART_SOURCES, read

@@ -141,7 +141,7 @@ def test_imports_go_down(module: str) -> None:
 
 
 def test_nothing_imports_in_circles() -> None:
-    """Nor for type checkers, nor inside functions.."""
+    """Including imports for type checkers and inside functions."""
     done: set[str] = set()
 
     def follow(module: str, path: tuple[str, ...]) -> None:

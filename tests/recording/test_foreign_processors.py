@@ -15,10 +15,9 @@ from opentelemetry.sdk.trace import (
     SynchronousMultiSpanProcessor,
     TracerProvider,
 )
+from recorded import NS, without_zeros
 
 from otel_goodput import Recorder
-
-from .recording import NS, without_zeros
 
 
 class Refusing(SpanProcessor):

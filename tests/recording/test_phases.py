@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
+from recorded import NS, Recording, attributes, identity, parent, sum_ns, trace_of
 
 import otel_goodput as goodput
 from otel_goodput.semconv import SCOPE_NAME
-
-from .recording import NS, Recording, attributes, identity, parent, sum_ns, trace_of
 
 PHASES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "accelerator_init": goodput.accelerator_init,
