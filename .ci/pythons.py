@@ -97,7 +97,7 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
 
 
 def read(version: str, place: Path) -> str:
-    """What mypy (as of that version) and vermin find in the package, with the tools of an environment; "" if nothing."""
+    """What mypy (for that version) and vermin find in the package, by an environment's tools; "" if nothing."""
     for name, options in (("mypy", ("--python-version", version)), ("vermin", _VERMIN)):
         check = [str(place / "bin" / name), *options]
         checked = subprocess.run(check, check=False, cwd=ROOT, capture_output=True, text=True)
