@@ -65,7 +65,7 @@ def total_ns(seconds: dict[str, Any]) -> int:
 
 
 JOB = """
-
+import sys, time
 import otel_goodput as goodput
 
 name, directory, first, last, ending = sys.argv[1:]
