@@ -129,7 +129,7 @@ class PhaseContext:
             raise
         finally:
             if tracer is not None:
-                tracer.overhead += perf_counter_ns() - begin
+                tracer.add_overhead(perf_counter_ns() - begin)
         return self._yielded(None, INVALID_SPAN)
 
     def __exit__(
@@ -150,7 +150,7 @@ class PhaseContext:
             self._forget(entry, error or interrupt)
             raise
         finally:
-            entry.tracer.overhead += perf_counter_ns() - begin
+            entry.tracer.add_overhead(perf_counter_ns() - begin)
 
     def _holds_up(self, tracer: PhaseTracer) -> bool:
         """Whether the phase blocks training, and so begins an implicit job if none is open."""
@@ -249,7 +249,7 @@ class RestoreContext(PhaseContext):
         if self._arguments.get("step") is not None:
             tracer.restored(operator.index(self._arguments["step"]))
         elif tracer.blocks(None):
-            tracer.unsure = True
+            tracer.forget_number()
 
 
 class JobContext(PhaseContext):

@@ -125,6 +125,10 @@ class StepLine:
         self.latest = self._restored = step
         self.unsure = True
 
+    def forget_number(self) -> None:
+        """Take the next step's number for unknown, because a checkpoint was restored whose step is not known."""
+        self.unsure = True
+
     def keep_back(self, load: ShortSpan, emit: Callable[[], None]) -> None:
         """Hold an ended load until its step is known; `emit` then exports it."""
         if len(self._loads) >= KEPT_BACK:
@@ -179,6 +183,14 @@ class StepLine:
         """Add a timed begin or end of a fast span, which took `took` ns and represents those that are not timed."""
         # Longer samples include waits for the scheduler or the GIL, which are not our overhead.
         self.overhead += min(took, LONGEST_SAMPLE) * SAMPLED_ONE_IN
+
+    def add_overhead(self, took: int) -> None:
+        """Add the `took` ns of a begin or end that was timed for itself alone."""
+        self.overhead += took
+
+    def begin_loop(self, handled: BaseException | None) -> None:
+        """Take note that a loop begins while `handled` is being handled: that exception cannot end it."""
+        self.handled = id(handled)
 
     def close(self) -> None:
         """Stop recording; later calls by holders of this object have no effect."""

@@ -70,7 +70,7 @@ class Steps(Generic[T]):
         self._batches: Iterator[T] = iter(batches)
         if tracer is not None:
             leave_loop(tracer)
-            tracer.handled = id(sys.exc_info()[1])
+            tracer.begin_loop(sys.exc_info()[1])
 
     def __iter__(self) -> Steps[T]:
         frame = sys._getframe(1)
