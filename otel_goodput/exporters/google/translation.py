@@ -1,5 +1,13 @@
 """Use Google's own exporters as translators: each is given a client that keeps the requests instead of sending them.
 
+We deliver the requests ourselves, because their exporters neither retry nor keep what they could not send. What they
+add is the translation into Google's terms, kept by Google as these change:
+
+- of metrics: descriptors with kind, type and unit; keys of labels; the monitored resource; histograms of both kinds as
+  distributions with their buckets;
+- of spans: the request, with attributes, events, links and status cut to what Cloud Trace takes, and the renaming of
+  attributes that its pages know by other names.
+
 Both exporters are deprecated and use deprecated functions; our users should not see warnings about that.
 """
 
