@@ -41,7 +41,7 @@ OTEL_GOODPUT_EXPORTERS: Final = EnvVar(
     "OTEL_GOODPUT_EXPORTERS",
     "list",
     "auto",
-    "comma-separated list of gcp, gcp-otlp, workload, otlp, console, file, none; or auto",
+    "exporters by name, separated by commas; none; or auto, which chooses by the environment",
 )
 OTEL_GOODPUT_PROCESSES: Final = EnvVar(
     "OTEL_GOODPUT_PROCESSES", "leader | all | list", "all", "which processes export their spans"

@@ -31,7 +31,7 @@ _TRACE: Final = "opentelemetry.exporter.cloud_trace"
 _MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
 _WARNING: Final = rf"opentelemetry\.exporter\.cloud_|{re.escape(__name__)}"
 PACKAGES: Final = (_TRACE, _MONITORING)
-WORKLOAD_PACKAGE: Final = "google.cloud.monitoring_v3"  # all that Google's own series need
+WORKLOAD_PACKAGES: Final = ("google.cloud.monitoring_v3",)  # all that Google's own series need
 
 # Resource attributes that distinguish the spans of processes, pods and attempts.
 RESOURCE: Final = r"(service|goodput|k8s|cloud|gcp|host)\."
