@@ -43,6 +43,7 @@ class Keeper:
         index: the span index of this attempt.
         prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
         work: further work for every tick (summaries of steps, upload).
+        between: the part of it that must not wait for the ledger.
     """
 
     def __init__(
@@ -52,11 +53,12 @@ class Keeper:
         index: SpanIndex,
         work: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self.account = account
         self.run = run
         self.work = work
-        self.between: Callable[[], None] = lambda: None  # work that must not wait for the ledger
+        self._between = between
         self._behind = False
         self.index = index
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
@@ -69,9 +71,9 @@ class Keeper:
         self._stop = threading.Event()
         self._pass = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
-        self._wake = threading.Event()
+        # Set when there is work before the next tick: by the spares, or by the journal itself if it has none.
+        self._wake = account.journal.rolled if run is None else threading.Event()
         self._spares = Spares(account.journal, run, self._wake.set, prepare)
-        account.journal.rolled = self._wake.set if run is None else self._spares.wake
         if run is not None:
             account.notes.load(run, account.journal.process)
 
@@ -136,7 +138,7 @@ class Keeper:
             if not self._behind or self._stop.is_set():
                 break
             self._beat()
-            self.between()
+            self._between()
             for segment in journal.waiting():
                 segment.rest()
             self._seal()

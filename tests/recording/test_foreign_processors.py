@@ -47,7 +47,7 @@ def test_a_phase_whose_start_another_processor_refused_is_closed(tmp_path: Path,
         with line.custom("eval", start_time=base + NS):
             pass
         assert line.tracer is not None
-        assert [span.name for span in line.tracer.spans.phases.values()] == ["job"]
+        assert [span.name for span in line.tracer.line.spans.phases.values()] == ["job"]
 
 
 @pytest.mark.usefixtures("lenient")
