@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from otel_goodput.accounting import Ledger, Totals, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
 from otel_goodput.journal.journal import DRAINED, Journal
+from otel_goodput.journal.listeners import EndedPhase, Listeners
 from otel_goodput.journal.notes import Note, Notes
 from otel_goodput.journal.records import ERROR, TRACE, signed
 
@@ -30,19 +31,6 @@ def fitting(number: int) -> int:
     return max(-_LONGEST, min(_LONGEST, number))
 
 
-class EndedPhase(NamedTuple):
-    """A phase other than a step that has ended.
-
-    `duration` is in ns, `error` is the ``error.type`` or empty, `name` is the one that the user gave.
-    """
-
-    phase: int
-    name: str
-    blocking: bool
-    error: str
-    duration: int
-
-
 class Account:
     """The journal and the ledger of one process.
 
@@ -50,23 +38,21 @@ class Account:
         journal: where events are recorded.
         ledger: the run so far.
         clock: returns ns since the epoch.
+        listeners: told of what the ledger takes.
 
     Attributes:
         notes: remarks that a person must know to read the figures.
-        look: if set, called with the events that the ledger takes.
     """
 
-    def __init__(self, journal: Journal, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, journal: Journal, ledger: Ledger, clock: Clock, listeners: Listeners | None = None) -> None:
         self.journal = journal
         self.ledger = ledger
         self.clock = clock
         self.append: Callable[..., None] = journal.append
         self.notes = Notes()
-        self.look: Callable[[list[ev.Event]], None] | None = None
-        self.on_steps: Callable[[list[int]], None] | None = None
-        self.on_phases: Callable[[list[EndedPhase]], None] | None = None
+        self.listeners = listeners or Listeners()
         self.lock = threading.RLock()  # guards the ledger
-        self.hanging = False  # the journal was not closed in time, and perhaps never will be
+        self._hanging = False  # the journal was not closed in time, and perhaps never will be
         self.reached = 0  # time of the latest event fed to the ledger, ns
         self._answered = 0
         self._begun: dict[int, ev.Event] = {}  # phases other than steps, by span id
@@ -114,7 +100,7 @@ class Account:
         another ledger when totals are first asked for.
         """
         self.append = nothing
-        self.look = self.on_steps = self.on_phases = None
+        self.listeners.silence()
         if not self.lock.acquire(blocking=False):
             self._recall = recall
         self.lock = threading.RLock()
@@ -122,6 +108,10 @@ class Account:
     def leave(self, recall: Callable[[], Ledger]) -> None:
         """Close the journal before the ledger has caught up; `recall` reads the rest when totals are asked for."""
         self._recall = recall
+
+    def hang(self) -> None:
+        """Take note that the journal was not closed in time: its disk hangs, and whoever closes it holds the ledger."""
+        self._hanging = True
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -131,7 +121,7 @@ class Account:
         Do not call it on the training thread's hot path.
         """
         until = time.monotonic() + patience
-        if self.hanging and not self._given_back(patience):
+        if self._hanging and not self._given_back(patience):
             self.lock = threading.RLock()
             self._recalled = True
         while self.take_some():
@@ -140,8 +130,8 @@ class Account:
         return True
 
     def _given_back(self, seconds: float) -> bool:
-        """Whether the thread that closes the journal releases the ledger in time; if not, its disk hangs."""
-        self.hanging = False
+        """Whether the thread that closes the journal releases the ledger in time. False means that the disk hangs."""
+        self._hanging = False
         if self.lock.acquire(timeout=max(seconds, 0.0)):
             self.lock.release()
             return True
@@ -149,6 +139,7 @@ class Account:
 
     def take_some(self) -> bool:
         """Feed the next events of the journal to the ledger; returns whether there are more."""
+        listeners = self.listeners
         with self.lock:
             if self._recall is not None:
                 recall, self._recall, self._recalled = self._recall, None, True
@@ -159,14 +150,14 @@ class Account:
             if events:
                 self.reached = max(self.reached, events[-1].time)
                 self.ledger.feed(events)
-                if self.look is not None:
-                    self.look(events)
+                if listeners.on_events is not None:
+                    listeners.on_events(events)
             finished = self.ledger.take_finished()
-            phases = self._ended(events) if self.on_phases is not None else []
-        if finished and self.on_steps is not None:
-            self.on_steps(finished)
-        if phases and self.on_phases is not None:
-            self.on_phases(phases)
+            phases = self._ended(events) if listeners.on_phases is not None else []
+        if finished and listeners.on_steps is not None:
+            listeners.on_steps(finished)
+        if phases and listeners.on_phases is not None:
+            listeners.on_phases(phases)
         return len(events) >= DRAINED
 
     def _ended(self, events: list[ev.Event]) -> list[EndedPhase]:

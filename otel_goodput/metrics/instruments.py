@@ -15,8 +15,8 @@ from otel_goodput.accounting.paces import straggler
 from otel_goodput.accounting.rules import PART
 from otel_goodput.accounting.totals import NS
 from otel_goodput.guard import contain
-from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.journal import OVERFLOW
+from otel_goodput.journal.listeners import EndedPhase
 from otel_goodput.semconv import Category, JobState, Metric
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]

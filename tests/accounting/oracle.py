@@ -118,7 +118,7 @@ class Execution:
     life: Life
     over: Moment  # on the host and on the device
     beyond: float = 0  # ns on the device after the job's end
-    stretch: int = -1
+    segment: int = -1
     outcome: str | None = None  # completed, failed, idle (never began); None: nobody knows
     idle: bool = False  # it was so when it ended; a checkpoint may have saved it since
     finished: int = 0  # the how manieth to complete
@@ -379,7 +379,7 @@ class Progress:
     kept: list[Execution] = field(default_factory=list)  # by increasing number
     safe: int = -1  # the kept steps up to this number are in a durable checkpoint
     disruptions: list[Disruption] = field(default_factory=list)
-    stretches: int = 0
+    segments: int = 0
     completed: int = 0
     last_step: int | None = None
 
@@ -426,7 +426,7 @@ def play(
     def start_step(execution: Execution) -> None:
         number = execution.number
         popped = [e for e in kept if e.number >= number]
-        doomed = [e for e in running if e.number >= number]
+        superseded = [e for e in running if e.number >= number]
         cause = None
         if not started:
             cause = disruption
@@ -436,11 +436,11 @@ def play(
             cause = Disruption("rollback", None, progress.last_step, number)
             progress.disruptions.append(cause)
         if not started or popped:
-            progress.stretches += 1
-        execution.stretch = progress.stretches
+            progress.segments += 1
+        execution.segment = progress.segments
         for lost in popped:
             lost.lost, lost.cause = True, cause
-        for lost in doomed:
+        for lost in superseded:
             lost.lost = True
         spared.difference_update([e for e in spared if e.number >= number])
         del kept[len(kept) - len(popped):]
@@ -621,10 +621,10 @@ def middle(values: list[int]) -> int:
 
 
 def estimate_startup(progress: Progress, compiled: set[int]) -> None:
-    """Takes the first completed step of each stretch apart where no compilation was seen in its attempt."""
-    for stretch in range(1, progress.stretches + 1):
+    """Takes the first completed step of each segment apart where no compilation was seen in its attempt."""
+    for segment in range(1, progress.segments + 1):
         done = sorted(
-            (e for e in progress.executions if e.stretch == stretch and e.completed),
+            (e for e in progress.executions if e.segment == segment and e.completed),
             key=lambda e: e.finished,
         )
         if not done or done[0].life.attempt in compiled:

@@ -308,7 +308,7 @@ def test_lost_steps_serve_where_no_kept_step_does(ask: Ask) -> None:
         job 0- / step 0 @0-20 / steps 1..2 @20 every 4
         attempt 2
         job 28-60 / step 1 @28-38 / steps 2..3 @38 every 6""")
-    # The kept first step is measured by the lost 1 and 2 of its own stretch, not by the 6 s of the second attempt.
+    # The kept first step is measured by the lost 1 and 2 of its own segment, not by the 6 s of the second attempt.
     assert answer["seconds"] == {
         "program_startup": 16 + 4, "productive": 4 + 6 + 12, "wasted_progress": 8, "other": 10,
     }

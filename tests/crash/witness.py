@@ -195,7 +195,7 @@ class _Bookkeeper:
     def __init__(self, lives: Sequence[tuple[Life, list[Edge]]]) -> None:
         self.shares: dict[str, Share] = {}
         self.stack: list[Execution] = []
-        self.stretches: list[list[Execution]] = []
+        self.segments: list[list[Execution]] = []
         self.lost: list[Execution] = []
         self.executed = 0
         self.rollbacks = 0
@@ -299,10 +299,10 @@ class _Bookkeeper:
         if lost and not first:
             self.rollbacks += 1
         if lost or first:
-            self.stretches.append([])
+            self.segments.append([])
         self.last_step = number
         execution = Execution(number)
-        self.stretches[-1].append(execution)
+        self.segments[-1].append(execution)
         return execution
 
     def _finish(self, execution: Execution, failed: bool) -> None:
@@ -315,10 +315,10 @@ class _Bookkeeper:
         self.stack.append(execution)
 
     def _startups(self) -> list[tuple[Execution, Share]]:
-        """Rule R5: what the first completed step of each stretch took longer than the others."""
+        """Rule R5: what the first completed step of each segment took longer than the others."""
         found = []
-        for stretch in self.stretches:
-            completed = [execution for execution in stretch if execution.completed]
+        for segment in self.segments:
+            completed = [execution for execution in segment if execution.completed]
             if not completed:
                 continue
             first, others = completed[0], completed[1:]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recording.recording import NS, Recording, sum_ns
+from recorded import NS, Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput import Recorder

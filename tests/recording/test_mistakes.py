@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from recorded import Recording, attributes, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-
-from .recording import Recording, attributes, sum_ns
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
-from otel_goodput.exporters.google import service_client
+from otel_goodput.exporters import registry
+from otel_goodput.exporters.google import GoogleExporterSpec, service_client
 from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
 from otel_goodput.exporters.google.delivery import Failure, cure, failure_of, short
 from otel_goodput.exporters.google.location import NOWHERE
 from otel_goodput.exporters.google.otlp import stub
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.reachability import Unreachable, reach
+
+# The exporters to Google Cloud.
+GOOGLE: Final = {name: found for name in registry.OURS if isinstance(found := registry.spec(name), GoogleExporterSpec)}
 
 Ask = Callable[[Connection, float], object]
 """Sends a request that holds nothing, given the seconds that the answer may take."""

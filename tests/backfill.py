@@ -18,7 +18,7 @@ from typing import Any
 import otel_goodput as goodput
 
 NS = 1_000_000_000
-CASES = Path(__file__).parents[1] / "accounting" / "cases"
+CASES = Path(__file__).parent / "accounting" / "cases"
 
 Row = dict[str, Any]
 
