@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +22,9 @@ from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
+from otel_goodput.text.redact import redacting_logger
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 
 class GoodputSpanProcessor(PhaseSpanProcessor):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from otel_goodput import files
 from otel_goodput.accounting import markup
-from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError
 from otel_goodput.journal.damage import Damage
 from otel_goodput.journal.notes import DAMAGED, Note
@@ -18,6 +18,7 @@ from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
+from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import shown
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.

@@ -18,12 +18,13 @@ from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Attempt, Process, Session
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
+from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import HIDDEN, secrets, without_credentials
 from otel_goodput.version import __version__
 from otel_goodput.viewer.columns import Columns, Table
 
 FORMAT: Final = 1
-NS: Final = 1_000_000_000
+
 _SHARES: Final = 255
 _STEPS: Final = (
     "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags"

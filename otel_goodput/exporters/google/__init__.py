@@ -12,6 +12,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_goodput.deadline import SHARE_OF_GRACE
 from otel_goodput.exporters.google.connection import (
     MONITORING,
     PLAINTEXT,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 RPC_S: Final = 10.0
-# When the process stops, a request may be under way, and the last ones follow it. All must fit into the grace period.
-SHARE_OF_GRACE: Final = 0.4
 
 _CLIENTS: Final = {
     TRACE: ("google.cloud.trace_v2", "TraceServiceClient", "trace_service", "TraceServiceGrpcTransport"),

@@ -11,11 +11,10 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.config import Config
-from otel_goodput.deadline import Closer, close_all
+from otel_goodput.deadline import SHARE_OF_GRACE, Closer, close_all
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.endpoints import Endpoint, connect
-from otel_goodput.exporters.otlp_variables import SHARE_OF_GRACE
 from otel_goodput.exporters.spec import (
     METRICS,
     TRACES,
