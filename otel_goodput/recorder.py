@@ -121,7 +121,7 @@ class Recorder(Phases):
             traced=tracer_provider is None,
         )
         self.resource: Resource = resource
-        live.facts.resource, live.facts.detected = resource, lambda: resource.wait(0)
+        live.facts.describe(resource, lambda: resource.wait(0))
         live.facts.add(options.get("hyperparameters") or {})
         self._productivity = Productivity(config, opened.run if config.leads else None)
         self._paces: Paces | None = None

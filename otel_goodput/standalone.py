@@ -65,7 +65,6 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._live_account = live = LiveAccount(config, in_memory=in_memory)
         self.run_id = live.run_id
         self._facts = live.facts
-        live.facts.detected = lambda: live.facts.resource is not None
         super().__init__(live.account, JobThread())
         self._runtimes = AsyncRuntimes() if config.device_clock != ClockState.HOST else None
         self._looking = threading.Lock()
@@ -104,8 +103,8 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         begin = perf_counter_ns()
         super().on_start(span, parent_context)
-        if self._facts.resource is None:
-            self._facts.resource = span.resource
+        if not self._facts.described:
+            self._facts.describe(span.resource)
         self._overhead += perf_counter_ns() - begin
 
     def on_end(self, span: ReadableSpan) -> None:
