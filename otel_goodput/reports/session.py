@@ -28,8 +28,9 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import NAME
 from otel_goodput.recording import ids
 from otel_goodput.reports.condensing import condensed
-from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.excerpt import excerpt, summed_up
+from otel_goodput.reports.exported import Exported, exported
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live, state_of
@@ -112,6 +113,7 @@ class Session:
         windows: the times, (begin, end) in ns, that `detail` tells everything about.
         left_out: steps and phases that it does not tell one by one.
         text: what is summed up, for people; empty if nothing is.
+        exported: what the spans in `detail` that were exported say beside their times.
     """
 
     run: RunDirectory
@@ -124,6 +126,7 @@ class Session:
     windows: list[tuple[int, int]] = field(default_factory=list)
     left_out: int = 0
     text: str = ""
+    exported: Exported = field(default_factory=Exported)
     _partition: Callable[[int, int], tuple[Counter[int], bool]] = lambda begin, end: (Counter(), True)
 
     @classmethod
@@ -156,6 +159,8 @@ class Session:
             session._read_leader(state, spans, progress)
         except Exception as error:  # whatever a folder contains
             problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
+        told = (*session.detail.steps, *session.detail.phases)
+        session.exported = exported(run, {one.key for one in told if one.flags & IN_TRACE}, progress=progress)
         session.processes = _processes(run, asked, report, progress)
         session._describe_leader(state, problem)
         session.attempts = session._told_attempts()
