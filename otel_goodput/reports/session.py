@@ -159,8 +159,9 @@ class Session:
             session._read_leader(state, spans, progress)
         except Exception as error:  # whatever a folder contains
             problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
-        told = (*session.detail.steps, *session.detail.phases)
-        session.exported = exported(run, {one.key for one in told if one.flags & IN_TRACE}, progress=progress)
+        in_trace = {one.key for one in session.detail.steps if one.flags & IN_TRACE}
+        in_trace |= {one.key for one in session.detail.phases if one.flags & IN_TRACE}
+        session.exported = exported(run, in_trace, progress=progress)
         session.processes = _processes(run, asked, report, progress)
         session._describe_leader(state, problem)
         session.attempts = session._told_attempts()
