@@ -305,6 +305,7 @@ def counted_from_one(overview: Overview) -> Overview:
         steps=[one._replace(attempt=one.attempt + 1) for one in overview.steps],
         saves=[one._replace(attempt=one.attempt + 1) for one in overview.saves],
         lives=[one._replace(attempt=one.attempt + 1) for one in overview.lives],
+        shifts={attempt + 1: shift for attempt, shift in overview.shifts.items()},
     )
 
 
