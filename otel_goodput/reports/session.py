@@ -156,7 +156,7 @@ class Session:
         asked = report.totals.at
         session = cls(run, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
         try:
-            session._read_leader(state, spans, progress)
+            session._read_leader(state, spans, progress, past=at is not None)
         except Exception as error:  # whatever a folder contains
             problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
         in_trace = {one.key for one in session.detail.steps if one.flags & IN_TRACE}
@@ -167,12 +167,12 @@ class Session:
         session.attempts = session._told_attempts()
         return session
 
-    def _read_leader(self, state: str, spans: int, progress: Progress | None) -> None:
+    def _read_leader(self, state: str, spans: int, progress: Progress | None, *, past: bool) -> None:
         """Read the leader's journal: all of it if it is short enough, else the overview and what is told one by one."""
         run, asked = self.run, self.at
         records = len(run.segments(0)) * CAPACITY
         if records <= _RECORDS * max(spans, _LEAST):
-            detail = tell(run, 0, state=state, asked=asked, progress=progress)
+            detail = tell(run, 0, state=state, asked=asked, past=past, progress=progress)
             if len(detail.steps) + len(detail.phases) <= spans:
                 self.detail, self.overview = detail, condensed(detail)
                 self.windows = [(self.overview.begin, detail.reached)] if detail.begin is not None else []

@@ -34,26 +34,48 @@ from otel_goodput.reports.standing import ENDED, Lives
 from otel_goodput.semconv import REASONS
 
 NO_KEY: Final = 0  # of a job whose begin was not read
+NEVER: Final = 1 << 63  # later than any record
 CORNERS: Final = 4000  # of the curve of unsaved progress
 Progress = Callable[[int, int, str], None]
 
 
 def tell(
-    run: RunDirectory, process: int = 0, *, state: str = ENDED, asked: int, progress: Progress | None = None
+    run: RunDirectory,
+    process: int = 0,
+    *,
+    state: str = ENDED,
+    asked: int,
+    past: bool = False,
+    progress: Progress | None = None,
 ) -> Detail:
     """Read a process's whole journal.
 
     Args:
         state: of the process, see :func:`~otel_goodput.reports.standing.state_of`.
-        asked: the moment of the account, ns.
+        asked: the moment of the account, ns, by the clock of the latest attempt.
+        past: something may have been recorded long after `asked`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read.
     """
     damages = Damages()
     teller = Teller()
-    lives = Lives(teller.heard(_lives(run, process, damages, progress)), state, asked)
+    events = teller.heard(_lives(run, process, damages, progress))
+    if not past:
+        events = _of_latest(events, (run.attempts(process) or [0])[-1], asked)
+    lives = Lives(events, state, asked if past else NEVER)
     for event in lives:
         teller.take(event)
     return teller.detail(asked, damages)
+
+
+def _of_latest(events: Iterable[Event], attempt: int, asked: int) -> Iterator[Event]:
+    """Leave out what the latest attempt recorded after `asked`; clocks of attempts before it may have been ahead."""
+    current = -1
+    for event in events:
+        if event.kind == ev.ATTEMPT:
+            current = event.step
+        elif current >= attempt and event.time > asked:
+            continue
+        yield event
 
 
 def tell_part(

@@ -48,4 +48,3 @@ def write(run: RunDirectory, options: argparse.Namespace) -> int:
         files.write_for_owner(place, page)
         print(f"{shown(str(place))}: {len(page) / _MB:.1f} MB")
     return STATUS if session.report.damaged else 0
-

@@ -24,6 +24,7 @@ from waits import PATIENCE_S
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records
+from otel_goodput.semconv import Phase
 from otel_goodput.tools.cli import main
 from otel_goodput.viewer.columns import Container
 
@@ -90,9 +91,9 @@ def test_where_there_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_of_several_runs_the_newest_or_the_named(tmp_path: Path, page: Callable[..., Shown]) -> None:
     for at, name in enumerate(("one", "two", "three")):
-        run = steady(tmp_path / "runs", name, 3 + at)
-        told = json.loads((run / "run.json").read_text())
-        (run / "run.json").write_text(json.dumps({**told, "created_at": told["created_at"] + at}))
+        made = Written(tmp_path / "runs", name, begin=at * NS)
+        made.phase(rules.JOB, at * NS, (at + 1) * NS)
+        made.close()
     assert page(tmp_path / "runs").report["run_id"] == "three"
     assert page(tmp_path / "runs", "--run", "one").report["run_id"] == "one"
 
@@ -123,7 +124,12 @@ def test_a_disk_that_is_full_has_no_part_of_a_page(tmp_path: Path) -> None:
         f"sys.exit(main(['report', {str(run)!r}, '--html', {str(made)!r}]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == 1 and done.stderr.startswith("otel-goodput: ") and "Traceback" not in done.stderr
     assert made.read_text() == "the page of yesterday"
@@ -176,7 +182,7 @@ def test_a_run_with_only_a_job(tmp_path: Path, page: Callable[..., Shown]) -> No
 def test_a_run_without_a_step(tmp_path: Path, page: Callable[..., Shown]) -> None:
     made = Written(tmp_path, "stepless")
     made.phase(rules.JOB, 0, None)
-    made.phase(rules.TRAINING_PREP, MS, 3 * MS)
+    made.phase(rules.PHASE_INDEX[Phase.TRAINING_PREP], MS, 3 * MS)
     made.phase(rules.DATA_LOADING, 3 * MS, None)
     found = page(made.close())
     assert found.head["steps"]["rows"] == 0 and found.head["phases"]["rows"] == 3
@@ -263,7 +269,7 @@ def test_ranks_that_are_missing_or_damaged(tmp_path: Path, page: Callable[..., S
 YEAR = 365 * 86_400 * NS
 
 
-@pytest.mark.parametrize("length", [1, 1000, NS, YEAR, 100 * YEAR], ids=["1ns", "1us", "1s", "1y", "100y"])
+@pytest.mark.parametrize("length", [1, 1000, NS, YEAR, 60 * YEAR], ids=["1ns", "1us", "1s", "1y", "60y"])
 def test_steps_of_any_length(length: int, tmp_path: Path, page: Callable[..., Shown]) -> None:
     made = Written(tmp_path, "times")
     made.phase(rules.JOB, 0, 3 * length)
@@ -309,7 +315,7 @@ def test_times_that_go_backwards(tmp_path: Path, page: Callable[..., Shown]) -> 
 def two_clocks(directory: Path) -> Path:
     """Two attempts of 3,000 steps; the clock of the second is an hour behind."""
     for attempt, begin in enumerate((0, -3600 * NS)):
-        made = Written(directory, "clocks", attempt)
+        made = Written(directory, "clocks", attempt, begin=begin)
         made.phase(rules.JOB, begin, None)
         for number in range(3000):
             now = begin + number * 10 * MS
@@ -338,16 +344,19 @@ def test_excluded_times_unknown_clocks_and_rollbacks(tmp_path: Path, page: Calla
     made.phase(rules.JOB, 0, None)
     made.add(ev.CLOCK, 1)
     now = 0
-    for number in (*range(30), *range(10, 40)):  # it goes back within the process
+    for at, number in enumerate((*range(30), *range(10, 40))):  # it goes back within the process
+        if at == 30:
+            made.phase(rules.PHASE_INDEX[Phase.CHECKPOINT_RESTORE], now, now + MS, 10)
+            now += 2 * MS
         made.phase(rules.STEP, now, now + MS, number, ev.ON_DEVICE)
         now += 2 * MS
         if number == 20:
-            made.phase(rules.EXCLUDED, now, now + 50 * MS)
+            made.phase(rules.EXCLUSION, now, now + 50 * MS)
             now += 50 * MS
     made.add(ev.SLICES, step=3, key=4, time=now)
     found = page(made.close())
     assert found.head["excluded"] and found.report["excluded_s"] == pytest.approx(0.1)
-    assert [one["attempt"] for one in found.head["disruptions"]] == [None]
+    assert len(found.head["disruptions"]) == found.report["disruptions"]
     assert sum(one["fate"] == 1 for one in found.rows("steps")) == 20
 
 
