@@ -212,12 +212,15 @@ def test_without_its_run_json(tmp_path: Path, page: Callable[..., Shown]) -> Non
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_segments_of_a_newer_version(first: int, tmp_path: Path, page: Callable[..., Shown]) -> None:
+def test_segments_of_a_newer_version(
+    first: int, tmp_path: Path, page: Callable[..., Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = steady(tmp_path, "one", records.CAPACITY // 2)
-    for segment in segments(run)[first:]:
-        data = bytearray(segment.read_bytes())
-        data[8:10] = (99).to_bytes(2, "little")
-        segment.write_bytes(data)
+    with monkeypatch.context() as later:
+        later.setattr(records, "VERSION", 99)
+        for number, segment in list(enumerate(segments(run)))[first:]:
+            data = segment.read_bytes()[records.HEADER_SIZE :]
+            segment.write_bytes(records.encode_header(0, 0, number, 1) + data)
     found = page(run)
     assert "newer version" in f"{found.warnings} {found.problems}"
     assert bool(found.head["steps"]["rows"]) is bool(first)
