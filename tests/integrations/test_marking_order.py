@@ -36,8 +36,13 @@ class Device:
         monkeypatch.setattr(async_runtimes, "ASYNC_RUNTIMES", (self.marker.runtime,))
         self.spans = Spans()
         self.recorder = Recorder(
-            "queue", directory=directory, exporters="none", integrations="none", process_count=processes,
-            process_index=0, span_processors=[self.spans.processor],
+            "queue",
+            directory=directory,
+            exporters="none",
+            integrations="none",
+            process_count=processes,
+            process_index=0,
+            span_processors=[self.spans.processor],
         )
         self.queue.clock = self.recorder._account.clock
         self.spent = 0  # ns from the begin of each work's dispatch, or the end of the one before, to its end

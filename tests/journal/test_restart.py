@@ -206,7 +206,6 @@ def test_a_restart_reads_nothing_that_its_snapshot_stands_for(tmp_path: Path, ca
     assert caplog.records, "whoever reads it all is told"
 
 
-
 def test_two_processes_on_one_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, record: Callable[..., Recording]
 ) -> None:

@@ -78,8 +78,12 @@ def test_a_step_that_was_left_is_no_error_unless_it_was_one(tmp_path: Path) -> N
         if exporters == "none":
             goodput.Recorder("left", run_id="run", directory=directory, exporters="file").shutdown()
         steps = [span for span in read_spans(directory / "run") if span.name == "step"]
-        found.append([(span.attributes["goodput.step"], span.status, span.attributes["goodput.step.completed"])
-                      for span in sorted(steps, key=lambda span: span.start)])
+        found.append(
+            [
+                (span.attributes["goodput.step"], span.status, span.attributes["goodput.step.completed"])
+                for span in sorted(steps, key=lambda span: span.start)
+            ]
+        )
     assert found[0] == found[1] == [(0, 0, False), (1, 0, False), (2, 2, False)]
 
 

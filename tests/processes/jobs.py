@@ -34,7 +34,10 @@ class Job:
                 self.processes.append(
                     subprocess.Popen(
                         [sys.executable, "-m", module, *told],
-                        env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
+                        env=environment,
+                        stdout=subprocess.PIPE,
+                        stderr=errors,
+                        text=True,
                     )
                 )
 

@@ -217,9 +217,7 @@ def test_a_thread_that_steps_beside_the_one_that_trains_does_not(recording: Reco
 
 
 @pytest.mark.parametrize("phase", ["step", "data_loading", "custom"])
-def test_what_ends_in_another_thread(
-    phase: str, recording: Recording, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_ends_in_another_thread(phase: str, recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     numbers = count()
     make: dict[str, Callable[[], Any]] = {
         "step": lambda: goodput.step(next(numbers)),

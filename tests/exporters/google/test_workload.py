@@ -204,6 +204,7 @@ def test_what_the_machine_tells_stands_at_the_first_point(
 ) -> None:
     """The metadata server is asked in the background; the first export waits for it: no series changes its labels."""
     with metadata_server() as server:
+
         def tell_late(_: Request) -> Response:
             time.sleep(0.4)
             return answer(json.dumps(GKE))
