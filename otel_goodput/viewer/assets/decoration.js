@@ -103,7 +103,7 @@ export function drawCurve(context, frame, lane, top, height, colors) {
 }
 
 /** Disruptions over all lanes, with what each cost above; places of the texts: [{left, right, row}]. */
-export function drawDisruptions(context, frame, disruptions, colors, { top, high, bottom, width }) {
+export function drawFlags(context, frame, disruptions, colors, { top, high, bottom, width }) {
   if (!disruptions.length) return [];
   context.fillStyle = colors.card;
   context.fillRect(0, top, width, high);

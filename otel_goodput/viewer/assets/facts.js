@@ -1,4 +1,5 @@
 // What is known of one thing that can be selected, as rows of text with exact ns beside them.
+import { scaleText } from "./axis.js";
 import { FATE_NAMES, sourceTitle } from "./colors.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
@@ -42,8 +43,8 @@ export function factsOf(source, selected) {
   facts.span = { step: source.model.step_ids, phase: source.model.phase_ids }[facts.ids || selected.kind]?.get(facts.idRow ?? selected.row) || null;
   const { origin_ms: origin } = source.model;
   facts.rows.unshift(
-    ["begin", `${duration(facts.begin)} · ${moment(origin + facts.begin / 1e6)}`, facts.begin],
-    ["end", facts.open ? "open" : `${duration(facts.end)} · ${moment(origin + facts.end / 1e6)}`, facts.open ? null : facts.end],
+    ["begin", `${scaleText(facts.begin, 1e6)} · ${moment(origin + facts.begin / 1e6)}`, facts.begin],
+    ["end", facts.open ? "open" : `${scaleText(facts.end, 1e6)} · ${moment(origin + facts.end / 1e6)}`, facts.open ? null : facts.end],
   );
   return facts;
 }
@@ -65,8 +66,8 @@ const FACTS = {
     rows.push(lengthRow(open ? "wall, so far" : "wall", end - begin));
     if (steps.device_begin[row] >= 0 && steps.device_end[row] >= 0) {
       rows.push(lengthRow("on the device", steps.device_end[row] - steps.device_begin[row]));
-      rows.push(["device begin", duration(steps.device_begin[row]), steps.device_begin[row]]);
-      rows.push(["device end", duration(steps.device_end[row]), steps.device_end[row]]);
+      rows.push(["device begin", scaleText(steps.device_begin[row], 1e6), steps.device_begin[row]]);
+      rows.push(["device end", scaleText(steps.device_end[row], 1e6), steps.device_end[row]]);
     } else {
       rows.push(["on the device", "not observed", null]);
     }
@@ -97,8 +98,8 @@ const FACTS = {
     const blocking = saves.blocking_end[row];
     const durable = saves.durable_at[row];
     const rows = [["step", `${saves.step[row]}`, null], ["attempt", `${saves.attempt[row]}`, null]];
-    if (blocking >= 0) rows.push(lengthRow("held up training", blocking - begin), ["blocking end", duration(blocking), blocking]);
-    if (durable >= 0) rows.push(lengthRow("until durable", durable - begin), ["durable at", duration(durable), durable]);
+    if (blocking >= 0) rows.push(lengthRow("held up training", blocking - begin), ["blocking end", scaleText(blocking, 1e6), blocking]);
+    if (durable >= 0) rows.push(lengthRow("until durable", durable - begin), ["durable at", scaleText(durable, 1e6), durable]);
     else rows.push(["durable", "not known to be", null]);
     const end = Math.max(begin, blocking, durable);
     const save = known.indexOf("checkpoint_save");

@@ -14,13 +14,16 @@ import { startFates } from "./fates.js";
 import { startCheckpoints } from "./checkpoints.js";
 import { startCharts } from "./charts.js";
 import { startInfo } from "./info.js";
+import { startSearch } from "./search.js";
+import { startSelection } from "./selection.js";
+import { startTimeline } from "./timeline.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
   ["overview", startOverview],
   ["partition", startPartition],
   ["shares", startShares],
-  ["timeline", typeof startTimeline === "undefined" ? null : startTimeline],
+  ["timeline", startTimeline],
   ["disruptions", startDisruptions],
   ["heatmap", startHeatmap],
   ["histogram", startHistogram],
@@ -30,8 +33,8 @@ const PARTS = () => [
   ["checkpoints", startCheckpoints],
   ["charts", startCharts],
   ["info", startInfo],
-  ["selection", typeof startSelection === "undefined" ? null : startSelection],
-  ["search", typeof startSearch === "undefined" ? null : startSearch],
+  ["selection", startSelection],
+  ["search", startSearch],
   ["live", typeof startLive === "undefined" ? null : startLive],
 ];
 

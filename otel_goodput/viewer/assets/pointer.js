@@ -1,7 +1,8 @@
 // The mouse on the timeline: wheel zooms at the pointer, drag pans, shift-drag (or a drag on the scale) selects a
 // range, a click selects, a double click zooms to a span, and what is under the pointer is told.
+import { scaleText } from "./axis.js";
 import { factsOf } from "./facts.js";
-import { duration, moment } from "./format.js";
+import { moment } from "./format.js";
 import { make } from "./elements.js";
 
 const STILL = 4; // pixels that a click may move
@@ -103,7 +104,7 @@ function hover(timeline, x, y, event) {
   timeline.canvas.style.cursor = timeline.measuring() || found.area === "axis" ? "crosshair" : found.item ? "pointer" : "default";
   const lines = found.item ? tipOf(timeline, found) : [];
   const time = Math.min(model.end, Math.max(0, found.time));
-  lines.push(make("div", { class: "soft", text: `${duration(time)} · ${moment(model.origin_ms + time / 1e6)}` }));
+  lines.push(make("div", { class: "soft", text: `${scaleText(time, 1e6)} · ${moment(model.origin_ms + time / 1e6)}` }));
   tip.replaceChildren(...lines);
   tip.hidden = false;
   const box = tip.getBoundingClientRect();

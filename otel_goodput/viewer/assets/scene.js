@@ -1,7 +1,7 @@
 // One picture of the timeline: lanes in pixels, then what is drawn over them.
 import { drawAxis } from "./axis.js";
 import { rgb } from "./colors.js";
-import { drawConnections, drawCurve, drawDisruptions, drawLabels, drawLevels, drawMarks, drawOutline, drawStretch } from "./decoration.js";
+import { drawConnections, drawCurve, drawFlags, drawLabels, drawLevels, drawMarks, drawOutline, drawStretch } from "./decoration.js";
 import { factsOf } from "./facts.js";
 import { laneBins } from "./lanes.js";
 import { Frame, paintBins, paintSpans, paintStepBins } from "./painting.js";
@@ -104,7 +104,7 @@ function decorateScene(timeline, frame, placed, under, colors) {
   });
   rest(placed.filter(({ row }) => !row.pinned), timeline.bodyTop, frame.labels.slice(0, under));
   rest(placed.filter(({ row }) => row.pinned), timeline.head, frame.labels.slice(under));
-  timeline.flags = drawDisruptions(context, frame, timeline.model.disruptions, colors, { top: MAP_HIGH + 2 * SCALE_HIGH, high: FLAGS_HIGH, bottom: height, width });
+  timeline.flags = drawFlags(context, frame, timeline.model.disruptions, colors, { top: MAP_HIGH + 2 * SCALE_HIGH, high: FLAGS_HIGH, bottom: height, width });
   within(timeline.head, () => decorateSelection(timeline, frame, placed, colors));
   const body = { top: MAP_HIGH + 2 * SCALE_HIGH, bottom: height, width };
   if (timeline.state.range) drawStretch(context, frame, timeline.state.range, colors, { ...body, kind: "range" });

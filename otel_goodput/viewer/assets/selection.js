@@ -1,4 +1,5 @@
 // Beside the timeline: what is selected, what it is connected with, and what a stretch of time is made of.
+import { scaleText } from "./axis.js";
 import { cssFill } from "./colors.js";
 import { button, make, swatch } from "./elements.js";
 import { factsOf, measureRange } from "./facts.js";
@@ -102,8 +103,8 @@ function rangePart(timeline, title, [begin, end], close) {
   const elapsed = shares.reduce((sum, one) => sum + one.ns, 0);
   const rows = [
     ...factRow("length", `${duration(end - begin)} (${seconds(end - begin)})`, end - begin),
-    ...factRow("begin", `${duration(begin)} · ${moment(origin + begin / 1e6)}`, begin),
-    ...factRow("end", `${duration(end)} · ${moment(origin + end / 1e6)}`, end),
+    ...factRow("begin", `${scaleText(begin, 1e6)} · ${moment(origin + begin / 1e6)}`, begin),
+    ...factRow("end", `${scaleText(end, 1e6)} · ${moment(origin + end / 1e6)}`, end),
     ...factRow("steps", stepsText(steps)),
   ];
   const pieces = shares.sort((one, other) => other.ns - one.ns).map(({ title: name, paint, kind, ns }) =>
