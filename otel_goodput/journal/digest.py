@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -150,8 +150,8 @@ def _check(version: int, body: bytes) -> bytes:
     return sha256(version.to_bytes(2, "little") + body).digest()
 
 
-def decode(data: bytes) -> Digest:
-    """Read the content of a digest. Nothing in it is trusted.
+def decode(data: bytes, only: Container[str] | None = None) -> Digest:
+    """Read the content of a digest, or of its tables those in `only`. Nothing in it is trusted.
 
     Raises:
         NewerVersion: a newer version wrote it.
@@ -168,12 +168,12 @@ def decode(data: bytes) -> Digest:
     if version != VERSION or len(body) < SIZES.size:
         raise ValueError("not a digest")
     try:
-        return _decoded(body)
+        return _decoded(body, only)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is not well-formed: {error!r}") from error  # anybody can write a correct checksum
 
 
-def _decoded(body: bytes) -> Digest:
+def _decoded(body: bytes, only: Container[str] | None) -> Digest:
     packed, size = SIZES.unpack_from(body)
     if size > HEAD:
         raise ValueError("its head is too large")
@@ -183,7 +183,8 @@ def _decoded(body: bytes) -> Digest:
     rows: dict[str, list[Row]] = {}
     for name, table in TABLES.items():
         count, length = (_number(one, 0, most) for one, most in zip(head["tables"][name], (ROWS, DIGEST), strict=True))
-        rows[name] = rows_of(body[place : place + length], count, table.width)
+        wanted = only is None or name in only
+        rows[name] = rows_of(body[place : place + length], count, table.width) if wanted else []
         place += length
     if place != len(body):
         raise ValueError("it is longer than it says")
@@ -238,12 +239,12 @@ def write_digest(
     write_privately(run.digest_path(process), encode(overview, attempt, written_at, position))
 
 
-def read_digest(run: RunDirectory, process: int) -> Digest:
-    """Read the digest of a process.
+def read_digest(run: RunDirectory, process: int, only: Container[str] | None = None) -> Digest:
+    """Read the digest of a process, or of its tables those in `only`.
 
     Raises:
         OSError: it cannot be read, or is larger than a digest.
         NewerVersion: a newer version wrote it.
         ValueError: it is damaged.
     """
-    return decode(files.read(run.digest_path(process), DIGEST))
+    return decode(files.read(run.digest_path(process), DIGEST), only)

@@ -29,7 +29,7 @@ export function scaleText(time, step) {
   const hours = Math.floor(whole / (3600 * SECOND_NS)) % 24;
   const minutes = Math.floor(whole / (60 * SECOND_NS)) % 60;
   const rest = (whole - Math.floor(whole / (60 * SECOND_NS)) * 60 * SECOND_NS) / SECOND_NS;
-  const clock = `${hours}:${padded(minutes)}${step < 60 * SECOND_NS ? `:${digits ? rest.toFixed(digits).padStart(digits + 3, "0") : padded(Math.round(rest))}` : ""}`;
+  const clock = `${hours}:${padded(minutes)}${step < 3600 * SECOND_NS ? `:${digits ? rest.toFixed(digits).padStart(digits + 3, "0") : padded(Math.round(rest))}` : ""}`;
   return `${sign}${days ? `${days} d ` : ""}${step >= 86400 * SECOND_NS ? (days ? "" : "0") : clock}`.trim();
 }
 
@@ -78,7 +78,7 @@ export function drawAxis(context, frame, colors, origin, { top, height, bottom, 
     const at = Math.round(x(time)) + 0.5;
     context.fillStyle = colors.line;
     context.fillRect(at - 0.5, top + height, 1, 5);
-    if (at < free) continue;
+    if (at < free || at + context.measureText(text).width + 8 > width - 34) continue;
     context.fillStyle = colors.soft;
     context.fillText(text, at + 4, top + height * 1.5 + 0.5);
     free = at + context.measureText(text).width + 12;

@@ -2,7 +2,8 @@
 import { cssFill, categoryStyle, inkOf } from "./colors.js";
 import { covered } from "./device.js";
 import { axisStyle, drawPlot, lengthAxis, timeAxis } from "./plot.js";
-import { fillCard, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle, tally } from "./scope.js";
 
@@ -18,12 +19,12 @@ const CADENCE_PARTS = [
 ];
 
 export function startCadence(model, state) {
-  watch(state, ["model", "range", "attempt", "theme", "clock"], () => drawCadence(model, state));
+  watch(state, ["document", "range", "attempt", "theme", "clock"], () => drawCadence(model, state));
 }
 
 /**
- * Stretches from the first to the last step start of each attempt in a scope: [{begin, end, steps}], `steps` of which each
- * lasts to the next one's start. From the steps, or where these are not held, from bins of steps.
+ * Stretches from the first to the last step start of each attempt in a scope: [{begin, end, steps}], `steps` of which
+ * each lasts to the next one's start. From the steps, or where these are not held, from bins of steps.
  */
 function stepStretches(model, scope) {
   const found = new Map();
@@ -147,6 +148,8 @@ function drawCadence(model, state) {
   if (model.step_bins.rows > 1) drawPace(mount, model, state, scope);
 }
 
+const knownLength = (ns) => (ns === null ? "–" : duration(ns));
+
 /** Does training slow down? Net time of bins of steps, and their time on the device. */
 function drawPace(mount, model, state, scope) {
   const { step_bins: bins } = model;
@@ -191,9 +194,7 @@ function drawPace(mount, model, state, scope) {
       onRange: (range) => state.set({ range, view: range }),
       tip: (at) => [
         [null, `steps ${bins.first[order[at]]} to ${bins.last[order[at]]}`, count(bins.count[order[at]], "step")],
-        ...series
-          .slice(1)
-          .map((one, each) => [one.stroke, one.label, columns[each][at] === null ? "–" : duration(columns[each][at])]),
+        ...series.slice(1).map((one, each) => [one.stroke, one.label, knownLength(columns[each][at])]),
       ],
     },
     [begins, ...columns],

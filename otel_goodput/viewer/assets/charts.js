@@ -2,7 +2,8 @@
 // They are kept in the address, so a shared link shows them too.
 import { cssFill, phaseStyle } from "./colors.js";
 import { drawPlot, lengthAxis, timeAxis } from "./plot.js";
-import { button, choice, fillCard, head, make, select, swatch, watch } from "./elements.js";
+import { button, choice, head, make, select, swatch, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration } from "./format.js";
 import { rowsIn, scopeOf } from "./scope.js";
 import { addChart, groupTitle } from "./topk.js";
@@ -17,7 +18,7 @@ const CHART_FORMS = [
 ];
 
 export function startCharts(model, state) {
-  watch(state, ["model", "range", "attempt", "charts", "theme", "clock"], () => drawCharts(model, state));
+  watch(state, ["document", "range", "attempt", "charts", "theme", "clock"], () => drawCharts(model, state));
 }
 
 /** What there can be a chart of, the longest in all first. */
@@ -78,6 +79,7 @@ export function durationsOf(model, scope, spec) {
 function drawOwn(mount, model, state, spec, at) {
   const scope = scopeOf(model, state);
   const found = durationsOf(model, scope, spec);
+  const total = found.reduce((sum, one) => sum + one[1], 0);
   const form = spec.form === "histogram" ? "histogram" : "time";
   const replace = (changed) => state.set({ charts: state.charts.map((one, each) => (each === at ? changed : one)) });
   const title = spec.name || spec.of.replaceAll("_", " ");
@@ -94,7 +96,7 @@ function drawOwn(mount, model, state, spec, at) {
       make("h3", { class: "clamp", title }, swatch(cssFill(style)), title),
       make("span", {
         class: "soft",
-        text: `${count(found.length, "time")}${found.length ? `, ${duration(found.reduce((sum, one) => sum + one[1], 0))} in all` : ""}${left}`,
+        text: `${count(found.length, "time")}, ${duration(total)} in all${left}`,
       }),
       make(
         "span",

@@ -1,5 +1,6 @@
 // Checkpoints: how long each held up training, how long it took to be durable, and what was at risk meanwhile.
-import { button, fillCard, goTo, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { button, goTo, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { cssFill, categoryStyle, inkOf, shade } from "./colors.js";
 import { axisStyle, drawPlot, inkColor, lengthAxis, timeAxis } from "./plot.js";
 import { count, duration } from "./format.js";
@@ -17,7 +18,7 @@ const SAVE_COLUMNS = [
 ];
 
 export function startCheckpoints(model, state) {
-  watch(state, ["model", "range", "attempt", "selected", "theme", "clock"], () => drawCheckpoints(model, state));
+  watch(state, ["document", "range", "attempt", "selected", "theme", "clock"], () => drawCheckpoints(model, state));
 }
 
 function savesIn(model, scope) {
@@ -52,7 +53,7 @@ function drawCheckpoints(model, state) {
     head("Checkpoints", parts.join(", ")),
     now
       ? make("p", {
-          text: `At the end of this account ${duration(nanoseconds(now))} of progress is newer than the last durable checkpoint.`,
+          text: `Now ${duration(nanoseconds(now))} of progress is newer than the last durable checkpoint.`,
         })
       : null,
     risk.rows > 1 ? make("h3", { text: "Progress at risk" }) : null,

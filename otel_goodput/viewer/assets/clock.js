@@ -32,12 +32,12 @@ export function timeText(model, ns, step = 1e6) {
     const text = moment(model.origin_ms + ns / 1e6);
     return step >= 1e9 ? `${text.slice(0, 19)} UTC` : text;
   }
-  return sinceStart(ns, step);
+  return clockSinceStart(ns, step);
 }
 
 /** A moment on an axis: short. */
 export function axisText(model, ns, step) {
-  if (clockKind() !== "utc") return sinceStart(ns, step);
+  if (clockKind() !== "utc") return clockSinceStart(ns, step);
   const text = moment(model.origin_ms + ns / 1e6);
   if (step >= 86400e9) return text.slice(5, 10);
   if (step >= 60e9) return text.slice(11, 16);
@@ -45,7 +45,7 @@ export function axisText(model, ns, step) {
 }
 
 /** Time since the start as 1 d 02:03:04.567. */
-function sinceStart(ns, step) {
+function clockSinceStart(ns, step) {
   const sign = ns < 0 ? "-" : "+";
   const decimals = step >= 1e9 ? 0 : step >= 1e6 ? 3 : step >= 1e3 ? 6 : 9;
   const scale = 10 ** decimals;

@@ -1,5 +1,6 @@
 // What interrupted the run, and what each interruption cost; and which processes the others wait for.
-import { button, fillCard, goTo, head, make, table, tableRow, watch } from "./elements.js";
+import { button, goTo, head, make, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { aroundDisruption } from "./shares.js";
 import { timeText } from "./clock.js";
@@ -16,11 +17,11 @@ const DISRUPTION_COLUMNS = [
 ];
 
 export function startDisruptions(model, state) {
-  watch(state, ["model", "range", "attempt", "selected", "clock"], () => drawDisruptions(model, state));
-  watch(state, ["model", "process", "theme"], () => drawPaces(model, state));
+  watch(state, ["document", "range", "attempt", "selected", "clock"], () => drawDisruptionTable(model, state));
+  watch(state, ["document", "process", "theme"], () => drawPaces(model, state));
 }
 
-function drawDisruptions(model, state) {
+function drawDisruptionTable(model, state) {
   if (!model.disruptions.length) return fillCard("disruptions");
   const scope = scopeOf(model, state);
   const inScope = model.disruptions
@@ -130,7 +131,7 @@ function paceSentence(model) {
     );
   if (told?.late && told.late.share >= 0.05)
     parts.push(
-      `Process ${told.late.process} comes late: it spends ${percent(told.late.share, 1)} of its cadence outside of steps, and the others wait for it.`,
+      `Process ${told.late.process} comes late: ${percent(told.late.share, 1)} of its cadence is outside of steps.`,
     );
   return parts.join(" ") || "No process is much slower or later than the others.";
 }

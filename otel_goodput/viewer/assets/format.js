@@ -6,9 +6,9 @@ const NS = 1e9;
 export function duration(ns) {
   if (ns < 0) return `-${duration(-ns)}`;
   const whole = ns / NS;
-  if (whole >= 86400) return `${Math.floor(whole / 86400)} d ${twoDigits((whole % 86400) / 3600)} h`;
-  if (whole >= 3600) return `${Math.floor(whole / 3600)} h ${twoDigits((whole % 3600) / 60)} min`;
-  if (whole >= 59.95) return `${Math.max(1, Math.floor(whole / 60))} min ${twoDigits(Math.max(60, whole) % 60)} s`;
+  if (whole >= 86400) return `${Math.floor(whole / 86400)} d ${padTwo((whole % 86400) / 3600)} h`;
+  if (whole >= 3600) return `${Math.floor(whole / 3600)} h ${padTwo((whole % 3600) / 60)} min`;
+  if (whole >= 59.95) return `${Math.max(1, Math.floor(whole / 60))} min ${padTwo(Math.max(60, whole) % 60)} s`;
   const [unit, size] = unitOf(whole);
   const value = whole / size;
   return `${unit === "ns" ? Math.round(value) : digits(value)} ${unit}`;
@@ -17,7 +17,8 @@ export function duration(ns) {
 /** The same for an axis, where round values are the rule: 500 ms, 2 min, 1.5 h. */
 export function axisDuration(ns) {
   const whole = Math.abs(ns) / NS;
-  const [unit, size] = whole >= 86400 ? ["d", 86400] : whole >= 3600 ? ["h", 3600] : whole >= 60 ? ["min", 60] : unitOf(whole);
+  const [unit, size] =
+    whole >= 86400 ? ["d", 86400] : whole >= 3600 ? ["h", 3600] : whole >= 60 ? ["min", 60] : unitOf(whole);
   return `${ns < 0 ? "-" : ""}${Number((whole / size).toPrecision(3))} ${unit}`;
 }
 
@@ -30,7 +31,7 @@ function digits(value) {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
 }
 
-function twoDigits(value) {
+function padTwo(value) {
   return String(Math.floor(value)).padStart(2, "0");
 }
 

@@ -1,6 +1,7 @@
 // How long steps took: net, wall or device time, coloured by fate; a bar lists its steps, a step leads to the timeline.
 import { FATE_NAMES, cssFill, fateStyle } from "./colors.js";
-import { button, choice, fillCard, goTo, head, make, swatch, table, watch } from "./elements.js";
+import { button, choice, goTo, head, make, swatch, table, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { axisDuration, count, duration } from "./format.js";
 import { centred, isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
 import { timeText } from "./clock.js";
@@ -20,7 +21,8 @@ const look = { measure: "net", scale: null, bin: null };
 
 export function startHistogram(model, state) {
   const draw = () => drawHistogram(model, state, draw);
-  watch(state, ["model", "range", "attempt", "theme", "clock"], draw);
+  state.on(["range", "attempt"], () => (look.bin = null));
+  watch(state, ["document", "range", "attempt", "theme", "clock"], draw);
 }
 
 /** Time of a step in a row of `steps`, or -1. */
@@ -32,7 +34,7 @@ export function stepTime(steps, row, measure) {
     : steps.device_end[row] - steps.device_begin[row];
 }
 
-/** {bins: [{low, high, counts by fate, rows}], exact, missing}: of the steps one by one, or of the document's buckets. */
+/** {bins: [{low, high, counts by fate, rows}], exact, missing}: of steps one by one, or of the document's buckets. */
 export function histogramOf(model, scope, measure, scale) {
   if (isDetailed(model, scope)) return exactBins(model, scope, measure, scale);
   const { histogram } = model;
@@ -159,7 +161,7 @@ function histogramBars(model, { bins, scale }, draw) {
         style: { height: `${(100 * bin.counts[fate]) / most}%`, background: cssFill(fateStyle(fate)) },
       }),
     );
-    const column = button("", () => ((look.bin = look.bin === at ? null : at), draw(), refocus(at)), {
+    const column = button("", () => ((look.bin = look.bin === at ? null : at), draw()), {
       class: "column",
       title: words,
       "aria-label": words,
@@ -179,7 +181,7 @@ function histogramBars(model, { bins, scale }, draw) {
   );
   plot.addEventListener("keydown", walkBars);
   const ticks = tickBins(bins).map((bin) =>
-    make("span", { text: axisDuration(bin.low), style: { left: `${place(bin)[0]}%` } }),
+    make("span", { text: axisDuration(bin.low), style: bin.rest ? { right: "0" } : { left: `${place(bin)[0]}%` } }),
   );
   return make(
     "div",
@@ -209,10 +211,13 @@ function placing(bins, scale) {
 /** A few bins whose lower edges are written below. */
 function tickBins(bins) {
   const every = Math.max(1, Math.ceil(bins.filter((bin) => !bin.rest).length / 5));
-  return bins.filter((bin, at) => at % every === 0 || bin.rest);
+  const last = bins.length - 1;
+  return bins.filter((bin, at) => (at % every === 0 && at < last - every / 2) || bin.rest);
 }
 
-const edgesOf = (bin) => (bin.rest ? `${duration(bin.low)} and more` : `${duration(bin.low)} – ${duration(bin.high)}`);
+function edgesOf(bin) {
+  return bin.rest ? `${duration(bin.low)} and more` : `${duration(bin.low)} – ${duration(bin.high)}`;
+}
 
 function fateWords(bin) {
   const told = FATES.filter((fate) => bin.counts[fate]).map(
@@ -229,10 +234,6 @@ function walkBars(event) {
   const all = [...event.currentTarget.querySelectorAll(".column:not(:disabled)")];
   const next = all[all.indexOf(document.activeElement) + step];
   if (next) next.focus();
-}
-
-function refocus(at) {
-  document.querySelector(`#histogram .column[data-bin="${at}"]`)?.focus();
 }
 
 function fateLegend({ bins }) {

@@ -1,7 +1,8 @@
 // What is known of the place where the run went on, how it was configured, and how this page shows it.
 import { chosenTheme, chooseTheme } from "./theme.js";
 import { chooseClock, clockKind, timeText } from "./clock.js";
-import { choice, fillCard, head, make, select, table, watch } from "./elements.js";
+import { choice, head, make, select, table, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { duration, moment } from "./format.js";
 
 const FACT_COLUMNS = [
@@ -17,12 +18,12 @@ const infoShown = { process: null, attempt: "" };
 
 export function startInfo(model, state) {
   const draw = () => drawInfo(model, state, draw);
-  watch(state, ["model", "process", "clock"], () => {
+  watch(state, ["document", "process", "clock"], () => {
     infoShown.process = null;
     draw();
   });
   const settings = () => drawSettings(model, state, settings);
-  watch(state, ["model", "theme", "clock"], settings);
+  watch(state, ["document", "theme", "clock"], settings);
 }
 
 function drawInfo(model, state, draw) {

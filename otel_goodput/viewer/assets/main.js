@@ -14,9 +14,12 @@ import { startFates } from "./fates.js";
 import { startCheckpoints } from "./checkpoints.js";
 import { startCharts } from "./charts.js";
 import { startInfo } from "./info.js";
-import { startSearch } from "./search.js";
-import { startSelection } from "./selection.js";
 import { startTimeline } from "./timeline.js";
+import { startSelection } from "./selection.js";
+import { startSearch } from "./search.js";
+import { startLive } from "./live.js";
+import { startRuns } from "./runs.js";
+import { startCompare } from "./compare.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
@@ -35,7 +38,7 @@ const PARTS = () => [
   ["info", startInfo],
   ["selection", startSelection],
   ["search", startSearch],
-  ["live", typeof startLive === "undefined" ? null : startLive],
+  ["live", startLive],
 ];
 
 /** Bytes of the document: inlined (gzip, base64) or, on a served page, from its own origin. Null: there is none. */
@@ -75,6 +78,7 @@ async function main() {
     );
     return;
   }
+  const loading = document.getElementById("loading");
   let model;
   try {
     const bytes = await documentBytes();
@@ -82,16 +86,15 @@ async function main() {
     model = Model.read(bytes);
     if (model.format !== 1) throw new Error(`it has format ${model.format}, and this page reads format 1`);
   } catch (error) {
-    complain(
-      `The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`,
-    );
+    complain(`This run cannot be shown: ${error.message}. Write the page again with "otel-goodput report --html".`);
     return;
+  } finally {
+    loading.hidden = true;
   }
   document.getElementById("session").hidden = false;
   state.fromHash(location.hash);
   window.goodput = { model, state, timeline: null };
   for (const [name, start] of PARTS()) {
-    if (!start) continue;
     try {
       const started = start(model, state);
       if (name === "timeline") window.goodput.timeline = started;

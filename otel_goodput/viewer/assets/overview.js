@@ -3,9 +3,10 @@ import { sourceStyle, sourceTitle, cssFill } from "./colors.js";
 import { button, goTo, make, swatch, watch } from "./elements.js";
 import { count, duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
-import { nanoseconds, scopeOf } from "./scope.js";
+import { nanoseconds, runEnd, scopeOf } from "./scope.js";
 
 const STRETCHES = 6;
+const FILLED = 0.5;
 const STATES = {
   running: "running",
   ended: "ended",
@@ -120,7 +121,14 @@ function drawWarnings(model) {
       }),
     );
   const title = make("summary", { text: count(items.length, "note on these figures", "notes on these figures") });
-  mount.replaceChildren(make("details", { open: items.length <= 3 }, title, make("ul", {}, ...items)));
+  mount.replaceChildren(
+    make(
+      "details",
+      { open: mount.querySelector("details")?.open ?? items.length <= 3 },
+      title,
+      make("ul", {}, ...items),
+    ),
+  );
 }
 
 /** In the header: which stretch of time the panels tell about, and how to leave it. */
@@ -163,7 +171,8 @@ export function stretches(model, category) {
   const list = [];
   const add = (begin, length, held) => {
     const last = list[list.length - 1];
-    if (last && last.end === begin) {
+    // What fills most of a stretch makes it one, such as lost steps with the loads between them.
+    if (last && last.ns + held >= FILLED * (begin + length - last.begin)) {
       last.end = begin + length;
       last.ns += held;
     } else list.push({ begin, end: begin + length, ns: held });
@@ -176,7 +185,7 @@ export function stretches(model, category) {
     const column = bins.values[String(category)];
     for (let bin = 0; bin < bins.count; bin++) {
       if (column[bin])
-        add(bins.begin + bin * bins.width, Math.min(bins.width, model.end - bin * bins.width), column[bin]);
+        add(bins.begin + bin * bins.width, Math.min(bins.width, runEnd(model) - bin * bins.width), column[bin]);
     }
   }
   const [begin, end] = list.length ? [list[0].begin, list[list.length - 1].end] : [0, 0];

@@ -1,6 +1,7 @@
 // Where the time went: one bar for the run, an attempt or the selected time, its table, and the device beside it.
 import { cssFill, sourceStyle, sourceTitle, categoryStyle } from "./colors.js";
-import { choice, fillCard, head, make, select, swatch, table, tableRow, watch, button } from "./elements.js";
+import { choice, head, make, select, swatch, table, tableRow, watch, button } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { duration, percent, seconds } from "./format.js";
 import { deviceUse } from "./device.js";
 import { partitionOf, scopeOf, scopeTitle } from "./scope.js";
@@ -9,7 +10,7 @@ const BUTTONS = 8; // attempts that get a button each; more of them, a list
 
 export function startPartition(model, state) {
   watch(state, ["model", "range", "attempt", "category", "theme"], () => {
-    if (!model.report.elapsed_s) return fillCard("partition");
+    if (!model.report.elapsed_s) return fillCard("account") && fillCard("partition");
     const scope = scopeOf(model, state);
     const account = partitionOf(model, scope);
     fillCard(
@@ -17,7 +18,7 @@ export function startPartition(model, state) {
       head("Where the time went", titleOf(scope, account), scopeSwitch(model, state, scope)),
       ...partitionBars(model, state, scope, account),
     );
-    document.getElementById("account").replaceChildren(accountTable(model, state, account));
+    fillCard("account", accountTable(model, state, account));
     return undefined;
   });
 }

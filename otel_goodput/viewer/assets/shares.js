@@ -1,7 +1,8 @@
 // Where the time went over time: stacked shares of the leader's bins, with the restarts marked.
 import { canvasFill, cssFill, sourceStyle, sourceTitle, shade } from "./colors.js";
 import { axisStyle, drawPlot, inkColor, timeAxis } from "./plot.js";
-import { button, fillCard, head, make, watch } from "./elements.js";
+import { button, head, make, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { binned, scopeOf, scopeTitle } from "./scope.js";
 import { duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
@@ -11,7 +12,7 @@ import { rangeText, timeText } from "./clock.js";
 const MARKS = 60; // more restarts than this in sight: lines only
 
 export function startShares(model, state) {
-  watch(state, ["model", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
+  watch(state, ["document", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
 }
 
 function drawShares(model, state) {
@@ -37,7 +38,7 @@ function drawShares(model, state) {
   const plot = drawPlot(
     mount,
     {
-      height: 270,
+      height: chartHeight(),
       scales: {
         x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] },
         y: { range: [0, 100] },
@@ -54,6 +55,12 @@ function drawShares(model, state) {
     [begins, ...stacks],
   );
   placeMarks(marks, plot, model, state);
+}
+
+/** As tall as the table beside it, within reason. */
+function chartHeight() {
+  const beside = document.getElementById("account").clientHeight;
+  return Math.max(250, Math.min(460, beside - 70));
 }
 
 /** From the bottom: productive time, then the largest loss. */
@@ -143,7 +150,8 @@ function placeMarks(mount, plot, model, state) {
     const room = 4 + 6.6 * words.length;
     const wide = x - room / 2 > reached && x + room / 2 < width + 20;
     if (wide) reached = x + room / 2;
-    const full = `${one.reason} at ${timeText(model, one.time, 1e9)}: ${duration(one.recovery_ns)} until restarted, ${duration(one.wasted_ns)} of steps lost`;
+    const losses = `${duration(one.recovery_ns)} until restarted, ${duration(one.wasted_ns)} of steps lost`;
+    const full = `${one.reason} at ${timeText(model, one.time, 1e9)}: ${losses}`;
     const go = () => state.set({ selected: { kind: "disruption", row, process: 0 }, view: aroundDisruption(one) });
     return button(wide ? words : "▾", go, {
       class: `mark${wide ? "" : " narrow"}`,

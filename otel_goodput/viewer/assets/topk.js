@@ -1,6 +1,7 @@
 // What took the most time, and what happened most often: phases, custom names, parts, compiled functions.
 import { cssFill, phaseStyle } from "./colors.js";
-import { button, choice, fillCard, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { button, choice, goTo, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
 
@@ -17,7 +18,7 @@ const ranking = { by: "time", most: 10 };
 
 export function startTopK(model, state) {
   const draw = () => drawTopK(model, state, draw);
-  watch(state, ["model", "range", "attempt", "theme"], draw);
+  watch(state, ["document", "range", "attempt", "theme"], draw);
 }
 
 /** What a group is called: the user's name of it, else the phase. */
@@ -25,15 +26,18 @@ export function groupTitle(model, group) {
   return group.name || model.phase_names[group.phase].replaceAll("_", " ");
 }
 
-/** Groups of a scope: the document's for the whole run, else counted from the phases that start in it; null: not known. */
+/** Groups of a scope: the document's for the run, else counted from the phases that start in it; null: not known. */
 export function groupsOf(model, scope) {
   if (scope.kind === "run") return model.groups;
   if (!isDetailed(model, scope)) return null;
   const found = new Map();
   const addOne = (phase, name, wall, failed) => {
-    const key = `${phase} ${name}`;
-    if (!found.has(key)) found.set(key, { phase, name, count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 });
-    const group = found.get(key);
+    const key = phase * model.names.length + name;
+    let group = found.get(key);
+    if (!group) {
+      group = { phase, name: model.names[name], count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 };
+      found.set(key, group);
+    }
     group.count += 1;
     group.failed += failed ? 1 : 0;
     if (wall < 0) return;
@@ -43,9 +47,10 @@ export function groupsOf(model, scope) {
   };
   const { steps, phases } = model;
   const stepPhase = model.phase_names.indexOf("step");
-  for (const row of rowsIn(steps, scope)) addOne(stepPhase, "", steps.wall[row], steps.flags[row] & FAILED);
-  for (const row of rowsIn(phases, scope))
-    addOne(phases.phase[row], model.names[phases.name[row]], phases.wall[row], phases.flags[row] & FAILED);
+  for (const row of rowsIn(steps, scope)) addOne(stepPhase, 0, steps.wall[row], steps.flags[row] & FAILED);
+  for (const row of rowsIn(phases, scope)) {
+    addOne(phases.phase[row], phases.name[row], phases.wall[row], phases.flags[row] & FAILED);
+  }
   return [...found.values()];
 }
 
@@ -71,7 +76,6 @@ function drawTopK(model, state, draw) {
   input.addEventListener("change", () => {
     ranking.most = Math.max(1, Math.min(1000, Math.round(Number(input.value)) || 10));
     draw();
-    document.getElementById("top-k-count").focus();
   });
   const change = (by) => {
     ranking.by = by;
@@ -111,7 +115,7 @@ function drawTopK(model, state, draw) {
 function groupRow(model, state, group, most, value) {
   const phase = model.phase_names[group.phase];
   const title = groupTitle(model, group);
-  const find = button(title, () => state.set({ query: title }), {
+  const find = button(title, () => (state.set({ query: title }), goTo("timeline-card")), {
     class: "link clamp",
     title: `Search for ${title}`,
   });
