@@ -14,7 +14,7 @@ export function drawLabels(context, labels, ratio, colors) {
     const room = Math.floor((width - 10) / LETTER);
     const high = (bottom - top) / ratio;
     if (room < 2 || high < 10) continue;
-    const shown = text.length <= room ? text : room < 4 ? "" : `${text.slice(0, room - 1)}…`;
+    const shown = fittingText(context, text, room, width - 8);
     if (!shown) continue;
     const x = left / ratio + 5;
     const y = (top + bottom) / 2 / ratio;
@@ -25,6 +25,16 @@ export function drawLabels(context, labels, ratio, colors) {
     context.fillStyle = paint.ink;
     context.fillText(shown, x, y + 0.5);
   }
+}
+
+/** As much of `text` as `width` pixels hold, about `room` letters; "" where that would say nothing. */
+function fittingText(context, text, room, width) {
+  if (text.length <= room + 1 && context.measureText(text).width <= width) return text;
+  for (let length = Math.min(room, text.length) - 1; length >= 3; length--) {
+    const shown = `${text.slice(0, length)}…`;
+    if (context.measureText(shown).width <= width) return shown;
+  }
+  return "";
 }
 
 /** Notices: triangles, each with its text if there is room for it. */

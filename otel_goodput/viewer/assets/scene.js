@@ -106,7 +106,7 @@ function decorateScene(timeline, frame, placed, under, colors) {
   rest(placed.filter(({ row }) => row.pinned), timeline.head, frame.labels.slice(under));
   timeline.flags = drawFlags(context, frame, timeline.model.disruptions, colors, { top: MAP_HIGH + 2 * SCALE_HIGH, high: FLAGS_HIGH, bottom: height, width });
   within(timeline.head, () => decorateSelection(timeline, frame, placed, colors));
-  const body = { top: MAP_HIGH + 2 * SCALE_HIGH, bottom: height, width };
+  const body = { top: MAP_HIGH, bottom: height, width };
   if (timeline.state.range) drawStretch(context, frame, timeline.state.range, colors, { ...body, kind: "range" });
   if (timeline.measure && timeline.measure.end !== null) drawStretch(context, frame, [timeline.measure.begin, timeline.measure.end], colors, { ...body, kind: "measure" });
   if (timeline.tree.pinnedHeight) {

@@ -85,7 +85,7 @@ export class TreeView {
       make("span", { class: "tree-caret", "aria-hidden": "true", text: row.expandable ? (row.expanded ? "▾" : "▸") : "" }),
       make("span", { class: "tree-title", text: row.title }),
       make("span", { class: `tree-tag${row.problem ? " problem" : ""}`, text: row.tag }),
-      row.lane ? make("button", { type: "button", class: "tree-pin", tabindex: "-1", "aria-pressed": String(Boolean(pinned)), "aria-label": pinned ? "Unpin" : "Pin to the top", text: "⚲" }) : null);
+      row.lane ? make("button", { type: "button", class: "tree-pin", tabindex: "-1", "aria-pressed": String(Boolean(pinned)), "aria-label": pinned ? "Unpin" : "Pin to the top", text: "⤒" }) : null);
     element.style.top = `${top - from}px`;
     element.style.height = `${row.height}px`;
     element.style.paddingLeft = `${6 + (row.level - 1) * 12}px`;
