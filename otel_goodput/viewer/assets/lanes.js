@@ -6,316 +6,313 @@ import { packTracks, trackOf } from "./spans.js";
 import { Paint } from "./surface.js";
 
 export const FLAGS = {
-    nonblocking: 1,
-    failed: 2,
-    exported: 4,
-    outlier: 8,
-    interrupted: 16,
-    recompilation: 32,
-    flood: 64,
+  nonblocking: 1,
+  failed: 2,
+  exported: 4,
+  outlier: 8,
+  interrupted: 16,
+  recompilation: 32,
+  flood: 64,
 };
 export const ROW_HEIGHT = 20;
 
 /** Everything that the lanes of one document are made of. */
 export class LaneSource extends RunSource {
-    /** Lanes that tell about the whole run. */
-    runLanes() {
-        return [this.attemptLane(), this.partitionLane()];
-    }
+  /** Lanes that tell about the whole run. */
+  runLanes() {
+    return [this.attemptLane(), this.partitionLane()];
+  }
 
-    attemptLane() {
-        const { attempts } = this.model;
-        const paint = new Paint("attempt", () => ({
-            color: theme() === "dark" ? "#3b4c5c" : "#c5d3df",
-            hatch: "none",
-        }));
-        this.phasePaints.set("attempt", paint);
-        const spans = attempts.map((one, row) => [one.begin, this.ends.get(one.number), 0, row]);
-        const label = (row) => `attempt ${attempts[row].number} · ${attempts[row].state}`;
-        return {
-            key: "attempts",
-            title: "attempts",
-            hint: "Lives of the job, one after the other",
-            kind: "attempt",
-            tracks: packTracks(spans, 1),
-            paints: [paint],
-            label,
-            least: 2,
-        };
-    }
+  attemptLane() {
+    const { attempts } = this.model;
+    const paint = new Paint("attempt", () => ({
+      color: theme() === "dark" ? "#3b4c5c" : "#c5d3df",
+      hatch: "none",
+    }));
+    this.phasePaints.set("attempt", paint);
+    const spans = attempts.map((one, row) => [one.begin, this.ends.get(one.number), 0, row]);
+    const label = (row) => `attempt ${attempts[row].number} · ${attempts[row].state}`;
+    return {
+      key: "attempts",
+      title: "attempts",
+      hint: "Lives of the job, one after the other",
+      kind: "attempt",
+      tracks: packTracks(spans, 1),
+      paints: [paint],
+      label,
+      least: 2,
+    };
+  }
 
-    /** The same one for the run and for the leader. */
-    partitionLane() {
-        this.partition ??= this.makePartitionLane();
-        return this.partition;
-    }
+  /** The same one for the run and for the leader. */
+  partitionLane() {
+    this.partition ??= this.makePartitionLane();
+    return this.partition;
+  }
 
-    makePartitionLane() {
-        const { model } = this;
-        const { owners } = model;
-        const bins = model.bins.count ? this.leaderBins() : null;
-        const tracks = owners ? [this.ownerTrack(owners)] : [];
-        const label = (row) => this.categories[owners.category[row]].title;
-        return {
-            key: "partition",
-            title: "partition",
-            hint: "Whose each instant is; the parts add up to the whole",
-            kind: "owner",
-            tracks,
-            paints: this.categories,
-            bins,
-            label,
-            binKind: "bin",
-            tall: true,
-            summed: owners ? [] : [[0, model.end]],
-        };
-    }
+  makePartitionLane() {
+    const { model } = this;
+    const { owners } = model;
+    const bins = model.bins.count ? this.leaderBins() : null;
+    const tracks = owners ? [this.ownerTrack(owners)] : [];
+    const label = (row) => this.categories[owners.category[row]].title;
+    return {
+      key: "partition",
+      title: "partition",
+      hint: "Whose each instant is; the parts add up to the whole",
+      kind: "owner",
+      tracks,
+      paints: this.categories,
+      bins,
+      label,
+      binKind: "bin",
+      tall: true,
+      summed: owners ? [] : [[0, model.end]],
+    };
+  }
 
-    rankLane(process) {
-        return {
-            key: `rank-${process.index}`,
-            kind: null,
-            binKind: "bin",
-            tracks: [],
-            paints: this.categories,
-            lazyBins: () => this.processBins(process),
-            process: process.index,
-            rank: true,
-            hint: "Shares of this process's own time, to one part in 255; single spans are in its journal",
-        };
-    }
+  rankLane(process) {
+    return {
+      key: `rank-${process.index}`,
+      kind: null,
+      binKind: "bin",
+      tracks: [],
+      paints: this.categories,
+      lazyBins: () => this.processBins(process),
+      process: process.index,
+      rank: true,
+      hint: "Shares of this process's own time, to one part in 255; single spans are in its journal",
+    };
+  }
 
-    /** Lanes of the leader, each with something in it. */
-    leaderLanes() {
-        const lanes = [
-            this.partitionLane(),
-            this.stepLane(),
-            this.deviceLane(),
-            ...this.phaseLanes(),
-            this.noticeLane(),
-            this.sliceLane(),
-            this.riskLane(),
-        ];
-        return lanes.filter(
-            (lane) => lane && (lane.tracks.length || lane.bins || lane.marks || lane.levels || lane.curve),
-        );
-    }
+  /** Lanes of the leader, each with something in it. */
+  leaderLanes() {
+    const lanes = [
+      this.partitionLane(),
+      this.stepLane(),
+      this.deviceLane(),
+      ...this.phaseLanes(),
+      this.noticeLane(),
+      this.sliceLane(),
+      this.riskLane(),
+    ];
+    return lanes.filter((lane) => lane && (lane.tracks.length || lane.bins || lane.marks || lane.levels || lane.curve));
+  }
 
-    stepLane() {
-        const { model } = this;
-        const { steps } = model;
-        const spans = [];
-        for (let row = 0; row < steps.rows; row++)
-            spans.push([steps.start[row], this.stepEnd(row), steps.fate[row], row]);
-        return {
-            key: "steps",
-            title: "steps",
-            hint: "Executions of steps, by their fate",
-            kind: "step",
-            tracks: packTracks(spans, 4),
-            paints: this.fates,
-            label: (row) => `${steps.number[row]}`,
-            flags: steps.flags,
-            tall: true,
-            least: 2,
-            bins: this.summed.length ? this.stepBins() : null,
-            binKind: "steps",
-            summed: this.summed,
-            binLabel: (bin) => `${model.step_bins.first[bin]} – ${model.step_bins.last[bin]}, summed up`,
-        };
-    }
+  stepLane() {
+    const { model } = this;
+    const { steps } = model;
+    const spans = [];
+    for (let row = 0; row < steps.rows; row++) spans.push([steps.start[row], this.stepEnd(row), steps.fate[row], row]);
+    return {
+      key: "steps",
+      title: "steps",
+      hint: "Executions of steps, by their fate",
+      kind: "step",
+      tracks: packTracks(spans, 4),
+      paints: this.fates,
+      label: (row) => `${steps.number[row]}`,
+      flags: steps.flags,
+      tall: true,
+      least: 2,
+      bins: this.summed.length ? this.stepBins() : null,
+      binKind: "steps",
+      summed: this.summed,
+      binLabel: (bin) => `${model.step_bins.first[bin]} – ${model.step_bins.last[bin]}, summed up`,
+    };
+  }
 
-    /** The bins of steps as spans: lost ones are told by their share. */
-    stepBins() {
-        const { step_bins: bins } = this.model;
-        const spans = [];
-        for (let row = 0; row < bins.rows; row++) {
-            const begin = bins.begin[row];
-            const end = Math.max(begin, row + 1 < bins.rows ? bins.begin[row + 1] : this.model.end);
-            const part = bins.count[row] ? bins.lost[row] / bins.count[row] : 0;
-            spans.push([begin, begin + (end - begin) * (1 - part), 0, row]);
-            if (part) spans.push([begin + (end - begin) * (1 - part), end, 1, row]);
-        }
-        return trackOf(spans, 4);
+  /** The bins of steps as spans: lost ones are told by their share. */
+  stepBins() {
+    const { step_bins: bins } = this.model;
+    const spans = [];
+    for (let row = 0; row < bins.rows; row++) {
+      const begin = bins.begin[row];
+      const end = Math.max(begin, row + 1 < bins.rows ? bins.begin[row + 1] : this.model.end);
+      const part = bins.count[row] ? bins.lost[row] / bins.count[row] : 0;
+      spans.push([begin, begin + (end - begin) * (1 - part), 0, row]);
+      if (part) spans.push([begin + (end - begin) * (1 - part), end, 1, row]);
     }
+    return trackOf(spans, 4);
+  }
 
-    deviceLane() {
-        const { device, steps, phases } = this.model;
-        const paints = [...this.fates];
-        const kinds = new Map();
-        const spans = [];
-        for (let row = 0; row < device.rows; row++) {
-            const owner = device.owner[row];
-            const end = Math.max(device.begin[row], device.end[row] < 0 ? this.model.end : device.end[row]);
-            const kind = owner >= 0 ? steps.fate[owner] : this.kindOf(-owner - 1, kinds, paints);
-            spans.push([device.begin[row], end, kind, row]);
-        }
-        const label = (row) => {
-            const owner = device.owner[row];
-            return owner >= 0 ? `${steps.number[owner]}` : this.phaseName(-owner - 1);
-        };
-        return {
-            key: "device",
-            title: "device",
-            hint: "What the accelerator worked on, where its ends were observed; elsewhere it is empty",
-            kind: "device",
-            tracks: packTracks(spans, paints.length),
-            paints,
-            label,
-            sparse: !phases.rows,
-        };
+  deviceLane() {
+    const { device, steps, phases } = this.model;
+    const paints = [...this.fates];
+    const kinds = new Map();
+    const spans = [];
+    for (let row = 0; row < device.rows; row++) {
+      const owner = device.owner[row];
+      const end = Math.max(device.begin[row], device.end[row] < 0 ? this.model.end : device.end[row]);
+      const kind = owner >= 0 ? steps.fate[owner] : this.kindOf(-owner - 1, kinds, paints);
+      spans.push([device.begin[row], end, kind, row]);
     }
+    const label = (row) => {
+      const owner = device.owner[row];
+      return owner >= 0 ? `${steps.number[owner]}` : this.phaseName(-owner - 1);
+    };
+    return {
+      key: "device",
+      title: "device",
+      hint: "What the accelerator worked on, where its ends were observed; elsewhere it is empty",
+      kind: "device",
+      tracks: packTracks(spans, paints.length),
+      paints,
+      label,
+      sparse: !phases.rows,
+    };
+  }
 
-    phaseLanes() {
-        const { phases, phase_names: known, saves } = this.model;
-        const found = new Map(PHASE_LANES.map((lane) => [lane[0], []]));
-        for (let row = 0; row < phases.rows; row++) {
-            const name = known[phases.phase[row]];
-            const key = laneOfPhase(name, Boolean(phases.flags[row] & FLAGS.nonblocking));
-            found.get(key).push(row);
-        }
-        return PHASE_LANES.map(([key, title, hint]) => {
-            const paints = [];
-            const kinds = new Map();
-            const spans = found
-                .get(key)
-                .map((row) => [phases.start[row], this.phaseEnd(row), this.kindOf(row, kinds, paints), row]);
-            const lane = {
-                key,
-                title,
-                hint,
-                kind: "phase",
-                paints,
-                least: 3,
-                label: (row) => this.phaseLabel(row),
-                flags: phases.flags,
-            };
-            if (key === "commits") return this.commitLane(lane, spans, saves);
-            return { ...lane, tracks: packTracks(spans, paints.length) };
-        });
+  phaseLanes() {
+    const { phases, phase_names: known, saves } = this.model;
+    const found = new Map(PHASE_LANES.map((lane) => [lane[0], []]));
+    for (let row = 0; row < phases.rows; row++) {
+      const name = known[phases.phase[row]];
+      const key = laneOfPhase(name, Boolean(phases.flags[row] & FLAGS.nonblocking));
+      found.get(key).push(row);
     }
+    return PHASE_LANES.map(([key, title, hint]) => {
+      const paints = [];
+      const kinds = new Map();
+      const spans = found
+        .get(key)
+        .map((row) => [phases.start[row], this.phaseEnd(row), this.kindOf(row, kinds, paints), row]);
+      const lane = {
+        key,
+        title,
+        hint,
+        kind: "phase",
+        paints,
+        least: 3,
+        label: (row) => this.phaseLabel(row),
+        flags: phases.flags,
+      };
+      if (key === "commits") return this.commitLane(lane, spans, saves);
+      return { ...lane, tracks: packTracks(spans, paints.length) };
+    });
+  }
 
-    phaseLabel(row) {
-        const { phases } = this.model;
-        const name = this.phaseName(row);
-        return phases.step[row] >= 0 ? `${name} ${phases.step[row]}` : name;
-    }
+  phaseLabel(row) {
+    const { phases } = this.model;
+    const name = this.phaseName(row);
+    return phases.step[row] >= 0 ? `${name} ${phases.step[row]}` : name;
+  }
 
-    /** From the end of the blocking part of a save until it is durable; beneath, saves in the background. */
-    commitLane(lane, background, saves) {
-        const paint = this.phasePaint("checkpoint_restore", "");
-        const spans = [];
-        for (let row = 0; row < saves.rows; row++) {
-            const begin = saves.blocking_end[row] >= 0 ? saves.blocking_end[row] : saves.begin[row];
-            if (saves.durable_at[row] > begin) spans.push([begin, saves.durable_at[row], 0, row]);
-        }
-        const label = (row) => `commit ${saves.step[row]}`;
-        const tracks = packTracks(spans, 1);
-        const own = tracks.length;
-        return {
-            ...lane,
-            kind: "save",
-            tracks: [...tracks, ...packTracks(background, lane.paints.length)],
-            paintsOf: (depth) => (depth < own ? [paint] : lane.paints),
-            kindAt: (depth) => (depth < own ? "save" : "phase"),
-            labelOf: (depth) => (depth < own ? label : lane.label),
-            paints: lane.paints.length ? lane.paints : [paint],
-            flags: null,
-        };
+  /** From the end of the blocking part of a save until it is durable; beneath, saves in the background. */
+  commitLane(lane, background, saves) {
+    const paint = this.phasePaint("checkpoint_restore", "");
+    const spans = [];
+    for (let row = 0; row < saves.rows; row++) {
+      const begin = saves.blocking_end[row] >= 0 ? saves.blocking_end[row] : saves.begin[row];
+      if (saves.durable_at[row] > begin) spans.push([begin, saves.durable_at[row], 0, row]);
     }
+    const label = (row) => `commit ${saves.step[row]}`;
+    const tracks = packTracks(spans, 1);
+    const own = tracks.length;
+    return {
+      ...lane,
+      kind: "save",
+      tracks: [...tracks, ...packTracks(background, lane.paints.length)],
+      paintsOf: (depth) => (depth < own ? [paint] : lane.paints),
+      kindAt: (depth) => (depth < own ? "save" : "phase"),
+      labelOf: (depth) => (depth < own ? label : lane.label),
+      paints: lane.paints.length ? lane.paints : [paint],
+      flags: null,
+    };
+  }
 
-    noticeLane() {
-        const { notices } = this.model;
-        if (!notices.length) return null;
-        const marks = notices.map((one, row) => ({
-            time: one.time,
-            row,
-            text: one.withdrawn ? `${one.reason} (withdrawn)` : one.reason,
-        }));
-        return {
-            key: "notices",
-            title: "notices",
-            hint: "Announcements of the end",
-            kind: "notice",
-            marks,
-            tracks: [],
-            paints: [],
-        };
-    }
+  noticeLane() {
+    const { notices } = this.model;
+    if (!notices.length) return null;
+    const marks = notices.map((one, row) => ({
+      time: one.time,
+      row,
+      text: one.withdrawn ? `${one.reason} (withdrawn)` : one.reason,
+    }));
+    return {
+      key: "notices",
+      title: "notices",
+      hint: "Announcements of the end",
+      kind: "notice",
+      marks,
+      tracks: [],
+      paints: [],
+    };
+  }
 
-    sliceLane() {
-        const { slices } = this.model;
-        if (!slices.length) return null;
-        return {
-            key: "slices",
-            title: "slices",
-            hint: "Slices active, available and in all",
-            kind: "slice",
-            levels: slices,
-            tracks: [],
-            paints: [],
-            tall: true,
-        };
-    }
+  sliceLane() {
+    const { slices } = this.model;
+    if (!slices.length) return null;
+    return {
+      key: "slices",
+      title: "slices",
+      hint: "Slices active, available and in all",
+      kind: "slice",
+      levels: slices,
+      tracks: [],
+      paints: [],
+      tall: true,
+    };
+  }
 
-    riskLane() {
-        const { at_risk: curve } = this.model;
-        if (!curve || !curve.rows) return null;
-        let most = 0;
-        for (let row = 0; row < curve.rows; row++) most = Math.max(most, curve.ns[row]);
-        return {
-            key: "at-risk",
-            title: "at risk",
-            hint: `What a crash would have cost: at most ${duration(most)}`,
-            kind: null,
-            curve,
-            most: most || 1,
-            tracks: [],
-            paints: [],
-            tall: true,
-        };
-    }
+  riskLane() {
+    const { at_risk: curve } = this.model;
+    if (!curve || !curve.rows) return null;
+    let most = 0;
+    for (let row = 0; row < curve.rows; row++) most = Math.max(most, curve.ns[row]);
+    return {
+      key: "at-risk",
+      title: "at risk",
+      hint: `What a crash would have cost: at most ${duration(most)}`,
+      kind: null,
+      curve,
+      most: most || 1,
+      tracks: [],
+      paints: [],
+      tall: true,
+    };
+  }
 }
 
 // key, title, what it holds
 const PHASE_LANES = [
-    ["loading", "loading, exposed", "Data loading that the training thread waited for"],
-    ["loading-hidden", "loading, hidden", "Data loading beside the training thread"],
-    ["init", "init and prep", "Accelerator initialisation and training preparation"],
-    ["checkpoints", "checkpoints", "Saves and restores, as long as they hold up training"],
-    ["commits", "commits", "Saves on their way to durable storage"],
-    ["custom", "custom", "Phases of your own"],
-    ["compile", "compile", "Compilations by function"],
-    ["parts", "parts of steps", "Forward, backward and the like; the time stays the step's"],
-    ["elastic", "elastic, excluded", "Waiting for slices, reinitialisations, excluded times"],
-    ["jobs", "jobs", "From the start of a job to its end"],
+  ["loading", "loading, exposed", "Data loading that the training thread waited for"],
+  ["loading-hidden", "loading, hidden", "Data loading beside the training thread"],
+  ["init", "init and prep", "Accelerator initialisation and training preparation"],
+  ["checkpoints", "checkpoints", "Saves and restores, as long as they hold up training"],
+  ["commits", "commits", "Saves on their way to durable storage"],
+  ["custom", "custom", "Phases of your own"],
+  ["compile", "compile", "Compilations by function"],
+  ["parts", "parts of steps", "Forward, backward and the like; the time stays the step's"],
+  ["elastic", "elastic, excluded", "Waiting for slices, reinitialisations, excluded times"],
+  ["jobs", "jobs", "From the start of a job to its end"],
 ];
 
 function laneOfPhase(name, background) {
-    if (name === "data_loading") return background ? "loading-hidden" : "loading";
-    if (name === "checkpoint_save") return background ? "commits" : "checkpoints";
-    return (
-        {
-            checkpoint_restore: "checkpoints",
-            custom: "custom",
-            compile: "compile",
-            part: "parts",
-            job: "jobs",
-            accelerator_init: "init",
-            training_prep: "init",
-        }[name] || "elastic"
-    );
+  if (name === "data_loading") return background ? "loading-hidden" : "loading";
+  if (name === "checkpoint_save") return background ? "commits" : "checkpoints";
+  return (
+    {
+      checkpoint_restore: "checkpoints",
+      custom: "custom",
+      compile: "compile",
+      part: "parts",
+      job: "jobs",
+      accelerator_init: "init",
+      training_prep: "init",
+    }[name] || "elastic"
+  );
 }
 
 /** Height of a lane in CSS pixels. */
 export function laneHeight(lane) {
-    if (lane.rank) return 18;
-    if (lane.tracks.length > 1) return 6 + 16 * lane.tracks.length;
-    return lane.tall ? 28 : ROW_HEIGHT;
+  if (lane.rank) return 18;
+  if (lane.tracks.length > 1) return 6 + 16 * lane.tracks.length;
+  return lane.tall ? 28 : ROW_HEIGHT;
 }
 
 /** The bins of a lane, made when they are first seen. */
 export function laneBins(lane) {
-    if (lane.lazyBins && lane.bins === undefined) lane.bins = lane.lazyBins();
-    return lane.bins;
+  if (lane.lazyBins && lane.bins === undefined) lane.bins = lane.lazyBins();
+  return lane.bins;
 }

@@ -5,129 +5,124 @@ const DEEPEST = 24; // spans above one another in a lane; what lies deeper is la
 
 /** Spans in order that do not overlap. `kinds` index the paints of the lane, `rows` the table that they are from. */
 export class SpanTrack {
-    constructor(begins, ends, kinds, rows, kindCount) {
-        Object.assign(this, { begins, ends, kinds, rows, kindCount });
-        this.length = begins.length;
-        this.sums = null;
-    }
+  constructor(begins, ends, kinds, rows, kindCount) {
+    Object.assign(this, { begins, ends, kinds, rows, kindCount });
+    this.length = begins.length;
+    this.sums = null;
+  }
 
-    /** Running sums by kind, made when they are first needed: sums[kind][i] is the time of it in the spans before i. */
-    running() {
-        if (this.sums) return this.sums;
-        this.sums = [];
-        this.present = [...new Set(this.kinds)].sort((one, other) => one - other);
-        for (let kind = 0; kind < this.kindCount; kind++) {
-            const sums = this.present.includes(kind) ? new Float64Array(this.length + 1) : null;
-            for (let at = 0; sums && at < this.length; at++) {
-                sums[at + 1] = sums[at] + (this.kinds[at] === kind ? this.ends[at] - this.begins[at] : 0);
-            }
-            this.sums.push(sums);
-        }
-        return this.sums;
+  /** Running sums by kind, made when they are first needed: sums[kind][i] is the time of it in the spans before i. */
+  running() {
+    if (this.sums) return this.sums;
+    this.sums = [];
+    this.present = [...new Set(this.kinds)].sort((one, other) => one - other);
+    for (let kind = 0; kind < this.kindCount; kind++) {
+      const sums = this.present.includes(kind) ? new Float64Array(this.length + 1) : null;
+      for (let at = 0; sums && at < this.length; at++) {
+        sums[at + 1] = sums[at] + (this.kinds[at] === kind ? this.ends[at] - this.begins[at] : 0);
+      }
+      this.sums.push(sums);
     }
+    return this.sums;
+  }
 
-    /** Time of each `present` kind before `time`, written to `into`. `from`: a span known to begin before it. */
-    before(time, into, from = 0) {
-        const next = lowerBound(this.begins, time, from, this.length);
-        const sums = this.running();
-        for (const kind of this.present) into[kind] = sums[kind][next];
-        if (next && this.ends[next - 1] > time) into[this.kinds[next - 1]] -= this.ends[next - 1] - time;
-        return next;
-    }
+  /** Time of each `present` kind before `time`, written to `into`. `from`: a span known to begin before it. */
+  before(time, into, from = 0) {
+    const next = lowerBound(this.begins, time, from, this.length);
+    const sums = this.running();
+    for (const kind of this.present) into[kind] = sums[kind][next];
+    if (next && this.ends[next - 1] > time) into[this.kinds[next - 1]] -= this.ends[next - 1] - time;
+    return next;
+  }
 
-    /** Index of the first span that ends behind `time`. */
-    firstBehind(time) {
-        const found = Math.max(0, lowerBound(this.begins, time) - 1);
-        return found < this.length && this.ends[found] <= time ? found + 1 : found;
-    }
+  /** Index of the first span that ends behind `time`. */
+  firstBehind(time) {
+    const found = Math.max(0, lowerBound(this.begins, time) - 1);
+    return found < this.length && this.ends[found] <= time ? found + 1 : found;
+  }
 
-    /** Index of the span at `time`, or -1; else of the nearest one that is no further than `reach` ns away. */
-    at(time, reach = 0) {
-        const next = lowerBound(this.begins, time);
-        const last = next - 1;
-        if (last >= 0 && this.ends[last] >= time) return last;
-        const behind = last >= 0 ? time - this.ends[last] : Infinity;
-        const ahead = next < this.length ? this.begins[next] - time : Infinity;
-        if (Math.min(behind, ahead) > reach) return -1;
-        return behind < ahead ? last : next;
-    }
+  /** Index of the span at `time`, or -1; else of the nearest one that is no further than `reach` ns away. */
+  at(time, reach = 0) {
+    const next = lowerBound(this.begins, time);
+    const last = next - 1;
+    if (last >= 0 && this.ends[last] >= time) return last;
+    const behind = last >= 0 ? time - this.ends[last] : Infinity;
+    const ahead = next < this.length ? this.begins[next] - time : Infinity;
+    if (Math.min(behind, ahead) > reach) return -1;
+    return behind < ahead ? last : next;
+  }
 }
 
 /** Bins of equal width with the time of each kind in them; inside of a bin it is taken to be spread evenly. */
 export class BinTrack {
-    /** `share(kind, bin)`: ns. */
-    constructor(begin, width, count, kindCount, share) {
-        Object.assign(this, { begin, width, count, kindCount });
-        this.sums = Array.from({ length: kindCount }, (_, kind) => {
-            const sums = new Float64Array(count + 1);
-            for (let bin = 0; bin < count; bin++) sums[bin + 1] = sums[bin] + share(kind, bin);
-            return sums;
-        });
-        this.present = this.sums.flatMap((sums, kind) => (sums[count] ? [kind] : []));
-    }
+  /** `share(kind, bin)`: ns. */
+  constructor(begin, width, count, kindCount, share) {
+    Object.assign(this, { begin, width, count, kindCount });
+    this.sums = Array.from({ length: kindCount }, (_, kind) => {
+      const sums = new Float64Array(count + 1);
+      for (let bin = 0; bin < count; bin++) sums[bin + 1] = sums[bin] + share(kind, bin);
+      return sums;
+    });
+    this.present = this.sums.flatMap((sums, kind) => (sums[count] ? [kind] : []));
+  }
 
-    get end() {
-        return this.begin + this.width * this.count;
-    }
+  get end() {
+    return this.begin + this.width * this.count;
+  }
 
-    before(time, into) {
-        const place = Math.min(this.count, Math.max(0, (time - this.begin) / this.width));
-        const bin = Math.min(this.count - 1, Math.floor(place));
-        const part = place - bin;
-        for (const kind of this.present) {
-            const sums = this.sums[kind];
-            into[kind] = sums[bin] + (sums[bin + 1] - sums[bin]) * part;
-        }
-        return bin;
+  before(time, into) {
+    const place = Math.min(this.count, Math.max(0, (time - this.begin) / this.width));
+    const bin = Math.min(this.count - 1, Math.floor(place));
+    const part = place - bin;
+    for (const kind of this.present) {
+      const sums = this.sums[kind];
+      into[kind] = sums[bin] + (sums[bin + 1] - sums[bin]) * part;
     }
+    return bin;
+  }
 
-    at(time) {
-        const bin = Math.floor((time - this.begin) / this.width);
-        return bin >= 0 && bin < this.count ? bin : -1;
-    }
+  at(time) {
+    const bin = Math.floor((time - this.begin) / this.width);
+    return bin >= 0 && bin < this.count ? bin : -1;
+  }
 }
 
 /** Lay spans that may overlap in as few tracks as they need. `entries`: [[begin, end, kind, row]]. */
 export function packTracks(entries, kindCount) {
-    entries.sort((one, other) => one[0] - other[0] || other[1] - one[1]);
-    const layers = [];
-    for (const entry of entries) {
-        let layer = layers.find((spans) => spans[spans.length - 1][1] <= entry[0]);
-        if (!layer && layers.length < DEEPEST) layers.push((layer = []));
-        if (!layer) {
-            layer = layers[DEEPEST - 1];
-            const last = layer[layer.length - 1];
-            last[1] = Math.max(last[0], Math.min(last[1], entry[0]));
-        }
-        layer.push(entry);
+  entries.sort((one, other) => one[0] - other[0] || other[1] - one[1]);
+  const layers = [];
+  for (const entry of entries) {
+    let layer = layers.find((spans) => spans[spans.length - 1][1] <= entry[0]);
+    if (!layer && layers.length < DEEPEST) layers.push((layer = []));
+    if (!layer) {
+      layer = layers[DEEPEST - 1];
+      const last = layer[layer.length - 1];
+      last[1] = Math.max(last[0], Math.min(last[1], entry[0]));
     }
-    return layers.map((spans) => trackOf(spans, kindCount));
+    layer.push(entry);
+  }
+  return layers.map((spans) => trackOf(spans, kindCount));
 }
 
 /** A track of entries that are in order and do not overlap. */
 export function trackOf(entries, kindCount) {
-    const length = entries.length;
-    const track = [
-        new Float64Array(length),
-        new Float64Array(length),
-        new Uint16Array(length),
-        new Float64Array(length),
-    ];
-    entries.forEach((entry, at) => {
-        for (let part = 0; part < 4; part++) track[part][at] = entry[part];
-    });
-    return new SpanTrack(...track, kindCount);
+  const length = entries.length;
+  const track = [new Float64Array(length), new Float64Array(length), new Uint16Array(length), new Float64Array(length)];
+  entries.forEach((entry, at) => {
+    for (let part = 0; part < 4; part++) track[part][at] = entry[part];
+  });
+  return new SpanTrack(...track, kindCount);
 }
 
 /** Parts of [begin, end] that no one of the rising `windows` covers. */
 export function uncovered(windows, begin, end) {
-    const found = [];
-    let last = begin;
-    for (const [low, high] of windows) {
-        if (low > last) found.push([last, Math.min(low, end)]);
-        last = Math.max(last, high);
-        if (last >= end) break;
-    }
-    if (last < end) found.push([last, end]);
-    return found.filter(([low, high]) => high > low);
+  const found = [];
+  let last = begin;
+  for (const [low, high] of windows) {
+    if (low > last) found.push([last, Math.min(low, end)]);
+    last = Math.max(last, high);
+    if (last >= end) break;
+  }
+  if (last < end) found.push([last, end]);
+  return found.filter(([low, high]) => high > low);
 }

@@ -5,50 +5,50 @@ const MARGIN = 0.01; // of the run, shown beyond its ends
 
 /** Needs `model` (its end) and `width` (CSS pixels) of who extends it. */
 export class Viewport {
-    constructor(state) {
-        this.state = state;
-    }
+  constructor(state) {
+    this.state = state;
+  }
 
-    get whole() {
-        const margin = Math.max(1000, this.model.end * MARGIN);
-        return [-margin, Math.max(1000, this.model.end) + margin];
-    }
+  get whole() {
+    const margin = Math.max(1000, this.model.end * MARGIN);
+    return [-margin, Math.max(1000, this.model.end) + margin];
+  }
 
-    view() {
-        return this.state.view ? [...this.state.view] : this.whole;
-    }
+  view() {
+    return this.state.view ? [...this.state.view] : this.whole;
+  }
 
-    setView(begin, end) {
-        const [low, high] = this.whole;
-        const width = Math.min(high - low, Math.max(NARROWEST, end - begin));
-        const middle = (begin + end) / 2;
-        const first = Math.min(high - width, Math.max(low, middle - width / 2));
-        this.state.set({ view: width >= high - low ? null : [first, first + width] });
-    }
+  setView(begin, end) {
+    const [low, high] = this.whole;
+    const width = Math.min(high - low, Math.max(NARROWEST, end - begin));
+    const middle = (begin + end) / 2;
+    const first = Math.min(high - width, Math.max(low, middle - width / 2));
+    this.state.set({ view: width >= high - low ? null : [first, first + width] });
+  }
 
-    zoom(factor, time = null) {
-        const [begin, end] = this.view();
-        const about = time ?? (begin + end) / 2;
-        // At the limits a zoom must not turn into a pan.
-        const width = Math.max(NARROWEST, (end - begin) * factor);
-        const used = width / (end - begin);
-        this.setView(about - (about - begin) * used, about + (end - about) * used);
-    }
+  zoom(factor, time = null) {
+    const [begin, end] = this.view();
+    const about = time ?? (begin + end) / 2;
+    // At the limits a zoom must not turn into a pan.
+    const width = Math.max(NARROWEST, (end - begin) * factor);
+    const used = width / (end - begin);
+    this.setView(about - (about - begin) * used, about + (end - about) * used);
+  }
 
-    pan(part) {
-        const [begin, end] = this.view();
-        const shift = (end - begin) * part;
-        this.setView(begin + shift, end + shift);
-    }
+  pan(part) {
+    const [begin, end] = this.view();
+    const shift = (end - begin) * part;
+    this.setView(begin + shift, end + shift);
+  }
 
-    /** Show a stretch with some room around it. */
-    fit(begin, end) {
-        const room = Math.max((end - begin) * 0.25, 500);
-        this.setView(begin - room, end + room);
-    }
+  /** Show a stretch with some room around it. */
+  fit(begin, end) {
+    const room = Math.max((end - begin) * 0.25, 500);
+    this.setView(begin - room, end + room);
+  }
 
-    timeAt(x) {
-        const [begin, end] = this.view();
-        return begin + ((end - begin) * x) / this.width;
-    }
+  timeAt(x) {
+    const [begin, end] = this.view();
+    return begin + ((end - begin) * x) / this.width;
+  }
 }
