@@ -14,8 +14,12 @@ export class Viewport {
     return [-margin, Math.max(1000, this.model.end) + margin];
   }
 
+  /** What is shown. An address may come from anybody, so a view that is not of this run is the whole of it. */
   view() {
-    return this.state.view ? [...this.state.view] : this.whole;
+    const [low, high] = this.whole;
+    const [begin, end] = this.state.view || [low, high];
+    const shown = [Math.max(low, begin), Math.min(high, end)];
+    return shown[1] - shown[0] >= NARROWEST * 0.99 ? shown : [low, high];
   }
 
   setView(begin, end) {
