@@ -60,7 +60,7 @@ def draw(
         ideal_step_time=stats.ideal_step_time(recent) if ideal_step_time is None else ideal_step_time,
         step_time_deviation=stats.step_time_deviation(nets),
         step_time=_step_time(recent),
-        at_risk=_at_risk(cursor, startups),
+        at_risk=cursor.steps.at_risk(),
         recompilations=cursor.recompilations,
         recompiled=dict(sorted(cursor.steps.recompiled.items(), key=lambda function: -function[1])),
         compilations_seen=cursor.totals[PROGRAM_STARTUP] > 0 or cursor.steps.life.compiles_seen,
@@ -138,18 +138,6 @@ def _transfer(times: dict[int, int], segment: StepSegment, excess: int) -> None:
 
 def _top(cursor: Cursor) -> int | None:
     return cursor.steps.progress.top if len(cursor.steps.progress) else None
-
-
-def _at_risk(cursor: Cursor, startups: Startups) -> int:
-    """Productive time of kept steps that no durable checkpoint covers, ns."""
-    hidden = cursor.windows[0]
-    progress = cursor.steps.progress
-    safe = progress.index_above(cursor.steps.safe)
-    exposed = progress.total_from(safe) - hidden.kept_from(safe)
-    for segment, excess in startups:
-        if segment.first_index is not None and segment.first_index >= safe:
-            exposed -= excess - leading(segment.pieces, excess, EXCLUDED)
-    return exposed
 
 
 def _cadence(cursor: Cursor) -> float | None:

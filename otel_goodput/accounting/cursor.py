@@ -10,6 +10,7 @@ from collections import deque
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
+from otel_goodput.accounting.bins import Bins
 from otel_goodput.accounting.device import NEVER, DeviceSegment, owner_of
 from otel_goodput.accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event
 from otel_goodput.accounting.execution import Execution
@@ -65,7 +66,7 @@ class Cursor(Timepiece):
         elif kind == END:
             execution = self.steps.running.get(key)
             if execution is not None:
-                self._end_step(execution, flags)
+                self._end_step(execution, time, flags)
             elif self.blockers.pop(key, None) is None or key in self.steps.saves:
                 self._end_phase(key, flags)
             if name and phase == COMPILE:
@@ -84,7 +85,7 @@ class Cursor(Timepiece):
         elif kind == ev.NOTICE:
             self.notice = None if flags & ev.WITHDRAWN else _weightier(self.notice, REASONS[phase])
         elif kind == ev.DURABLE:
-            self.steps.end_save(key, True)
+            self._end_save(key, True)
         elif kind == ev.CLOCK:
             self.fallback = FALLBACK_CLOCKS[phase]
         else:
@@ -96,6 +97,8 @@ class Cursor(Timepiece):
     def _begin_attempt(self, number: int) -> None:
         """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""
         self.drain()
+        if self.landmarks is not None:
+            self.landmarks.end(self.now, clean=False)
         self.alive = False
         self.shift = 0
         self.fallback = ClockState.HOST
@@ -115,11 +118,20 @@ class Cursor(Timepiece):
             self.begin = self.now = time
             if self.spans:
                 self.steps.rolling = Rolling(self.spans, time)
+            if self.landmarks is not None:
+                self.steps.bins = Bins(time)
         reason = self.notice or (Reason.RESTART if self.clean else Reason.CRASH)
         if time < self.now:
             self._set_forward(self.now - time)
             time = self.now
-        self.steps.begin_life(first=first, reason=reason, gap=time - self.now)
+        self.steps.begin_life(first=first, reason=reason, gap=time - self.now, time=time)
+        if self.landmarks is not None:
+            if not first:
+                risk = self.steps.at_risk()
+                self.landmarks.jump(self.now, risk, risk)
+                self.landmarks.jump(time, risk, risk)
+            self.landmarks.begin(self.steps.life.number, time, self.shift)
+            self._between = None
         if not first:
             self.hosts = [execution for execution in self.hosts if execution.key in self.steps.running]
             running = self.steps.running.values()
@@ -203,7 +215,7 @@ class Cursor(Timepiece):
         """End a phase that is neither a step nor a simple phase."""
         if key in self.steps.saves:
             if flags & ev.FAILED or not flags & ev.PENDING:
-                self.steps.end_save(key, not flags & ev.FAILED)
+                self._end_save(key, not flags & ev.FAILED)
         elif key in self.loads:
             self.loads.remove(key)
             self.choose()
@@ -216,8 +228,18 @@ class Cursor(Timepiece):
             self.job = None
             self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
             self.finished = self.clean and self.notice is None
+            if self.landmarks is not None:
+                self.landmarks.end(self.now, clean=self.clean)
             self.overlay.blur(False)
             self.choose()
+
+    def _end_save(self, key: int, durable: bool) -> None:
+        if self.landmarks is None or not durable or key not in self.steps.saves:
+            self.steps.end_save(key, durable)
+            return
+        before = self.steps.at_risk()
+        self.steps.end_save(key, durable)
+        self.landmarks.jump(self.now, before, self.steps.at_risk())
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -227,7 +249,12 @@ class Cursor(Timepiece):
             return
         if time < self.now and self.alive:
             time = self.now
-        execution = steps.start(step, key, time)
+        if self.landmarks is not None and steps.progress.top >= step:
+            before = steps.at_risk()
+            execution = steps.start(step, key, time)
+            self.landmarks.jump(self.now, before, steps.at_risk())
+        else:
+            execution = steps.start(step, key, time)
         self.hosts.append(execution)
         if device_end:
             self._enqueue(execution, time, device_end)
@@ -249,10 +276,11 @@ class Cursor(Timepiece):
     def _shifted(self, end: int) -> int:
         return end + self.shift if end < NEVER else end
 
-    def _end_step(self, execution: Execution, flags: int) -> None:
+    def _end_step(self, execution: Execution, time: int, flags: int) -> None:
         if not execution.on_host:
             return
         execution.on_host = False
+        execution.wall = max(0, time - execution.start)
         if flags & FAILED:
             execution.failed, execution.left, execution.idle = True, flags & LEFT != 0, flags & ev.IDLE != 0
         if self.hosts[-1] is execution:

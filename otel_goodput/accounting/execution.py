@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.windows import EXCLUDED
@@ -22,8 +22,15 @@ _PLAIN: Final = (
     "left",
     "idle",
     "marked",
+    "binned",
+    "wall",
+    "busy",
+    "outside",
+    "ordinal",
+    "profile",
     "fate",
 )
+Parts: TypeAlias = "tuple[tuple[int, int], ...]"  # (place of a bucket, ns), in order of time
 
 
 class Execution:
@@ -47,6 +54,12 @@ class Execution:
         pieces: own time in order, as (ns, mask of open windows). Recorded only while it may become the first step of
             its segment to complete.
         marked, parts: how much of its time (ns) is in closed buckets of rolling windows, and in which buckets.
+        binned, spots: the same for the bins of the run.
+        wall: from its start to its end on the host, ns; -1 while it is open.
+        busy: time of its segments on the device, ns.
+        outside: time since the execution before it was over that belongs to no step, ns; -1 if it is not known.
+        ordinal: its number in order of completion; -1 before that, or if nobody counts.
+        profile: where histograms count it; 0 before that.
         fate: the category that holds its time while a checkpoint may still save it; None for all others.
     """
 
@@ -56,8 +69,10 @@ class Execution:
     timed = blurred = failed = left = idle = superseded = False
     shares: dict[int, int] | None = None
     pieces: list[tuple[int, int]] | None = None
-    marked = 0
-    parts: tuple[tuple[int, int], ...] = ()
+    marked = binned = busy = profile = 0
+    wall = outside = ordinal = -1
+    parts: Parts = ()
+    spots: Parts = ()
     fate: int | None = None
 
     def __init__(self, number: int, key: int, start: int, segment: StepSegment) -> None:
@@ -94,7 +109,8 @@ class Execution:
     def to_state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
         plain["doomed"] = self.superseded
-        return {**plain, "shares": list((self.shares or {}).items()), "pieces": self.pieces, "parts": self.parts}
+        shares = list((self.shares or {}).items())
+        return {**plain, "shares": shares, "pieces": self.pieces, "parts": self.parts, "spots": self.spots}
 
     @classmethod
     def from_state(cls, state: dict[str, Any], segment: StepSegment) -> Execution:
@@ -106,4 +122,5 @@ class Execution:
         execution.shares = dict(state["shares"]) or None
         execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]
         execution.parts = tuple((bucket, duration) for bucket, duration in state["parts"])
+        execution.spots = tuple((place, duration) for place, duration in state["spots"])
         return execution

@@ -18,11 +18,14 @@ from typing import Any, Final
 
 from otel_goodput.accounting import balance, snapshot
 from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.chronicle import Chronicle
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.progress import Blob
 from otel_goodput.accounting.rules import MARKABLE, STEP
+from otel_goodput.accounting.survey import survey
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 
@@ -38,10 +41,14 @@ class Ledger:
     Args:
         spans: lengths of rolling windows, ns.
         cursor: the cursor to continue from (after a restart, or with exact windows); a new one by default.
+        chronicle: what goes with `cursor`; None if what it has told so far is not known.
     """
 
-    def __init__(self, spans: Sequence[int] = (), cursor: Cursor | None = None) -> None:
-        self._settled = cursor or Cursor(spans)
+    def __init__(
+        self, spans: Sequence[int] = (), cursor: Cursor | None = None, chronicle: Chronicle | None = None
+    ) -> None:
+        self._settled = cursor or Cursor(spans, overview=True)
+        self._chronicle = chronicle if cursor is not None else Chronicle()
         self._pending: list[Event] = []
         # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
         # without marks have an unknown clock, all phases that can be marked hold it back as well.
@@ -73,12 +80,18 @@ class Ledger:
         pending, held, observed = self._pending, self._held, self._observed
         latest = pending[-1][0] if pending else self._mark
         ordered = True
+        chronicle = self._chronicle
+        opened: dict[int, Event] = {} if chronicle is None else chronicle.opened
         for event in events:
             time, kind, phase, key, _, flags, _, _ = event
             if kind == ev.START:
+                if chronicle is not None and key not in opened:
+                    chronicle.begin(event)
                 if phase == STEP or (self._marking and phase in MARKABLE and not flags & ev.NONBLOCKING):
                     held[key] = time
             elif kind == ev.END:
+                if chronicle is not None and (begun := opened.pop(key, None)) is not None:
+                    chronicle.end(begun, event)
                 if key in held:
                     if (flags & ev.ON_DEVICE or key in observed) and key not in self._left:
                         observed.add(key)
@@ -94,6 +107,8 @@ class Ledger:
                 self._observe(event)
                 continue
             elif kind == ev.ATTEMPT:
+                if chronicle is not None:
+                    chronicle.note(event)
                 self._arrange(ordered)
                 self._next_attempt(event)
                 latest, ordered = 0, True
@@ -104,6 +119,8 @@ class Ledger:
                 self._left.add(key)
             elif kind == ev.CLOCK:
                 self._marking = FALLBACK_CLOCKS[phase] == ClockState.UNKNOWN
+            elif chronicle is not None:
+                chronicle.note(event)
             if time < latest:
                 ordered = False
             else:
@@ -242,20 +259,32 @@ class Ledger:
 
         `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
-        cursor = self._settled.clone()
+        return balance.draw(self._provisional(at, dead=dead, overview=False), at=at)
+
+    def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
+        """The whole run at `at`, in bounded space; arguments as of :meth:`totals`, whose `run` is the sum of its bins.
+
+        If the ledger goes on from a snapshot of an older version, it is not `complete`, and holds next to nothing.
+        """
+        cursor = self._provisional(at, dead=dead, overview=True)
+        return survey(cursor, self._chronicle, at)
+
+    def _provisional(self, at: int | None, *, dead: bool, overview: bool) -> Cursor:
+        cursor = self._settled.clone(overview=overview)
         self._run_out(cursor)
         if at is None:
             cursor.drain()
         else:
             cursor.reach(at)
         cursor.close(dead=dead)
-        return balance.draw(cursor, at=at)
+        return cursor
 
     # --- restart ------------------------------------------------------------------------------------------------------
 
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
         """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
         head, blobs = snapshot.dump(self._settled.clone())
+        chronicle = None if self._chronicle is None else self._chronicle.to_state()
         waiting = {
             "pending": [list(event) for event in self._pending],
             "held": list(self._held.items()),
@@ -265,7 +294,7 @@ class Ledger:
             "mark": self._mark,
             "marking": self._marking,
         }
-        return {"cursor": head, "waiting": waiting}, blobs
+        return {"cursor": head, "waiting": waiting, "chronicle": chronicle}, blobs
 
     @classmethod
     def load(cls, head: dict[str, Any], blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
@@ -274,7 +303,9 @@ class Ledger:
         Raises:
             ValueError, KeyError, TypeError: the snapshot is damaged or of another format.
         """
-        ledger = cls(cursor=snapshot.load(head["cursor"], blobs, tuple(spans)))
+        told = head.get("chronicle")
+        chronicle = None if told is None else Chronicle.from_state(told)
+        ledger = cls(cursor=snapshot.load(head["cursor"], blobs, tuple(spans)), chronicle=chronicle)
         waiting = head["waiting"]
         ledger._pending = [Event(*fields) for fields in waiting["pending"]]
         ledger._held = dict(waiting["held"])

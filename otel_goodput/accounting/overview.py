@@ -6,6 +6,7 @@ Times are ns since the epoch by the account's clock, lengths are ns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log2
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -13,6 +14,12 @@ BINS: Final = 1024  # of time, and of steps
 PHASES_KEPT: Final = 8000  # phases other than steps and data loads; if there are more, the longest of each bin
 STEPS_KEPT: Final = 2000  # outliers and failed steps; if there are more, the longest
 BUCKETS_AN_OCTAVE: Final = 16  # of the histogram: bucket b holds lengths from 2**(b/16) ns up to 2**((b+1)/16) ns
+
+
+def bucket_of(length: int) -> int:
+    """The bucket of the histogram that holds `length` (ns)."""
+    return int(log2(length) * BUCKETS_AN_OCTAVE) if length > 1 else 0
+
 
 # What the histogram measures.
 NET: Final = 0  # the step's own time (rule R3)
@@ -43,8 +50,8 @@ class StepBin(NamedTuple):
         first, last: lowest and highest number.
         begin: when the first of them started.
         count, lost: executions, and how many of them are lost.
-        net, outside, device: own time; time from one start to the next that is not their own; time on the device. None
-            where it is not known.
+        net, outside, device: own time; time since the execution before was over that belongs to no step (not known of
+            the first one of a job); time on the device. None where it is not known.
     """
 
     first: int
@@ -147,6 +154,8 @@ class Overview:
         at_risk: corners of the curve of unsaved progress: (time, ns).
         notices: (time, reason, withdrawn); slices: (time, active, available, total).
         excluded: (begin, end) of excluded times.
+        complete: False if the account goes on from a snapshot of an older version, which remembered none of this: then
+            there is nothing here but the latest step and sign of life, and only the segments of the journal tell more.
     """
 
     begin: int
@@ -168,3 +177,4 @@ class Overview:
     excluded: Sequence[tuple[int, int]] = ()
     last_step: int | None = None
     last_sign: int = 0
+    complete: bool = True

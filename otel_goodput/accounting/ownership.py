@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.device import NEVER
@@ -81,9 +81,9 @@ class _History(StepHistory):
         self.told[execution] = Told(execution, self.life.number)
         return execution
 
-    def begin_life(self, *, first: bool, reason: str, gap: int) -> None:
+    def begin_life(self, *, gap: int, **life: Any) -> None:
         self._witness.gap = gap
-        super().begin_life(first=first, reason=reason, gap=gap)
+        super().begin_life(gap=gap, **life)
 
     def _disrupt(self, disruption: Disruption) -> None:
         super()._disrupt(disruption)

@@ -12,18 +12,21 @@ from math import isfinite
 from typing import Any, Final
 
 from otel_goodput.accounting import rules
+from otel_goodput.accounting.bins import Bins
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.device import DeviceSegment
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
+from otel_goodput.accounting.landmarks import Landmarks
 from otel_goodput.accounting.overlay import Overlay
 from otel_goodput.accounting.progress import Blob, Progress
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.step_segments import Life, StepSegment
+from otel_goodput.accounting.step_summary import StepSummary
 from otel_goodput.accounting.upgrades import UPGRADES
 from otel_goodput.accounting.windows import Window, WindowSet
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 CHECK: Final = 32  # size in bytes of the digest at the beginning; it covers everything after it
 
 
@@ -51,6 +54,7 @@ _CURSOR: Final = (
     "freed",
     "fallback",
     "clock",
+    "_between",
 )
 _STEP_HISTORY: Final = (
     "executed",
@@ -90,6 +94,10 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "stretches": [[life_at[id(segment.life)], segment.to_state()] for segment in steps.segments],
         "recompiled": dict(steps.recompiled),
         "history": [entry.to_state() for entry in steps.latest_disruptions],
+        "earlier": [entry.to_state() for entry in steps.earlier],
+        "bins": steps.bins.to_state() if steps.bins else None,
+        "summary": steps.summary.to_state() if steps.summary else None,
+        "landmarks": cursor.landmarks.to_state() if cursor.landmarks else None,
         "lenses": [window.to_state() for window in cursor.windows],
         "rolling": cursor.rolling.to_state() if cursor.rolling else None,
         "saves": list(steps.saves.items()),
@@ -127,7 +135,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     form = head.get("format")
     if isinstance(form, int) and form > FORMAT:
         raise NewerFormat(f"snapshot format {form}, this otel_goodput reads format {FORMAT}")
-    if head.get("format") in UPGRADES:
+    while head.get("format") in UPGRADES:
         head = UPGRADES[head["format"]](head)
     if head.get("format") != FORMAT:
         raise ValueError(f"snapshot format {head.get('format')}, expected {FORMAT}")
@@ -150,6 +158,13 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     steps.segments = [StepSegment.from_state(state, lives[at]) for at, state in head["stretches"]]
     steps.recompiled = head.get("recompiled", {})  # not counted by older versions
     steps.latest_disruptions = [Disruption(*state) for state in head["history"]]
+    steps.earlier = tuple(Disruption(*state) for state in head["earlier"])
+    if head["summary"] is not None:
+        steps.summary = StepSummary.from_state(head["summary"])
+        steps.bins = Bins.from_state(head["bins"]) if head["bins"] is not None else None
+        cursor.landmarks = Landmarks.from_state(head["landmarks"])
+        if (steps.bins is None) is not (cursor.begin is None):
+            raise ValueError("a snapshot holds bins of no run, or a run without bins")
     steps.saves, steps.forfeited = dict(head["saves"]), dict(head["forfeited"])
     cursor.blockers = dict(head["blockers"])
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["elastic"]}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from otel_goodput.accounting import overview
+from otel_goodput.accounting.bins import Bins
+from otel_goodput.accounting.buckets import Buckets
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.progress import Progress
@@ -11,7 +14,8 @@ from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import OTHER, RECOMPILED_NAMES, USUAL_SAMPLE, WASTED_PROGRESS
 from otel_goodput.accounting.stats import median
 from otel_goodput.accounting.step_segments import Life, StepSegment
-from otel_goodput.accounting.windows import Window
+from otel_goodput.accounting.step_summary import StepSummary
+from otel_goodput.accounting.windows import EXCLUDED, Window, leading
 from otel_goodput.semconv import Reason
 
 
@@ -39,11 +43,16 @@ class StepHistory:
             because clones share it.
         finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
         windows, rolling: exact and rolling windows; they are updated with every decision.
+        bins, summary: what an overview of the run shows, updated in the same way; None if nobody asks for one.
+        earlier: disruptions before `latest_disruptions`, up to a bound. Replaced, never changed, because clones share it.
     """
 
     def __init__(self, windows: list[Window]) -> None:
         self.windows = windows
         self.rolling: Rolling | None = None
+        self.bins: Bins | None = None
+        self.summary: StepSummary | None = None
+        self.earlier: tuple[Disruption, ...] = ()
         self.progress = Progress()
         self.life = Life(0)
         self.segments: list[StepSegment] = []
@@ -66,11 +75,14 @@ class StepHistory:
         self.recompiled: Mapping[str, int] = {}
         self.finished: list[int] | None = None
 
-    def clone(self, windows: list[Window], rolling: Rolling | None) -> StepHistory:
-        """Return an independent copy that updates `windows` and `rolling` instead."""
+    def clone(self, windows: list[Window], *, overview: bool) -> StepHistory:
+        """Return an independent copy that updates `windows` instead, without bins and summary if not for `overview`."""
         twin = StepHistory.__new__(StepHistory)
         twin.__dict__.update(self.__dict__)
-        twin.windows, twin.rolling, twin.finished = windows, rolling, None
+        twin.windows, twin.finished = windows, None
+        twin.rolling = self.rolling.clone() if self.rolling else None
+        twin.bins = self.bins.clone() if self.bins and overview else None
+        twin.summary = self.summary.clone() if self.summary and overview else None
         twin.progress = self.progress.clone()
         twin.life = self.life.clone()
         # Segments without open executions are shared. To change one, replace it with a changed copy.
@@ -99,6 +111,10 @@ class StepHistory:
         """Executions whose fate can still change other than by a rollback."""
         return (*self.running.values(), *self.spared.values())
 
+    @property
+    def _buckets(self) -> list[Buckets]:
+        return [buckets for buckets in (self.rolling, self.bins) if buckets is not None]
+
     # --- lives --------------------------------------------------------------------------------------------------------
 
     def begin_attempt(self, number: int) -> None:
@@ -117,14 +133,17 @@ class StepHistory:
             if not self._settle(execution):
                 self.interrupted += execution.visible
 
-    def begin_life(self, *, first: bool, reason: str, gap: int) -> None:
-        """Start a job, `gap` ns after the last sign of life. Unless it is the `first`, count a disruption (rule R6)."""
+    def begin_life(self, *, first: bool, reason: str, gap: int, time: int) -> None:
+        """Start a job at `time` (ns), `gap` ns after the last sign of life. Unless it is the `first`, count a
+        disruption (rule R6).
+        """
         if self.life.begun:
             self.mark_lost(pending=False)
             self.life.steps_started = False
         self.life.begun = True
         if not first:
-            self._disrupt(Disruption(self.life.number + 1, reason, gap, self.interrupted, self.last_step, None))
+            attempt, wasted = self.life.number + 1, self.interrupted
+            self._disrupt(Disruption(attempt, reason, gap, wasted, self.last_step, None, time, time - gap))
         self.interrupted = 0
         self.attempts += 1
 
@@ -147,7 +166,7 @@ class StepHistory:
             # If the first step of an attempt goes back, that is part of the disruption that began the attempt.
             wasted = self._go_back(number, self.disrupted + (not first))
             if not first:
-                self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number))
+                self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number, time))
             elif self.attempts > 1 and self.latest_disruptions:
                 self.latest_disruptions[-1].wasted += wasted
         if first:
@@ -184,8 +203,12 @@ class StepHistory:
         if not execution.left:
             self.lost += 1
             self._forfeit(execution, WASTED_PROGRESS)
+            if self.summary is not None:
+                self.summary.settle(execution, overview.LOST, self.progress.length)
         else:
             self._forfeit(execution, OTHER)
+            if self.summary is not None:
+                self.summary.settle(execution, overview.NO_STEP_DONE, self.progress.length)
             if execution.key == self.latest:
                 self.latest, self.last_step = None, self.previous
         if not execution.superseded and any(covered >= number for covered in self.saves.values()):
@@ -209,8 +232,13 @@ class StepHistory:
         if first:
             segment.first_net, segment.first_start = execution.net, execution.start
             segment.pieces = execution.pieces or []
+            segment.first_ordinal = execution.ordinal
+            if self.bins is not None:
+                segment.spots = self.bins.spots(execution)
         if execution.superseded:
             self.lost += 1
+            if self.summary is not None:
+                self.summary.settle(execution, overview.LOST, self.progress.length)
             self._forfeit(execution, WASTED_PROGRESS)
             if not first:
                 segment.add_lost(execution.net)
@@ -221,11 +249,14 @@ class StepHistory:
         progress = self.progress
         segment = execution.step_segment
         index = progress.length
-        if progress.top < execution.number and segment is self.segments[-1]:
-            progress.push(execution.number, execution.net)
+        summary = self.summary
+        profile = 0 if summary is None else summary.settle(execution, overview.KEPT, index)
+        inserted = progress.top >= execution.number or segment is not self.segments[-1]
+        if not inserted:
+            progress.push(execution.number, execution.net, profile)
             segment.grow()
         else:
-            index = self._insert(execution)
+            index = self._insert(execution, profile)
             segment = execution.step_segment
         if first:
             segment.first_index = index
@@ -233,19 +264,21 @@ class StepHistory:
             for window in self.windows:
                 window.keep(index, execution.shared(window.bit))
         if self.rolling is not None:
-            self.rolling.keep(index, execution)
+            self.rolling.keep(index, execution, inserted=inserted)
+        if self.bins is not None:
+            self.bins.keep(index, execution, inserted=inserted)
+        if summary is not None:
+            summary.keep(index, execution.ordinal)
 
-    def _insert(self, execution: Execution) -> int:
+    def _insert(self, execution: Execution, profile: int) -> int:
         """Keep an execution below higher steps that completed before it, because steps overlapped."""
         above = self.progress.pop_from(execution.number)
         index = self.progress.length
-        self.progress.push(execution.number, execution.net)
-        for number, net in above:
-            self.progress.push(number, net)
-        for window in self.windows:
-            window.insert(index)
-        if self.rolling:
-            self.rolling.insert(index)
+        self.progress.push(execution.number, execution.net, profile)
+        for entry in above:
+            self.progress.push(*entry)
+        for follower in (*self.windows, *self._buckets, *([self.summary] if self.summary is not None else [])):
+            follower.insert(index)
         for at in range(len(self.segments) - 1, -1, -1):
             if self.segments[at].high < index:
                 break
@@ -256,8 +289,8 @@ class StepHistory:
     def _forfeit(self, execution: Execution, fate: int) -> None:
         execution.fate = fate
         self._credit(fate, execution, 1)
-        if self.rolling:
-            self.rolling.forfeit(execution, fate)
+        for buckets in self._buckets:
+            buckets.forfeit(execution, fate)
 
     def _credit(self, fate: int, execution: Execution, sign: int) -> None:
         """Add the execution's time to the category `fate` (`sign` 1) or take it back (`sign` -1)."""
@@ -273,15 +306,19 @@ class StepHistory:
             return
         execution.fate = None
         self._credit(fate, execution, -1)
-        if self.rolling:
-            self.rolling.give_back(execution, fate)
+        for buckets in self._buckets:
+            buckets.give_back(execution, fate)
+        if self.summary is not None:
+            lost = fate == WASTED_PROGRESS
+            self.summary.take_back(execution, overview.LOST if lost else overview.NO_STEP_DONE)
         self.lost -= fate == WASTED_PROGRESS
         self._complete(execution)
 
     def _go_back(self, number: int, disruption: int) -> int:
         """Lose every kept execution from `number` on to `disruption` (rule R4); returns their visible time, ns."""
         before = self.progress.length
-        popped = [net for _, net in self.progress.pop_from(number)]
+        entries = self.progress.pop_from(number)
+        popped = [entry[1] for entry in entries]
         length = before - len(popped)
         self.lost += len(popped)
         self.forfeited[WASTED_PROGRESS] = self.forfeited.get(WASTED_PROGRESS, 0) + sum(popped)
@@ -289,11 +326,17 @@ class StepHistory:
         visible = [net - hidden.get(index, 0) for index, net in enumerate(popped, length)] if hidden else popped
         for window in self.windows:
             window.lose_from(length, before)
-        if self.rolling:
-            self.rolling.lose_from(length, visible)
+        for buckets in self._buckets:
+            buckets.lose_from(length, visible)
+        summary = self.summary
+        if summary is not None:
+            summary.lose_from(length, before)
         for at in range(len(self.segments) - 1, -1, -1):
-            if self.segments[at].high <= length:
+            segment = self.segments[at]
+            if segment.high <= length:
                 break
+            if summary is not None:
+                summary.lose(segment.life.number, entries[max(0, segment.low - length) : segment.high - length])
             self._own_segment(at).cut_to(length, popped, disruption)
         return sum(visible)
 
@@ -311,7 +354,7 @@ class StepHistory:
         self.disruptions[disruption.reason] = self.disruptions.get(disruption.reason, 0) + 1
         self.latest_disruptions.append(disruption)
         if len(self.latest_disruptions) > Disruption.REMEMBERED:
-            del self.latest_disruptions[0]
+            self.earlier = (*self.earlier, self.latest_disruptions.pop(0))[-Disruption.KEPT :]
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -335,3 +378,17 @@ class StepHistory:
             self.safe = max(self.safe, covered)
             for execution in [one for one in self.spared.values() if one.number <= covered]:
                 self._spare(self.spared.pop(execution.key))
+
+    def at_risk(self) -> int:
+        """Productive time of kept steps that no durable checkpoint covers, ns."""
+        hidden = self.windows[0]
+        progress = self.progress
+        safe = progress.index_above(self.safe)
+        exposed = progress.total_from(safe) - hidden.kept_from(safe)
+        for segment in reversed(self.segments):
+            if segment.high <= safe:
+                break
+            if segment.first_index is not None and segment.first_index >= safe:
+                excess = segment.excess(progress)
+                exposed -= excess - leading(segment.pieces, excess, EXCLUDED)
+        return exposed

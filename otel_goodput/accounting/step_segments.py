@@ -62,7 +62,9 @@ class StepSegment:
         first_index: index of its first completed step in the kept stack, None if it is not kept.
         first_net: net time of its first completed step, ns; None until one has completed.
         first_start: when that step started, ns.
+        first_ordinal: its ordinal, where executions have one from their start; not stored.
         pieces: own time of that step in order, as (ns, mask of open windows); empty if there are no windows.
+        spots: where in the bins of the run its time passed that is not excluded, in order.
         lost_to: number of the disruption (from 1) that lost its first completed step, else 0.
         lost: net times (ns) of its lost steps without the first completed one, up to a bound.
     """
@@ -72,6 +74,7 @@ class StepSegment:
         "begin",
         "first_index",
         "first_net",
+        "first_ordinal",
         "first_start",
         "high",
         "life",
@@ -79,6 +82,7 @@ class StepSegment:
         "lost_to",
         "low",
         "pieces",
+        "spots",
     )
 
     def __init__(self, life: Life, low: int, begin: int) -> None:
@@ -88,14 +92,16 @@ class StepSegment:
         self.first_net: int | None = None
         self.first_index: int | None = None
         self.first_start = 0
+        self.first_ordinal = -1
         self.pieces: list[tuple[int, int]] = []
+        self.spots: tuple[tuple[int, int], ...] = ()
         self.lost_to = 0
         self.lost: list[int] = []
         self._known: int | None = None
 
     def clone(self, life: Life) -> StepSegment:
         twin = StepSegment.__new__(StepSegment)
-        for name in ("begin", "low", "high", "first_net", "first_index", "first_start", "lost_to", "pieces", "_known"):
+        for name in StepSegment.__slots__:
             setattr(twin, name, getattr(self, name))
         twin.life = life
         twin.lost = self.lost.copy()
@@ -171,6 +177,7 @@ class StepSegment:
             self.pieces,
             self.lost,
             self.lost_to,
+            self.spots,
         ]
 
     @classmethod
@@ -186,6 +193,8 @@ class StepSegment:
             pieces,
             segment.lost,
             segment.lost_to,
+            spots,
         ) = state
+        segment.spots = tuple((place, duration) for place, duration in spots)
         segment.pieces = [(duration, mask) for duration, mask in pieces]
         return segment

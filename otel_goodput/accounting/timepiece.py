@@ -9,9 +9,11 @@ from typing import Final, TypeVar
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.device import NEVER, DeviceSegment
 from otel_goodput.accounting.execution import Execution
+from otel_goodput.accounting.landmarks import Landmarks
 from otel_goodput.accounting.overlay import Overlay, Weighted
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.step_history import StepHistory
+from otel_goodput.accounting.step_summary import StepSummary
 from otel_goodput.accounting.windows import Edge, Window, WindowSet
 from otel_goodput.semconv import ClockState
 
@@ -27,6 +29,7 @@ class Timepiece:
         edges: (time in ns, window index, opens?) of exact windows and exclusions known in advance, in time order;
             window 0 is the excluded time.
         windows: number of windows, window 0 included.
+        overview: also follow what an :class:`~otel_goodput.accounting.overview.Overview` shows.
 
     Attributes:
         begin, now: first job start, and the latest moment accounted for, ns.
@@ -42,7 +45,9 @@ class Timepiece:
         clock: clock by which the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
     """
 
-    def __init__(self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), windows: int = 1) -> None:
+    def __init__(
+        self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), windows: int = 1, *, overview: bool = False
+    ) -> None:
         self.begin: int | None = None
         self.now = 0
         self.shift = 0
@@ -65,6 +70,9 @@ class Timepiece:
         self.fallback = ClockState.HOST
         self.clock: str | None = None
         self.overlay = Overlay()
+        self.landmarks = Landmarks() if overview else None
+        self.steps.summary = StepSummary() if overview else None
+        self._between: int | None = None  # ns of no step when the latest step was over; None if none was in this job
         # Open phases by key. In dictionaries, the latest started comes last.
         self.job: int | None = None
         self.blockers: dict[int, int] = {}  # -> category
@@ -83,12 +91,16 @@ class Timepiece:
         """The rolling windows, from the first job start on."""
         return self.steps.rolling
 
-    def clone(self: T) -> T:
-        """Return an independent copy. Takes some microseconds, whatever the run's length."""
+    def clone(self: T, *, overview: bool = True) -> T:
+        """Return an independent copy. Takes some microseconds, whatever the run's length.
+
+        If not `overview`, the copy does not follow what an overview shows; time passes faster for it.
+        """
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.windows = [window.clone() for window in self.windows]
-        twin.steps = self.steps.clone(twin.windows, self.rolling.clone() if self.rolling else None)
+        twin.steps = self.steps.clone(twin.windows, overview=overview)
+        twin.landmarks = self.landmarks.clone() if self.landmarks is not None and overview else None
         twin.open_windows, twin.overlay = self.open_windows.clone(), self.overlay.clone()
         for name in ("totals", "names", "name_index", "blockers", "elastic", "loads"):
             setattr(twin, name, getattr(self, name).copy())
@@ -156,6 +168,11 @@ class Timepiece:
                 self.open_windows.move(due)
                 if self.rolling is not None and self.rolling.boundary <= due:
                     self._close_bucket(time)
+                bins = self.steps.bins
+                if bins is not None and bins.boundary <= due:
+                    bins.reach(time)
+                    if bins.boundary <= due:
+                        bins.close(self.visible_totals(), self.steps.running.values(), len(self.steps.progress))
             self.choose()
 
     def _close_bucket(self, time: int) -> None:
@@ -173,11 +190,15 @@ class Timepiece:
             rolling.jump(boundary, self.visible_totals(), running, len(self.steps.progress), self.visible_beside())
 
     def _next_due(self) -> int:
-        """When the next device end or window edge is due, ns; bucket edges are not considered."""
+        """When the next device end, edge of a window or edge of a bin is due, ns; bucket edges are not considered."""
         due = self.device[0].end if self.device else NEVER
-        edge = self.open_windows.due
-        if edge is not None and self.alive:
-            due = min(due, edge)
+        if self.alive:
+            edge = self.open_windows.due
+            if edge is not None and edge < due:
+                due = edge
+            bins = self.steps.bins
+            if bins is not None and bins.boundary < due:
+                due = bins.boundary
         return due
 
     def change_spans(self, spans: Sequence[int]) -> None:
@@ -245,10 +266,12 @@ class Timepiece:
 
     def _leave_device(self) -> None:
         execution, begin, end = self.device.popleft()
-        begin = max(begin, self.freed, self.now)
+        earliest = max(begin, self.freed)
+        begin = max(earliest, self.now)
         self.freed = max(self.freed, end)
         if isinstance(execution, int):
             return
+        execution.busy += max(0, end - earliest)
         if not self.alive:
             execution.beyond += max(0, end - begin)
         execution.segments -= 1
@@ -259,6 +282,11 @@ class Timepiece:
         """End an execution that is over on host and device."""
         clock = ClockState.DEVICE if execution.timed else self.fallback
         execution.blurred = clock == ClockState.UNKNOWN
+        if self.landmarks is not None:
+            beside = sum(self.visible_totals())
+            if self._between is not None:
+                execution.outside = beside - self._between
+            self._between = beside
         if not self.steps.settle(execution):
             return
         self.clock = clock

@@ -64,4 +64,32 @@ def _execution_from_3(state: list[Any]) -> Head:
     }
 
 
-UPGRADES: Final[Mapping[int, Callable[[Head], Head]]] = {3: _from_3}
+def _from_4(head: Head) -> Head:
+    """Convert format 4, which remembered nothing for an overview of the run."""
+
+    def execution(placed: list[Any]) -> list[Any]:
+        at, state = placed
+        unknown = {"binned": 0, "busy": 0, "profile": 0, "wall": -1, "outside": -1, "ordinal": -1, "spots": ()}
+        return [at, {**state, **unknown}]
+
+    progress = head["progress"]
+    return {
+        **head,
+        "format": 5,
+        "cursor": {**head["cursor"], "_between": None},
+        "progress": {
+            **progress,
+            "chunks": [[*chunk, False] for chunk in progress["chunks"]],
+            "profiles": [0] * len(progress["nets"]),
+        },
+        "stretches": [[at, [*state, ()]] for at, state in head["stretches"]],
+        "running": [execution(placed) for placed in head["running"]],
+        "spared": [execution(placed) for placed in head["spared"]],
+        "earlier": [],
+        "bins": None,
+        "summary": None,
+        "landmarks": None,
+    }
+
+
+UPGRADES: Final[Mapping[int, Callable[[Head], Head]]] = {3: _from_3, 4: _from_4}

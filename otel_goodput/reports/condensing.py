@@ -119,10 +119,13 @@ def _histogram(steps: Sequence[Step]) -> dict[tuple[int, int, int, int], int]:
 
 def _step_bins(steps: Sequence[Step]) -> list[StepBin]:
     told: list[tuple[Step, int | None]] = []
-    for at, step in enumerate(steps):
-        after = steps[at + 1] if at + 1 < len(steps) else None
-        follows = after is not None and after.attempt == step.attempt
-        told.append((step, max(0, after.begin - step.begin - step.net) if after is not None and follows else None))
+    before: Step | None = None
+    for step in steps:
+        since = None
+        if before is not None and before.attempt == step.attempt and before.end != NOT_KNOWN:
+            since = max(0, step.begin - max(before.end, before.device_end))
+        told.append((step, since))
+        before = step
     done = [one for one in told if one[0].fate not in (IN_FLIGHT, NO_STEP_DONE)]
     size = max(1, -(-len(done) // BINS))
     return [_step_bin(done[at : at + size]) for at in range(0, len(done), size)]

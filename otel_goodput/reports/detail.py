@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.overview import NOT_KNOWN, Loss, Save
+from otel_goodput.accounting.overview import KEPT, LOST, NOT_KNOWN, Loss, Save
 from otel_goodput.accounting.ownership import Told, Witness
 from otel_goodput.accounting.windows import EXCLUDED, leading
 from otel_goodput.journal import records
@@ -36,6 +36,7 @@ INTERRUPTED: Final = 16
 RECOMPILATION: Final = 32
 SUMMED_UP: Final = 64  # too many of its name: the trace has a summary
 
+NO_KEY: Final = 0  # of a job whose begin was not read
 CORNERS: Final = 4000  # of the curve of unsaved progress
 Progress = Callable[[int, int, str], None]
 
@@ -132,11 +133,36 @@ def tell(
         progress: called with segments read, all segments, and what is read.
     """
     damages = Damages()
-    teller = _Teller()
+    teller = Teller()
     lives = Lives(teller.heard(_lives(run, process, damages, progress)), state, asked)
     for event in lives:
         teller.take(event)
     return teller.detail(asked, damages)
+
+
+def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Sequence[Loss], *, dead: bool) -> Detail:
+    """Tell a part of a journal: its records by attempt (from 0).
+
+    What was open before is not known but for the job, so the first steps may lack what the device still had to do.
+
+    Args:
+        asked: until when, ns.
+        losses: disruptions of the whole run, which decide the fate of steps.
+        dead: the process of the last attempt in `parts` was over by `asked`.
+    """
+    teller = Teller()
+    for event in teller.heard(parts):
+        if (
+            event.kind != ev.ATTEMPT
+            and not teller.running
+            and not (event.kind == ev.START and event.phase == rules.JOB)
+        ):
+            teller.take(Event(event.time, ev.START, rules.JOB, key=NO_KEY))
+        if event.time <= asked or event.kind == ev.ATTEMPT:
+            teller.take(event)
+    if dead and parts:
+        teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
+    return teller.detail(asked, Damages(), losses)
 
 
 def _lives(
@@ -195,7 +221,7 @@ class _Beside:
                 self.parents[key] = records.unsigned(step)
 
 
-class _Teller:
+class Teller:
     """Feeds a witness and keeps what it passes by."""
 
     def __init__(self) -> None:
@@ -208,6 +234,12 @@ class _Teller:
         self._compiled: set[str] = set()
         self._corners: list[tuple[int, int]] = []
         self._job = 0
+        self._over = False
+
+    @property
+    def running(self) -> bool:
+        """Whether a job is open, or has been, in this attempt."""
+        return self._witness.alive or self._over
 
     def heard(self, lives: Iterable[tuple[int, list[Record]]]) -> Iterator[Event]:
         """Yield the events of all attempts in the order of the account."""
@@ -226,7 +258,7 @@ class _Teller:
         if kind == ev.ATTEMPT:
             witness.apply(event)
             self._close_attempt()
-            self._attempt = step + 1
+            self._attempt, self._over = step + 1, False
             self._open, self._saves, self._compiled = {}, {}, set()
             return
         turning = (
@@ -246,7 +278,7 @@ class _Teller:
             if not found.attempts or found.attempts[-1].number != self._attempt:
                 found.attempts.append(Attempt(self._attempt, witness.now, witness.now))
             found.attempts[-1].ended = False
-            self._job = key
+            self._job, self._over = key, True
         if kind == ev.START and phase != rules.STEP:
             self._begin(event, now)
         elif kind == ev.END:
@@ -310,12 +342,15 @@ class _Teller:
         if self._found.attempts and not self._found.attempts[-1].ended:
             self._found.attempts[-1].reached = self._witness.now
 
-    def detail(self, asked: int, damages: Damages) -> Detail:
-        """Close the account at `asked` (ns) and return what was told."""
+    def detail(self, asked: int, damages: Damages, losses: Sequence[Loss] = ()) -> Detail:
+        """Close the account at `asked` (ns) and return what was told; `losses`: of the run, if only a part was told."""
         witness, found = self._witness, self._found
         witness.reach(asked)
         witness.close()
         self._close_attempt()
+        for told in witness.executions if losses else ():
+            if told.fate == KEPT and any(_lost(told, loss) for loss in losses):
+                told.fate = LOST
         if witness.begin is not None:
             self._corner()
         found.begin, found.reached, found.names, found.damages = witness.begin, witness.now, witness.names, damages
@@ -356,6 +391,11 @@ class _Teller:
             told.attempt + 1, one.number, one.start, told.end, one.visible, begin, end, told.fate,
             told.clock if told.clock != NOT_KNOWN else 2, flags, one.key,
         )  # fmt: skip
+
+
+def _lost(told: Told, loss: Loss) -> bool:
+    """Whether a disruption took an execution that was kept until then."""
+    return loss.to_step is not None and loss.to_step <= told.execution.number and loss.time > told.execution.start
 
 
 def _unsaved(witness: Witness) -> int:

@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from otel_goodput import files
@@ -18,22 +18,31 @@ from otel_goodput.accounting.ledger import Ledger
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.errors import GoodputError
+from otel_goodput.journal.facts import read_facts
 from otel_goodput.journal.notes import Note
+from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.paces import read_paces
+from otel_goodput.journal.records import CAPACITY
+from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import NAME
 from otel_goodput.recording import ids
 from otel_goodput.reports.condensing import condensed
 from otel_goodput.reports.detail import Detail, tell
+from otel_goodput.reports.excerpt import excerpt, summed_up
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
-from otel_goodput.reports.standing import DIED, ENDED, RUNNING, state_of
+from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, state_of
+from otel_goodput.semconv import HOST_NAME
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, shown
 
 Progress = Callable[[int, int, str], None]
 
 SPANS: Final = 200_000  # shown one by one
+_LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
+_RECORDS: Final = 3  # of one span, at least: its start, its end, and what they say of it
+_RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
 _PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
 _MOST: Final = 65_536  # processes
 
@@ -113,6 +122,7 @@ class Session:
     windows: list[tuple[int, int]] = field(default_factory=list)
     left_out: int = 0
     text: str = ""
+    _partition: Callable[[int, int], tuple[Counter[int], bool]] = lambda begin, end: (Counter(), True)
 
     @classmethod
     def open(
@@ -129,7 +139,8 @@ class Session:
         Args:
             run: its folder.
             spans: how many steps and phases of the leader are told one by one.
-            progress: called with what is done, how much there is, and what is being read; it may raise to stop.
+            progress: called with what is done, how much there is, and what is being read; it may raise
+                KeyboardInterrupt to stop, which leaves nothing behind.
             at: the moment of the account, ns; by default now while the run is running, else its last sign of life.
             report: of a live job by itself, which is then not read from its journal; `at` is that of its totals.
         """
@@ -138,42 +149,74 @@ class Session:
         else:
             state, problem = RUNNING, ""
         asked = report.totals.at
-        attempts = run.attempts(0)
-        detail = tell(run, 0, state=state, asked=asked, progress=progress)
-        overview = condensed(detail)
-        processes = _processes(run, asked, report, progress)
-        leader = processes[0]
-        leader.overview, leader.state, leader.last_step, leader.last_sign = (
-            overview,
-            report.standing.state if report.standing is not None else state,
-            report.totals.last_step,
-            detail.reached,
-        )
-        leader.problem = problem
-        leader.attempts = [attempt + 1 for attempt in attempts]
-        session = cls(run, report, asked, overview, detail, processes, [])
+        session = cls(run, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
+        try:
+            session._read_leader(state, spans, progress)
+        except Exception as error:  # whatever a folder contains
+            problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
+        session.processes = _processes(run, asked, report, progress)
+        session._describe_leader(state, problem)
         session.attempts = session._told_attempts()
-        session.windows = [(overview.begin, max(overview.begin, detail.reached))]
         return session
+
+    def _read_leader(self, state: str, spans: int, progress: Progress | None) -> None:
+        """Read the leader's journal: all of it if it is short enough, else the overview and what is told one by one."""
+        run, asked = self.run, self.at
+        records = len(run.segments(0)) * CAPACITY
+        if records <= _RECORDS * max(spans, _LEAST):
+            detail = tell(run, 0, state=state, asked=asked, progress=progress)
+            if len(detail.steps) + len(detail.phases) <= spans:
+                self.detail, self.overview = detail, condensed(detail)
+                self.windows = [(self.overview.begin, detail.reached)] if detail.begin is not None else []
+                self._partition = lambda begin, end: (detail.partition(begin, end), True)
+                return
+            overview = condensed(detail)
+        else:
+            overview = _remembered(run, asked, dead=state == DIED)
+        found = excerpt(run, overview, spans=spans, asked=asked, died=state == DIED, progress=progress)
+        self.detail, self.overview, self.windows = found.detail, overview, found.windows
+        self._partition = lambda begin, end: found.partition(overview, begin, end)
+        exact = all(self._partition(begin, end)[1] for _, begin, end, _ in self._spans_of_attempts())
+        self.left_out, self.text = summed_up(found, overview, exact=exact)
+
+    def _describe_leader(self, state: str, problem: str) -> None:
+        leader, standing = self.processes[0], self.report.standing
+        leader.overview = self.overview
+        leader.state = standing.state if standing is not None else state
+        leader.last_step, leader.last_sign = self.report.totals.last_step, self.detail.reached
+        leader.problem = problem
+        attempts = self.run.attempts(0)
+        leader.attempts = [attempt + 1 for attempt in attempts]
+        leader.facts = _facts(self.run, attempts[-1], 0) if attempts else None
+        leader.host = _host(leader.facts)
+
+    def _spans_of_attempts(self) -> list[tuple[int, int, int, bool]]:
+        """Return number, begin, end and whether it ended well of each attempt that began a job."""
+        found: dict[int, tuple[int, int, int, bool]] = {}
+        for life in self.overview.lives:
+            end = self.detail.reached if life.end == NOT_KNOWN else life.end
+            begin = found[life.attempt][1] if life.attempt in found else life.begin
+            found[life.attempt] = (life.attempt, begin, max(begin, end), life.clean)
+        return list(found.values())
 
     def _told_attempts(self) -> list[Attempt]:
         identity = self.run.identity().get("run_id")
         known = isinstance(identity, str) and bool(identity)
         found = []
-        last = len(self.overview.lives) - 1
+        spans = self._spans_of_attempts()
         latest = self.report.standing.state if self.report.standing is not None else ENDED
-        for at, life in enumerate(self.overview.lives):
-            end = self.detail.reached if life.end == NOT_KNOWN else life.end
-            loss = next((i for i, one in enumerate(self.overview.losses) if one.attempt == life.attempt), None)
+        for number, begin, end, clean in spans:
+            loss = next((at for at, one in enumerate(self.overview.losses) if one.attempt == number), None)
             found.append(
                 Attempt(
-                    life.attempt,
-                    life.begin,
+                    number,
+                    begin,
                     end,
-                    latest if at == last else ENDED if life.clean else DIED,
-                    self.detail.partition(life.begin, end),
+                    latest if number == spans[-1][0] else ENDED if clean else DIED,
+                    self._partition(begin, end)[0],
                     loss,
-                    f"{ids.attempt_trace_id(str(identity), life.attempt - 1):032x}" if known else None,
+                    f"{ids.attempt_trace_id(str(identity), number - 1):032x}" if known else None,
+                    _facts(self.run, number - 1, 0),
                 )
             )
         return found
@@ -214,7 +257,7 @@ def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress
             progress(done, count, "processes")
         if process.index not in there:
             process.problem = "it has left no journal here"
-            process.state = "silent"
+            process.state = SILENT
             continue
         _fill(process, run, asked)
     return found
@@ -225,19 +268,54 @@ def _fill(process: Process, run: RunDirectory, asked: int) -> None:
     try:
         attempts = run.attempts(process.index)
         process.attempts = [attempt + 1 for attempt in attempts]
-        if not attempts:
-            process.problem = "it has left no journal here"
+        found = overview_of(run, process.index, within_s=_RECENT_S)
+        if found is None:
+            process.problem = "it has left no journal that can be read"
+            process.state = SILENT
             return
-        state = state_of(run, attempts[-1], process.index, asked)
-        detail = tell(run, process.index, state=state, asked=asked)
-        process.overview = condensed(detail)
-        process.last_step = process.overview.last_step
-        process.last_sign = detail.reached
-        process.state = ENDED if detail.attempts and detail.attempts[-1].ended else state
-        if (note := detail.damages.note()) is not None:
+        overview = process.overview = counted_from_one(found.overview)
+        process.last_step, process.last_sign = overview.last_step, overview.last_sign
+        process.facts = _facts(run, found.attempt, process.index)
+        process.host = _host(process.facts)
+        state = state_of(run, found.attempt, process.index, overview.last_sign)
+        process.state = ENDED if overview.lives and overview.lives[-1].end != NOT_KNOWN and state != RUNNING else state
+        if (note := found.damages.note()) is not None:
             process.problem = note.text
     except Exception as error:  # whatever one process left must not hide the others
         process.problem = shown(str(error) or type(error).__name__)
+
+
+def _remembered(run: RunDirectory, asked: int, *, dead: bool) -> Overview:
+    """Return what the leader remembers of its whole run, at `asked` (ns)."""
+    return counted_from_one(restore(run, 0).ledger.overview(asked, dead=dead))
+
+
+def counted_from_one(overview: Overview) -> Overview:
+    """Return an overview as a process has it, with its attempts counted from 1 instead of 0."""
+    return replace(
+        overview,
+        histogram={
+            (of, attempt + 1, fate, bucket): count for (of, attempt, fate, bucket), count in overview.histogram.items()
+        },
+        phases=[one._replace(attempt=one.attempt + 1) for one in overview.phases],
+        steps=[one._replace(attempt=one.attempt + 1) for one in overview.steps],
+        saves=[one._replace(attempt=one.attempt + 1) for one in overview.saves],
+        lives=[one._replace(attempt=one.attempt + 1) for one in overview.lives],
+    )
+
+
+def _facts(run: RunDirectory, attempt: int, process: int) -> Mapping[str, Any] | None:
+    """Return the facts of an attempt, None if it left none that can be read."""
+    try:
+        facts = read_facts(run, attempt, process)
+    except (OSError, ValueError):
+        return None
+    settings = {name: {"value": value, "source": source} for name, (value, source) in facts.settings.items()}
+    return {**facts._asdict(), "settings": settings}
+
+
+def _host(facts: Mapping[str, Any] | None) -> str:
+    return str(((facts or {}).get("resource") or {}).get(HOST_NAME, ""))
 
 
 def _indices(run: RunDirectory) -> set[int]:

@@ -1,0 +1,158 @@
+"""The whole run in at most 1,024 equal bins of wall time, by category, exact however long the run is.
+
+Bins begin narrow. When they do not reach any more, every two neighbours become one, so that the width doubles; it is a
+power of two of ns, the least that reaches. Exclusions (rule R7) are not in them, and the start-up hidden in a first step
+(rule R5) is taken from where that step's first own time passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from otel_goodput.accounting.buckets import Bucket, Buckets, add
+from otel_goodput.accounting.execution import Execution, Parts
+from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PROGRESS
+from otel_goodput.accounting.step_segments import StepSegment
+
+MOST: Final = 1024  # bins
+FINEST: Final = 20  # of the width: the power of two to begin with, ns; about a millisecond
+
+
+class Bins(Buckets):
+    """The bins of a run that begins at `begin` (ns). A bin's place is its begin, ns from the begin of the run."""
+
+    MARKED = "binned"
+    PARTS = "spots"
+
+    __slots__ = ("_power",)
+
+    def __init__(self, begin: int) -> None:
+        super().__init__(begin)
+        self._power = FINEST
+
+    def clone(self) -> Bins:
+        twin = super().clone()
+        twin._power = self._power
+        return twin
+
+    @property
+    def begin(self) -> int:
+        """Begin of the first bin, ns."""
+        return self._begin
+
+    @property
+    def width(self) -> int:
+        """Width of a bin, ns."""
+        return 1 << self._power
+
+    @property
+    def place(self) -> int:
+        return len(self._buckets) << self._power
+
+    def _at(self, place: int) -> int:
+        return place >> self._power
+
+    @property
+    def boundary(self) -> int:
+        return self._begin + (len(self._buckets) + 1 << self._power)
+
+    def reach(self, time: int) -> None:
+        """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
+        while time - self._begin >> self._power >= MOST:
+            self._widen()
+
+    def close(self, totals: Sequence[int], running: Iterable[Execution], length: int) -> None:
+        """Close the open bin; arguments as of :meth:`Rolling.close`."""
+        self._shut(totals, running, length)
+
+    def _widen(self) -> None:
+        buckets = self._buckets
+        if len(buckets) % 2:
+            for category, duration in buckets.pop().items():  # it is part of the open one from now on
+                add(self._gains, category, duration)
+        merged: list[Bucket] = []
+        for even, odd in zip(buckets[::2], buckets[1::2], strict=True):
+            bucket = even.copy()
+            for category, duration in odd.items():
+                add(bucket, category, duration)
+            merged.append({category: duration for category, duration in bucket.items() if duration})
+        self._buckets = merged
+        self._lows = self._lows[::2]
+        self._power += 1
+        self._parts = {index: joined for index, parts in self._parts.items() if (joined := self._joined(index, parts))}
+
+    def _joined(self, index: int, parts: Sequence[tuple[int, int]]) -> Parts:
+        """Join parts in the same bin; nothing if all are where `index` tells."""
+        joined = self.join(parts)
+        if len(joined) == 1:
+            at = self._at(joined[0][0])
+            after = self._lows[at + 1] if at + 1 < len(self._lows) else index + 1
+            if self._lows[at] <= index < after:
+                return ()
+        return joined
+
+    def join(self, parts: Sequence[tuple[int, int]]) -> Parts:
+        """Join successive parts that are in the same bin by now."""
+        joined: list[tuple[int, int]] = []
+        for place, duration in parts:
+            place = place >> self._power << self._power
+            if joined and joined[-1][0] == place:
+                joined[-1] = (place, joined[-1][1] + duration)
+            else:
+                joined.append((place, duration))
+        return tuple(joined)
+
+    def spots(self, execution: Execution) -> Parts:
+        """Where all the time of `execution` passed that is not excluded, in order."""
+        rest = execution.visible - execution.binned
+        return (*self.join(execution.spots), *([(self.place, rest)] if rest else ()))
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    def answer(
+        self, totals: Sequence[int], running: Iterable[Execution], startups: Iterable[tuple[StepSegment, int]]
+    ) -> list[Bucket]:
+        """The bins up to now, by category, ns.
+
+        Args:
+            totals, running: as of :meth:`close`.
+            startups: segments with the start-up hidden in their first step, without excluded time, ns.
+        """
+        found = [*self._buckets, self._since(totals, running)]
+        mine: set[int] = set()
+        for segment, hidden in startups:
+            source = WASTED_PROGRESS if segment.first_index is None else PRODUCTIVE
+            for place, duration in segment.spots:
+                if hidden <= 0:
+                    break
+                at, taken = self._at(place), min(hidden, duration)
+                hidden -= taken
+                if at not in mine:
+                    mine.add(at)
+                    found[at] = found[at].copy()
+                add(found[at], source, -taken)
+                add(found[at], PROGRAM_STARTUP, taken)
+        return [{category: duration for category, duration in bucket.items() if duration} for bucket in found]
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "begin": self._begin,
+            "power": self._power,
+            "buckets": [list(bucket.items()) for bucket in self._buckets],
+            "lows": self._lows,
+            "parts": list(self._parts.items()),
+            "base": self._base,
+            "gains": list(self._gains.items()),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Bins:
+        bins = cls(state["begin"])
+        bins._power, bins._lows, bins._base = state["power"], state["lows"], state["base"]
+        bins._gains = dict(map(tuple, state["gains"]))
+        bins._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
+        bins._parts = {index: tuple((place, ns) for place, ns in parts) for index, parts in state["parts"]}
+        if len(bins._lows) != len(bins._buckets) + 1 or len(bins._buckets) > MOST or not 0 <= bins._power < 64:
+            raise ValueError("the bins of a snapshot contradict each other")
+        return bins

@@ -1,0 +1,162 @@
+"""Time in buckets of wall time, by category: what windows that move and bins of a whole run have in common.
+
+A step counts in the buckets in which its time passed, even if its fate changes later (rule R4). So each execution
+carries how much of its time is in which closed bucket, and a bucket is known by its place: what that is, the kind of
+buckets says.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, TypeVar
+
+from otel_goodput.accounting.execution import Execution, Parts
+from otel_goodput.accounting.rules import IN_FLIGHT, PRODUCTIVE, WASTED_PROGRESS
+
+Bucket = dict[int, int]
+B = TypeVar("B", bound="Buckets")
+
+
+def add(bucket: Bucket, category: int, duration: int) -> None:
+    bucket[category] = bucket.get(category, 0) + duration
+
+
+class Buckets:
+    """Successive buckets from `begin` (ns) on; the last one is open.
+
+    Attributes:
+        MARKED, PARTS: names of the attributes of an execution that hold how much of its time is in closed buckets of
+            this kind, and in which.
+    """
+
+    MARKED: ClassVar[str]
+    PARTS: ClassVar[str]
+
+    __slots__ = ("_base", "_begin", "_buckets", "_gains", "_lows", "_parts")
+
+    def __init__(self, begin: int) -> None:
+        self._begin = begin
+        self._buckets: list[Bucket] = []  # closed; replaced, never changed, because clones share them
+        self._lows: list[int] = [0]  # length of the kept stack when each bucket opened; last: the open bucket
+        # kept index -> (place, ns), for steps that do not lie whole in the bucket that their index tells
+        self._parts: dict[int, Sequence[tuple[int, int]]] = {}
+        self._base: list[int] = []  # totals when the open bucket opened
+        self._gains: Bucket = {}  # ns added to the open bucket when the fate of executions was decided
+
+    def clone(self: B) -> B:
+        twin = type(self).__new__(type(self))
+        twin._begin, twin._base = self._begin, self._base
+        twin._buckets, twin._lows = self._buckets.copy(), self._lows.copy()
+        twin._parts, twin._gains = self._parts.copy(), self._gains.copy()
+        return twin
+
+    @property
+    def boundary(self) -> int:
+        """When the open bucket closes, ns."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> int:
+        """Place of the open bucket."""
+        raise NotImplementedError
+
+    def _at(self, place: int) -> int:
+        """Index of the bucket at `place` in `_buckets`; negative if it is not held any more."""
+        raise NotImplementedError
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
+        """Count `execution` as productive: it completed and is kept at `index`, `inserted` below others or on top."""
+        marked: int = getattr(execution, self.MARKED)
+        parts: Parts = getattr(execution, self.PARTS)
+        rest = execution.visible - marked
+        add(self._gains, PRODUCTIVE, rest)
+        for place, duration in parts:
+            self._move(place, IN_FLIGHT, PRODUCTIVE, duration)
+        if inserted and rest:
+            parts = (*parts, (self.place, rest))  # its index tells when its neighbours completed
+        if parts:
+            self._parts[index] = parts
+
+    def forfeit(self, execution: Execution, fate: int) -> None:
+        """Move the time of `execution` from in flight to the category `fate`: it is not kept."""
+        self._mark(execution)
+        for place, duration in getattr(execution, self.PARTS):
+            self._move(place, IN_FLIGHT, fate, duration)
+
+    def give_back(self, execution: Execution, fate: int) -> None:
+        """Move the time of `execution` from `fate` back to in flight."""
+        for place, duration in getattr(execution, self.PARTS):
+            self._move(place, fate, IN_FLIGHT, duration)
+
+    def _mark(self, execution: Execution) -> None:
+        """Assign the time that `execution` gained since the last call to the open bucket."""
+        gained = execution.visible - getattr(execution, self.MARKED)
+        if gained > 0:
+            setattr(execution, self.PARTS, (*getattr(execution, self.PARTS), (self.place, gained)))
+            add(self._gains, IN_FLIGHT, gained)
+            setattr(execution, self.MARKED, execution.visible)
+
+    def lose_from(self, index: int, durations: Sequence[int]) -> None:
+        """Count the kept entries from `index` on as wasted; `durations` are their visible net times, ns."""
+        for entry, net in enumerate(durations, index):
+            rest = net
+            for place, duration in self._parts.pop(entry, ()):
+                self._move(place, PRODUCTIVE, WASTED_PROGRESS, duration)
+                rest -= duration
+            at = bisect_right(self._lows, entry) - 1
+            if at >= 0:
+                self._change(at, PRODUCTIVE, WASTED_PROGRESS, rest)
+        at = len(self._lows) - 1
+        while at >= 0 and self._lows[at] > index:
+            self._lows[at] = index
+            at -= 1
+
+    def insert(self, index: int) -> None:
+        """Move the kept entries from `index` on up by one."""
+        self._parts = {at + (at >= index): parts for at, parts in self._parts.items()}
+        self._lows = [low + (low > index) for low in self._lows]
+
+    def _shut(self, totals: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
+        """Close the open bucket and open the next one; returns the closed one."""
+        for execution in running:
+            self._mark(execution)
+        bucket = self._since(totals, ())
+        self._buckets.append(bucket)
+        self._lows.append(length)
+        self._open(totals)
+        return bucket
+
+    def _open(self, totals: Sequence[int]) -> None:
+        self._base = list(totals)
+        self._gains = {}
+
+    def _since(self, totals: Sequence[int], running: Iterable[Execution]) -> Bucket:
+        base = self._base
+        bucket: Bucket = {}
+        for category, total in enumerate(totals):
+            spent = total - (base[category] if category < len(base) else 0)
+            if spent:
+                bucket[category] = spent
+        in_flight = sum(execution.visible - getattr(execution, self.MARKED) for execution in running)
+        for category, duration in (*self._gains.items(), (IN_FLIGHT, in_flight)):
+            if duration:
+                add(bucket, category, duration)
+        return bucket
+
+    def _move(self, place: int, source: int, target: int, duration: int) -> None:
+        self._change(self._at(place), source, target, duration)
+
+    def _change(self, at: int, source: int, target: int, duration: int) -> None:
+        if at < 0 or not duration:
+            return
+        if at >= len(self._buckets):
+            add(self._gains, source, -duration)
+            add(self._gains, target, duration)
+            return
+        changed = self._buckets[at].copy()
+        add(changed, source, -duration)
+        add(changed, target, duration)
+        self._buckets[at] = changed

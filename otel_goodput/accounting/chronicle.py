@@ -1,0 +1,294 @@
+"""What a run's events tell whatever becomes of its steps: groups of phases, phases one by one, saves, notices, slices.
+
+It takes events as they arrive, in bounded space. Times are those of the events: by the clock of their attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.events import FAILED, Event
+from otel_goodput.accounting.overview import BINS, NOT_KNOWN, PHASES_KEPT, Group, PhaseEntry, Save
+from otel_goodput.accounting.rules import COMPILE, DATA_LOADING, EXCLUSION, JOB, PART, SAVE, STEP
+from otel_goodput.semconv import PHASES, REASONS
+
+OPENED: Final = 10_000  # open phases; if there are more, the oldest will probably never end
+NAMES: Final = 4_000  # groups; the phases of further names count under the empty name
+SAVES: Final = 2_000  # if there are more, every second one is forgotten
+TOLD: Final = 2_000  # the same for notices, and for slices
+EXCLUDED: Final = 2_000  # exclusions; later ones are not remembered
+# If phases are more than are kept, only the longest of each of so many equal stretches of time stay, so many of each.
+LONGEST: Final = PHASES_KEPT // BINS // 2
+
+_IN_NUMBERS: Final = frozenset({STEP, DATA_LOADING, PART})  # too many to be remembered one by one
+
+_HUGE: Final = 1 << 64
+
+Sums = list[int]  # of a group: count, total, min, max, failed
+
+
+T = TypeVar("T", PhaseEntry, Save)
+
+
+def _shifted(entry: T, shift: int) -> T:
+    """The same with its times (`begin`, `end`, `durable`) later by `shift` ns."""
+    if not shift:
+        return entry
+    times = {name: value for name, value in entry._asdict().items() if name in ("begin", "end", "durable")}
+    return entry._replace(**{name: time + shift for name, time in times.items() if time != NOT_KNOWN})
+
+
+class Chronicle:
+    """What the events of one run have told so far.
+
+    Attributes:
+        opened: START events of open phases, by key.
+        attempt: number of the current attempt.
+    """
+
+    def __init__(self) -> None:
+        self.opened: dict[int, Event] = {}
+        self.attempt = 0
+        self._groups: dict[tuple[int, str], Sums] = {}
+        self._phases: list[PhaseEntry] = []  # ended, or of a process that is gone
+        self._left_out = 0
+        self._saves: dict[int, Save] = {}  # by number
+        self._saved = 0  # number of the latest
+        self._saving: dict[int, int] = {}  # key of a save that is not over -> number
+        self._notices: list[tuple[int, str, bool]] = []
+        self._slices: list[tuple[int, int, int, int]] = []
+        self._excluded: list[tuple[int, int]] = []
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def begin(self, event: Event) -> None:
+        """Take a START event whose key is not in `opened`."""
+        self.opened[event[3]] = event
+        if event[2] == SAVE:
+            self._begin_save(event)
+        if len(self.opened) > OPENED:
+            for key in [key for key, start in self.opened.items() if start[2] != JOB][: OPENED // 2]:
+                self._leave(self.opened.pop(key))
+
+    def end(self, start: Event, event: Event) -> None:
+        """Take the END `event` of the phase that began with `start`."""
+        began, _, phase, key, step, flags, _, name = start
+        if phase == COMPILE:
+            name = event[7] or name
+        length = event[0] - began
+        if length < 0:
+            length = 0
+        failed = event[5] & FAILED
+        sums = self._groups.get((phase, name))
+        if sums is None:
+            sums = self._sums(phase, name)
+        sums[0] += 1
+        sums[1] += length
+        if length > sums[3]:
+            sums[3] = length
+        if length < sums[2] or sums[2] < 0:
+            sums[2] = length
+        if failed:
+            sums[4] += 1
+        if phase in _IN_NUMBERS:
+            return
+        self._keep(PhaseEntry(self.attempt, phase, name, began, began + length, step, flags | event[5], key))
+        if phase == SAVE:
+            self._end_save(event)
+        elif phase == EXCLUSION and len(self._excluded) < EXCLUDED:
+            self._excluded.append((began, began + length))
+
+    def note(self, event: Event) -> None:
+        """Take an event of another kind."""
+        time, kind, phase, key, step, flags, arg, _ = event
+        if kind == ev.ATTEMPT:
+            for start in self.opened.values():
+                self._leave(start)
+            self.opened.clear()
+            self._saving.clear()
+            self.attempt = step
+        elif kind == ev.DURABLE:
+            number = self._saving.pop(key, None)
+            if number is not None and number in self._saves:
+                self._saves[number] = self._saves[number]._replace(durable=time)
+        elif kind == ev.NOTICE:
+            self._notices.append((time, REASONS[phase], bool(flags & ev.WITHDRAWN)))
+            if len(self._notices) > TOLD:
+                self._notices = self._notices[::2]
+        elif kind == ev.SLICES and (not self._slices or self._slices[-1][1:] != (step, key, arg)):
+            self._slices.append((time, step, key, arg))
+            if len(self._slices) > TOLD:
+                self._slices = self._slices[::2]
+
+    def _sums(self, phase: int, name: str) -> Sums:
+        if len(self._groups) >= NAMES:
+            name = ""
+        return self._groups.setdefault((phase, name), [0, 0, NOT_KNOWN, NOT_KNOWN, 0])
+
+    def _leave(self, start: Event) -> None:
+        """Give up a phase that will not end."""
+        phase, name = start[2], start[7]
+        self._sums(phase, name)[0] += 1
+        if phase not in _IN_NUMBERS:
+            self._keep(PhaseEntry(self.attempt, phase, name, start[0], NOT_KNOWN, start[4], start[5], start[3]))
+
+    # --- phases one by one --------------------------------------------------------------------------------------------
+
+    def _keep(self, entry: PhaseEntry) -> None:
+        self._phases.append(entry)
+        if len(self._phases) > PHASES_KEPT:
+            self._thin()
+
+    def _thin(self) -> None:
+        phases = self._phases
+        first = min(entry.begin for entry in phases)
+        width = (max(entry.begin for entry in phases) - first) // BINS + 1
+        room: dict[int, int] = {}
+        kept = []
+        for at in sorted(range(len(phases)), key=lambda at: phases[at].begin - phases[at].end):
+            stretch = (phases[at].begin - first) // width
+            taken = room.get(stretch, 0)
+            if taken < LONGEST:
+                room[stretch] = taken + 1
+                kept.append(at)
+        self._left_out += len(phases) - len(kept)
+        self._phases = [phases[at] for at in sorted(kept)]
+
+    # --- saves --------------------------------------------------------------------------------------------------------
+
+    def _begin_save(self, event: Event) -> None:
+        self._saved += 1
+        self._saves[self._saved] = Save(self.attempt, event[4], event[0], NOT_KNOWN, NOT_KNOWN, False)
+        self._saving[event[3]] = self._saved
+        if len(self._saves) > SAVES:
+            self._saves = dict(list(self._saves.items())[::2])
+
+    def _end_save(self, event: Event) -> None:
+        time, key, flags = event[0], event[3], event[5]
+        pending = flags & ev.PENDING and not flags & FAILED
+        number = self._saving.get(key) if pending else self._saving.pop(key, None)
+        if number is None or number not in self._saves:
+            return
+        save = self._saves[number]._replace(end=time, failed=bool(flags & FAILED))
+        self._saves[number] = save if flags & (FAILED | ev.PENDING) else save._replace(durable=time)
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[Group]:
+        """All phases begun, by phase and name."""
+        found = {key: list(sums) for key, sums in self._groups.items()}
+        for start in self.opened.values():
+            key = start[2], start[7]
+            if key not in found and len(found) >= NAMES:
+                key = start[2], ""
+            found.setdefault(key, [0, 0, NOT_KNOWN, NOT_KNOWN, 0])[0] += 1
+        return [
+            Group(phase, name, count, total, max(0, least), max(0, most), failed)
+            for (phase, name), (count, total, least, most, failed) in sorted(found.items())
+        ]
+
+    def phases(self, shifts: Mapping[int, int]) -> tuple[list[PhaseEntry], int]:
+        """What is remembered one by one, in order of the begin, and how many are left out.
+
+        `shifts`: ns to add to the times of an attempt.
+        """
+        still = (
+            PhaseEntry(self.attempt, start[2], start[7], start[0], NOT_KNOWN, start[4], start[5], start[3])
+            for start in self.opened.values()
+            if start[2] not in _IN_NUMBERS
+        )
+        found = [*self._phases, *still]
+        if shifts:
+            found = [_shifted(entry, shifts.get(entry.attempt, 0)) for entry in found]
+        found.sort(key=lambda entry: entry.begin)
+        return found, self._left_out
+
+    def saves(self, shifts: Mapping[int, int]) -> list[Save]:
+        """Checkpoints, in order."""
+        return [_shifted(save, shifts.get(save.attempt, 0)) for save in self._saves.values()]
+
+    @property
+    def notices(self) -> list[tuple[int, str, bool]]:
+        """(time, reason, withdrawn) of each notice."""
+        return self._notices.copy()
+
+    @property
+    def slices(self) -> list[tuple[int, int, int, int]]:
+        """(time, active, available, total) of each change of the slices."""
+        return self._slices.copy()
+
+    @property
+    def excluded(self) -> list[tuple[int, int]]:
+        """(begin, end) of each exclusion; the end of an open one is ``NOT_KNOWN``."""
+        still = [(start[0], NOT_KNOWN) for start in self.opened.values() if start[2] == EXCLUSION]
+        return sorted((*self._excluded, *still))
+
+    # --- restart ------------------------------------------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "opened": list(self.opened.values()),
+            "attempt": self.attempt,
+            "groups": [[*key, *sums] for key, sums in self._groups.items()],
+            "phases": self._phases.copy(),
+            "left_out": self._left_out,
+            "saves": [[number, *save] for number, save in self._saves.items()],
+            "saved": self._saved,
+            "saving": list(self._saving.items()),
+            "notices": self._notices.copy(),
+            "slices": self._slices.copy(),
+            "excluded": self._excluded.copy(),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Chronicle:
+        found = cls()
+        found.opened = {fields[3]: Event(*fields) for fields in state["opened"]}
+        found.attempt, found._left_out, found._saved = state["attempt"], state["left_out"], state["saved"]
+        found._groups = {(phase, name): sums for phase, name, *sums in state["groups"]}
+        found._phases = [PhaseEntry(*fields) for fields in state["phases"]]
+        found._saves = {number: Save(*fields) for number, *fields in state["saves"]}
+        found._saving = dict(map(tuple, state["saving"]))
+        found._notices = [(time, reason, withdrawn) for time, reason, withdrawn in state["notices"]]
+        found._slices = [(time, active, available, total) for time, active, available, total in state["slices"]]
+        found._excluded = [(begin, end) for begin, end in state["excluded"]]
+        found._prove()
+        return found
+
+    def _prove(self) -> None:
+        held = self.opened, self._groups, self._phases, self._saves, self._notices, self._slices, self._excluded
+        bounds = OPENED, 2 * NAMES, PHASES_KEPT, SAVES, TOLD, TOLD, EXCLUDED
+        if any(len(one) > bound for one, bound in zip(held, bounds, strict=True)):
+            raise ValueError("a snapshot holds more of the run than it should")
+        for (phase, name), sums in self._groups.items():
+            count, total, least, most, failed = sums
+            whole(count, total, least, most, failed)
+            known(phase, name)
+        for start in self.opened.values():
+            whole(*start[:7])
+            known(start[2], start[7])
+        for entry in self._phases:
+            whole(*entry[:2], *entry[3:])
+            known(entry.phase, entry.name)
+        for number, save in self._saves.items():
+            whole(number, *save)
+        for row in (*self._slices, *self._excluded, *self._saving.items()):
+            whole(*row)
+        for time, reason, withdrawn in self._notices:
+            whole(time, withdrawn)
+            known(0, reason)
+
+
+def whole(*numbers: Any) -> None:
+    """Raise ValueError if one of them is no integer that fits a record's field."""
+    for number in numbers:
+        if not isinstance(number, int) or not -_HUGE < number < _HUGE:
+            raise ValueError(f"{number!r} instead of a whole number")
+
+
+def known(phase: Any, name: Any) -> None:
+    """Raise ValueError if this is not the number of a phase with the name of something."""
+    if not isinstance(phase, int) or not 0 <= phase < len(PHASES) or not isinstance(name, str):
+        raise ValueError(f"{phase!r}, {name!r} instead of a phase and its name")

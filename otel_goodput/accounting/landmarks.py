@@ -1,0 +1,74 @@
+"""Moments in the life of a run that an overview shows: its jobs, and what was at risk when that changed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from otel_goodput.accounting.overview import NOT_KNOWN, Life
+
+LIVES: Final = 1000  # if there are more, the oldest are forgotten
+CORNERS: Final = 4000  # of the curve of what is at risk; if there are more, every second tooth goes, the lower one
+
+Corner = tuple[int, int]
+
+
+class Landmarks:
+    """The jobs of a run and the corners of the curve of what is at risk. Tuples, which clones share.
+
+    Attributes:
+        lives: jobs; the end of the last is not known while it is open.
+        corners: (time, ns before) and (time, ns after), in turn, of each moment when what is at risk jumped.
+        shifts: by attempt, what is added to its times if its clock was behind, ns.
+    """
+
+    __slots__ = ("corners", "lives", "shifts")
+
+    def __init__(self) -> None:
+        self.lives: tuple[Life, ...] = ()
+        self.corners: tuple[Corner, ...] = ()
+        self.shifts: dict[int, int] = {}
+
+    def clone(self) -> Landmarks:
+        twin = Landmarks()
+        twin.lives, twin.corners, twin.shifts = self.lives, self.corners, self.shifts
+        return twin
+
+    def begin(self, attempt: int, time: int, shift: int) -> None:
+        """A job of `attempt` begins at `time`, whose clock is `shift` behind, ns."""
+        self.lives = (*self.lives, Life(attempt, time, NOT_KNOWN, False))[-LIVES:]
+        if shift:
+            self.shifts = {**self.shifts, attempt: shift}
+
+    def end(self, time: int, *, clean: bool) -> None:
+        """The latest job ended at `time` (ns), by itself if `clean`; if it had ended already, nothing happens."""
+        if self.lives and self.lives[-1].end == NOT_KNOWN:
+            self.lives = (*self.lives[:-1], self.lives[-1]._replace(end=time, clean=clean))
+
+    def jump(self, time: int, before: int, after: int) -> None:
+        """At `time` (ns), what is at risk changes from `before` to `after` at once, ns."""
+        self.corners = (*self.corners, (time, before), (time, after))
+        if len(self.corners) > CORNERS:
+            self.corners = thinned(self.corners)
+
+    def to_state(self) -> list[Any]:
+        return [self.lives, self.corners, list(self.shifts.items())]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Landmarks:
+        found = cls()
+        lives, corners, shifts = state
+        found.lives = tuple(Life(*life) for life in lives)
+        found.corners = tuple((time, ns) for time, ns in corners)
+        found.shifts = dict(map(tuple, shifts))
+        if len(found.lives) > LIVES or len(found.corners) > CORNERS or len(found.corners) % 2:
+            raise ValueError("a snapshot holds more landmarks than it should")
+        return found
+
+
+def thinned(corners: Sequence[Corner]) -> tuple[Corner, ...]:
+    """Of every two neighbouring jumps the one from the higher value."""
+    jumps = list(zip(corners[::2], corners[1::2], strict=True))
+    higher = (max(pair, key=lambda jump: jump[0][1]) for pair in zip(jumps[::2], jumps[1::2], strict=False))
+    kept = [*higher, *(jumps[-1:] if len(jumps) % 2 else ())]
+    return tuple(corner for jump in kept for corner in jump)

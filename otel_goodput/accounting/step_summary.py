@@ -1,0 +1,347 @@
+"""What is remembered of all executions of steps in bounded space: bins, histograms, and those that stand out.
+
+A rollback changes the fate of kept executions (rule R4). The histograms follow, because each kept execution has a
+*profile* in the kept stack: the buckets in which it is counted. Only the stack's oldest part, behind its latest million
+entries, has none; such executions stay counted as kept. The bins follow by the length of the stack when each began.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from otel_goodput.accounting.execution import Execution
+from otel_goodput.accounting.overview import (
+    BINS,
+    IN_FLIGHT,
+    KEPT,
+    LOST,
+    NET,
+    NO_STEP_DONE,
+    NOT_KNOWN,
+    STEPS_KEPT,
+    WALL,
+    DEVICE,
+    Spread,
+    StepBin,
+    StepEntry,
+    bucket_of,
+)
+from otel_goodput.accounting.progress import Entry
+from otel_goodput.accounting.stats import median
+
+LEAF: Final = 64  # executions with an exact median; medians of bins of more are means of theirs
+SLOW: Final = 1.5  # an execution stands out if it takes so many times the median of some before it
+FEW: Final = 8  # of them, to begin with
+ATTEMPTS: Final = 200  # with histograms of their own; older ones are counted with the oldest of these
+
+_BITS: Final = 10
+_FIELD: Final = (1 << _BITS) - 1
+_MEASURES: Final = (NET, WALL, DEVICE)
+Counts = dict[int, int]  # by (fate, measure, bucket), packed
+
+
+def profile_of(execution: Execution) -> int:
+    """The buckets of its net time, wall time and time on the device, packed; 0 in each place that is not known."""
+    profile = bucket_of(execution.net) + 1
+    if execution.wall >= 0:
+        profile |= bucket_of(execution.wall) + 1 << _BITS
+    if execution.timed:
+        profile |= bucket_of(execution.busy) + 1 << 2 * _BITS
+    return profile
+
+
+class StepSummary:
+    """All executions of the steps of a run that are over."""
+
+    __slots__ = (
+        "_bins", "_counts", "_kept", "_losts", "_lows", "_notable", "_open", "_oldest", "_own", "_power", "_raw",
+        "_recent", "_stray", "_usual", "count",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.count = 0  # executions over, but for those that did no step
+        self._counts: dict[int, Counts] = {}  # by attempt; clones share those that are not in `_own`
+        self._own: set[int] = set()
+        self._oldest = 0  # attempt
+        # Bins, in order of completion, of 2**_power executions each; the open one is made of `_open`, which is merged
+        # from leaves, and of `_raw`: (number, start, net, outside, device).
+        self._power = 0
+        self._bins: list[StepBin] = []  # full; `lost` is in `_losts`
+        self._losts: list[int] = []  # of each bin, the open one included
+        self._lows: list[int] = []  # length of the kept stack when each bin began
+        self._open: StepBin | None = None
+        self._raw: list[tuple[int, int, int, int, int]] = []
+        self._stray: dict[int, int] = {}  # kept index -> ordinal, for those that are not in the bin that `_lows` tells
+        self._notable: dict[int, StepEntry] = {}  # by ordinal
+        self._kept: dict[int, int] = {}  # kept index -> ordinal, of those that stand out
+        self._recent: list[int] = []
+        self._usual = 0  # ns; 0 while not known
+
+    def clone(self) -> StepSummary:
+        twin = StepSummary.__new__(StepSummary)
+        for name in ("count", "_oldest", "_power", "_open", "_usual"):
+            setattr(twin, name, getattr(self, name))
+        for name in ("_counts", "_bins", "_losts", "_lows", "_raw", "_stray", "_notable", "_kept", "_recent"):
+            setattr(twin, name, getattr(self, name).copy())
+        self._own, twin._own = set(), set()
+        return twin
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def settle(self, execution: Execution, fate: int, length: int) -> int:
+        """Take an execution that is over, or that turned out to be of another `fate`; returns its profile.
+
+        `length` is that of the kept stack before it.
+        """
+        profile = execution.profile = profile_of(execution)
+        attempt = execution.step_segment.life.number
+        self._add(attempt, fate, profile, 1)
+        if fate == NO_STEP_DONE:
+            return profile
+        ordinal = execution.ordinal
+        if ordinal < 0:
+            ordinal = execution.ordinal = self.count
+            self._bin(execution, length)
+            self._watch(execution, fate, attempt)
+        elif ordinal in self._notable:
+            self._notable[ordinal] = self._notable[ordinal]._replace(fate=fate)
+        if fate == LOST:
+            self._losts[ordinal >> self._power] += 1
+        return profile
+
+    def keep(self, index: int, ordinal: int) -> None:
+        """The execution `ordinal` is kept at `index` of the stack."""
+        at = ordinal >> self._power
+        if bisect_right(self._lows, index) - 1 != at:
+            self._stray[index] = ordinal
+        if ordinal in self._notable:
+            self._kept[index] = ordinal
+
+    def take_back(self, execution: Execution, fate: int) -> None:
+        """The execution was settled with this `fate`, and is going to be settled anew."""
+        self._add(execution.step_segment.life.number, fate, execution.profile, -1)
+        if fate == LOST:
+            self._losts[execution.ordinal >> self._power] -= 1
+
+    def insert(self, index: int) -> None:
+        """Move the kept entries from `index` on up by one."""
+        self._stray = {at + (at >= index): ordinal for at, ordinal in self._stray.items()}
+        self._kept = {at + (at >= index): ordinal for at, ordinal in self._kept.items()}
+        self._lows = [low + (low > index) for low in self._lows]
+
+    def lose(self, attempt: int, entries: Iterable[Entry]) -> None:
+        """Count these kept entries of `attempt` as lost in the histograms."""
+        for _, _, profile in entries:
+            if profile:
+                self._add(attempt, KEPT, profile, -1)
+                self._add(attempt, LOST, profile, 1)
+
+    def lose_from(self, index: int, end: int) -> None:
+        """Count the kept entries from `index` up to, not including, `end` as lost in the bins."""
+        for at in [at for at in self._stray if at >= index]:
+            self._losts[bisect_right(self._lows, at) - 1] -= 1
+            self._losts[self._stray.pop(at) >> self._power] += 1
+        for at in [at for at in self._kept if at >= index]:
+            ordinal = self._kept.pop(at)
+            self._notable[ordinal] = self._notable[ordinal]._replace(fate=LOST)
+        for at in range(len(self._lows) - 1, -1, -1):
+            begin = max(self._lows[at], index)
+            self._losts[at] += end - begin
+            end = begin
+            if self._lows[at] <= index:
+                break
+            self._lows[at] = index
+
+    # --- histograms ---------------------------------------------------------------------------------------------------
+
+    def _add(self, attempt: int, fate: int, profile: int, sign: int) -> None:
+        attempt = max(attempt, self._oldest)
+        counts = self._counts.get(attempt)
+        if counts is None:
+            counts = self._counts[attempt] = {}
+            self._own.add(attempt)
+            if len(self._counts) > ATTEMPTS:
+                self._fold()
+        elif attempt not in self._own:
+            counts = self._counts[attempt] = counts.copy()
+            self._own.add(attempt)
+        base = fate << 2 * _BITS
+        while profile:
+            field = profile & _FIELD
+            if field:
+                key = base | field - 1
+                counts[key] = counts.get(key, 0) + sign
+            base += 1 << _BITS
+            profile >>= _BITS
+
+    def _fold(self) -> None:
+        """Count the oldest attempt with the one after it."""
+        oldest, after = sorted(self._counts)[:2]
+        counts = self._counts[after].copy()
+        for key, count in self._counts.pop(oldest).items():
+            counts[key] = counts.get(key, 0) + count
+        self._counts[after] = counts
+        self._own.add(after)
+        self._own.discard(oldest)
+        self._oldest = after
+
+    # --- bins ---------------------------------------------------------------------------------------------------------
+
+    def _bin(self, execution: Execution, length: int) -> None:
+        if not self.count & (1 << self._power) - 1:
+            if len(self._bins) >= BINS:
+                self._widen()
+            self._lows.append(length)
+            self._losts.append(0)
+        device = execution.busy if execution.timed else NOT_KNOWN
+        self._raw.append((execution.number, execution.start, execution.net, execution.outside, device))
+        self.count += 1
+        if len(self._raw) == LEAF or not self.count & (1 << self._power) - 1:
+            leaf = _leaf(self._raw)
+            self._raw = []
+            self._open = leaf if self._open is None else _merged(self._open, leaf)
+            if self._open.count == 1 << self._power:
+                self._bins.append(self._open)
+                self._open = None
+
+    def _widen(self) -> None:
+        """Join every two bins. The open one is empty; their number is even."""
+        self._bins = [_merged(*pair) for pair in zip(self._bins[::2], self._bins[1::2], strict=True)]
+        self._losts = [one + other for one, other in zip(self._losts[::2], self._losts[1::2], strict=True)]
+        self._lows = self._lows[::2]
+        self._power += 1
+        self._stray = {
+            index: ordinal
+            for index, ordinal in self._stray.items()
+            if bisect_right(self._lows, index) - 1 != ordinal >> self._power
+        }
+
+    # --- what stands out ----------------------------------------------------------------------------------------------
+
+    def _watch(self, execution: Execution, fate: int, attempt: int) -> None:
+        net = execution.net
+        if execution.failed and not execution.left or self._usual and net > SLOW * self._usual:
+            self._notable[execution.ordinal] = _entry(execution, fate, attempt)
+            if len(self._notable) > STEPS_KEPT:
+                self._thin()
+        if not execution.failed:
+            self._recent.append(net)
+            if len(self._recent) >= (LEAF if self._usual else FEW):
+                self._usual = median(self._recent)
+                self._recent = []
+
+    def _thin(self) -> None:
+        """Forget the shorter half."""
+        longest = sorted(self._notable, key=lambda ordinal: -self._notable[ordinal].net)[: STEPS_KEPT // 2]
+        self._notable = {ordinal: self._notable[ordinal] for ordinal in sorted(longest)}
+        self._kept = {index: ordinal for index, ordinal in self._kept.items() if ordinal in self._notable}
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    def bins(self) -> list[StepBin]:
+        """All bins; the last may hold fewer executions than the others."""
+        bins = self._bins.copy()
+        if self._raw:
+            leaf = _leaf(self._raw)
+            bins.append(leaf if self._open is None else _merged(self._open, leaf))
+        elif self._open is not None:
+            bins.append(self._open)
+        return [one._replace(lost=lost) for one, lost in zip(bins, self._losts, strict=True)]
+
+    def histogram(self, running: Iterable[Execution]) -> dict[tuple[int, int, int, int], int]:
+        """Executions by (measure, attempt, fate, bucket)."""
+        found = {
+            (key >> _BITS & 3, attempt, key >> 2 * _BITS, key & _FIELD): count
+            for attempt, counts in self._counts.items()
+            for key, count in counts.items()
+            if count
+        }
+        for execution in running:
+            profile = profile_of(execution)
+            for measure in _MEASURES:
+                if field := profile >> measure * _BITS & _FIELD:
+                    key = measure, max(execution.step_segment.life.number, self._oldest), IN_FLIGHT, field - 1
+                    found[key] = found.get(key, 0) + 1
+        return found
+
+    def notable(self, running: Iterable[Execution]) -> list[StepEntry]:
+        """Executions that stand out, in order of their start."""
+        slow = [one for one in running if self._usual and one.net > SLOW * self._usual]
+        late = [_entry(one, IN_FLIGHT, one.step_segment.life.number) for one in slow]
+        return sorted((*self._notable.values(), *late), key=lambda entry: entry.begin)
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "count": self.count,
+            "oldest": self._oldest,
+            "counts": [[attempt, list(counts.items())] for attempt, counts in self._counts.items()],
+            "power": self._power,
+            "bins": self._bins,
+            "losts": self._losts,
+            "lows": self._lows,
+            "open": self._open,
+            "raw": self._raw,
+            "stray": list(self._stray.items()),
+            "notable": list(self._notable.items()),
+            "kept": list(self._kept.items()),
+            "recent": self._recent,
+            "usual": self._usual,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> StepSummary:
+        summary = cls()
+        summary.count, summary._oldest, summary._power = state["count"], state["oldest"], state["power"]
+        summary._counts = {attempt: dict(map(tuple, counts)) for attempt, counts in state["counts"]}
+        summary._bins = [_step_bin(one) for one in state["bins"]]
+        summary._losts, summary._lows = state["losts"], state["lows"]
+        summary._open = None if state["open"] is None else _step_bin(state["open"])
+        summary._raw = [(number, start, net, outside, device) for number, start, net, outside, device in state["raw"]]
+        summary._stray, summary._kept = dict(map(tuple, state["stray"])), dict(map(tuple, state["kept"]))
+        summary._notable = {ordinal: StepEntry(*entry) for ordinal, entry in state["notable"]}
+        summary._recent, summary._usual = state["recent"], state["usual"]
+        full = len(summary._bins)
+        held = (full << summary._power) + len(summary._raw) + (summary._open.count if summary._open else 0)
+        begun = full + bool(summary._raw or summary._open)
+        if not (held == summary.count and begun == len(summary._lows) == len(summary._losts) and full <= BINS):
+            raise ValueError("the step bins of a snapshot contradict each other")
+        if len(summary._raw) >= LEAF or len(summary._notable) > STEPS_KEPT or len(summary._recent) >= max(LEAF, FEW):
+            raise ValueError("a snapshot holds more steps than it should")
+        return summary
+
+
+def _entry(execution: Execution, fate: int, attempt: int) -> StepEntry:
+    device = execution.busy if execution.timed else NOT_KNOWN
+    number, start, wall, net = execution.number, execution.start, execution.wall, execution.net
+    return StepEntry(attempt, number, start, wall, net, device, fate, execution.key)
+
+
+def _step_bin(state: Sequence[Any]) -> StepBin:
+    spreads = (None if one is None else Spread(*one) for one in state[5:])
+    return StepBin(*state[:5], *spreads)
+
+
+def _spread(lengths: list[int]) -> Spread | None:
+    known = sorted(length for length in lengths if length >= 0)
+    return Spread(known[0], median(known, ordered=True), known[-1]) if known else None
+
+
+def _leaf(raw: list[tuple[int, int, int, int, int]]) -> StepBin:
+    numbers, starts, nets, outsides, devices = map(list, zip(*raw, strict=True))
+    spreads = _spread(nets), _spread(outsides), _spread(devices)
+    return StepBin(min(numbers), max(numbers), starts[0], len(raw), 0, *spreads)
+
+
+def _merged(one: StepBin, other: StepBin) -> StepBin:
+    def joined(mine: Spread | None, theirs: Spread | None) -> Spread | None:
+        if mine is None or theirs is None:
+            return mine or theirs
+        middle = (mine.median * one.count + theirs.median * other.count) // (one.count + other.count)
+        return Spread(min(mine.min, theirs.min), middle, max(mine.max, theirs.max))
+
+    first, last = min(one.first, other.first), max(one.last, other.last)
+    count, lost = one.count + other.count, one.lost + other.lost
+    spreads = joined(one.net, other.net), joined(one.outside, other.outside), joined(one.device, other.device)
+    return StepBin(first, last, one.begin, count, lost, *spreads)

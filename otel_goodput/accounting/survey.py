@@ -1,0 +1,73 @@
+"""Puts an :class:`~otel_goodput.accounting.overview.Overview` together from a cursor and a chronicle."""
+
+from __future__ import annotations
+
+from otel_goodput.accounting.chronicle import Chronicle
+from otel_goodput.accounting.cursor import Cursor
+from otel_goodput.accounting.overview import NOT_KNOWN, Life, Loss, Overview
+from otel_goodput.accounting.step_segments import StepSegment
+from otel_goodput.accounting.windows import EXCLUDED, leading
+
+
+def survey(cursor: Cursor, chronicle: Chronicle | None, at: int | None) -> Overview:
+    """Return the overview of `cursor` as it stands now, asked about `at` (ns by the clock of the latest attempt)."""
+    steps, landmarks, summary, bins = cursor.steps, cursor.landmarks, cursor.steps.summary, cursor.steps.bins
+    asked = cursor.now if at is None else at + cursor.shift
+    last_sign = cursor.now if cursor.finished else asked
+    if landmarks is None or summary is None or chronicle is None:
+        return Overview(cursor.begin or 0, 1, last_step=steps.last_step, last_sign=last_sign, complete=False)
+    running = list(steps.running.values())
+    startups = [
+        (segment, excess - leading(segment.pieces, excess, EXCLUDED))
+        for segment in steps.segments
+        if (excess := segment.excess(steps.progress))
+    ]
+    phases, left_out = chronicle.phases(landmarks.shifts)
+    risk = steps.at_risk()
+    return Overview(
+        begin=cursor.begin or 0,
+        width=1 if bins is None else bins.width,
+        bins=[] if bins is None else bins.answer(cursor.visible_totals(), running, startups),
+        names=tuple(cursor.names),
+        step_bins=summary.bins(),
+        histogram=summary.histogram(running),
+        groups=chronicle.groups(),
+        phases=phases,
+        left_out=left_out,
+        steps=summary.notable(running),
+        saves=chronicle.saves(landmarks.shifts),
+        at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *landmarks.corners, (cursor.now, risk)],
+        lives=_lives(cursor, landmarks.lives),
+        losses=_losses(cursor, _lost_startups(startups)),
+        notices=chronicle.notices,
+        slices=chronicle.slices,
+        excluded=chronicle.excluded,
+        last_step=steps.last_step,
+        last_sign=last_sign,
+    )
+
+
+def _lives(cursor: Cursor, lives: tuple[Life, ...]) -> list[Life]:
+    """The jobs; one whose process is dead ended with its last sign of life."""
+    if lives and lives[-1].end == NOT_KNOWN and not cursor.alive:
+        return [*lives[:-1], lives[-1]._replace(end=cursor.now)]
+    return list(lives)
+
+
+def _losses(cursor: Cursor, startups: dict[int, int]) -> list[Loss]:
+    """The disruptions; `startups` is the start-up in steps lost to each (by number), which is not their waste."""
+    steps = cursor.steps
+    told = [*steps.earlier, *steps.latest_disruptions]
+    return [
+        Loss(one.time, one.died, one.attempt, one.reason, one.recovery, one.wasted - startups.get(number, 0), *reached)
+        for number, one in enumerate(told, steps.disrupted - len(told) + 1)
+        for reached in [(one.from_step, one.to_step)]
+    ]
+
+
+def _lost_startups(startups: list[tuple[StepSegment, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for segment, hidden in startups:
+        if segment.lost_to and segment.first_index is None:
+            found[segment.lost_to] = found.get(segment.lost_to, 0) + hidden
+    return found

@@ -1,0 +1,320 @@
+"""Whose each stretch of a run's time is, exactly, and what became of each step: offline, from all events of a run.
+
+What a ledger sums up while it goes, a :class:`Trace` keeps one by one. It takes some 30 bytes a stretch and 90 a step.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.cursor import Cursor
+from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.execution import Execution
+from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN
+from otel_goodput.accounting.progress import Entry
+from otel_goodput.accounting.step_summary import StepSummary
+from otel_goodput.accounting.windows import EXCLUDED as EXCLUSION
+from otel_goodput.semconv import CLOCK_STATES, ClockState
+
+EXCLUDED: Final = -1  # in place of a category: time that is cut out (rule R7)
+
+Interval = tuple[int, int, int]  # begin, end in ns, category number
+
+# What the time of a step is, by its fate (rule R4).
+_OWNER: Final = {
+    KEPT: rules.PRODUCTIVE,
+    LOST: rules.WASTED_PROGRESS,
+    IN_FLIGHT: rules.IN_FLIGHT,
+    NO_STEP_DONE: rules.OTHER,
+}
+_NONE: Final = -1
+
+
+class StepTrace(NamedTuple):
+    """One execution of a step; times in ns.
+
+    Attributes:
+        attempt: number of its attempt, from 0.
+        wall: from its start to its end on the host; ``NOT_KNOWN`` if that never came.
+        net: its own time (rule R3), excluded time included.
+        device_begin, device_end: its first moment on the device and its last; ``NOT_KNOWN`` if not observed.
+        fate: ``KEPT``, ``LOST``, ``IN_FLIGHT`` or ``NO_STEP_DONE``.
+        clock: index into ``semconv.CLOCK_STATES``: what its end goes by.
+        failed: it was left by an exception, or it was open when its process died.
+        key: key of its phase.
+    """
+
+    attempt: int
+    number: int
+    start: int
+    wall: int
+    net: int
+    device_begin: int
+    device_end: int
+    fate: int
+    clock: int
+    failed: int
+    key: int
+
+
+class DeviceTrace(NamedTuple):
+    """A stretch of the device's time: `step` is a place in :attr:`Trace.steps`, or -1; `key` that of its phase."""
+
+    begin: int
+    end: int
+    step: int
+    key: int
+    attempt: int
+
+
+class Fates(StepSummary):
+    """Follows what becomes of executions, each of which has its ordinal from its start."""
+
+    __slots__ = ("_stack", "fates", "over")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fates = bytearray()  # by ordinal
+        self.over: list[Execution] = []  # since it was last looked at
+        self._stack: list[int] = []  # ordinals of the kept executions
+
+    def settle(self, execution: Execution, fate: int, length: int) -> int:
+        self.fates[execution.ordinal] = fate
+        self.over.append(execution)
+        return 0
+
+    def keep(self, index: int, ordinal: int) -> None:
+        self._stack.insert(index, ordinal)
+
+    def take_back(self, execution: Execution, fate: int) -> None:
+        self.fates[execution.ordinal] = IN_FLIGHT
+
+    def insert(self, index: int) -> None:
+        """Nothing moves: :meth:`keep` makes room."""
+
+    def lose(self, attempt: int, entries: Iterable[Entry]) -> None:
+        """Nothing is counted by attempt."""
+
+    def lose_from(self, index: int, end: int) -> None:
+        for ordinal in self._stack[index:]:
+            self.fates[ordinal] = LOST
+        del self._stack[index:]
+
+
+class Tracer(Cursor):
+    """A cursor that writes down what it does. It is not to be cloned."""
+
+    def __init__(self, exclusions: Sequence[tuple[int, int]] = ()) -> None:
+        edges = [edge for a, b in exclusions if a < b for edge in ((a, 0, True), (b, 0, False))]
+        super().__init__(edges=sorted(edges))
+        self.fates = self.steps.summary = Fates()
+        # Stretches: successive ones of one owner are one. An owner is a category number, or -1 - ordinal of a step.
+        self.begins, self.ends, self.owners, self.hidden = array("q"), array("q"), array("q"), array("b")
+        self.columns = {name: array("Q" if name == "key" else "q") for name in StepTrace._fields}
+        self.device_traces: list[DeviceTrace] = []
+        self._phases: deque[int] = deque()  # keys of the phases that the segments of no step on the device belong to
+        self._known: dict[int, Execution] = {}  # executions not written down yet, by ordinal
+
+    def _nothing_beside(self) -> bool:
+        return False  # so that it is told of all time that passes
+
+    def _spend_beside(self, spent: int) -> None:
+        super()._spend_beside(spent)
+        owner = self._owner
+        code = owner if isinstance(owner, int) else -1 - owner.ordinal
+        begin, hidden = self.now - spent, self.open_windows.mask & EXCLUSION
+        if self.ends and self.ends[-1] == begin and self.owners[-1] == code and self.hidden[-1] == hidden:
+            self.ends[-1] = self.now
+            return
+        self.begins.append(begin)
+        self.ends.append(self.now)
+        self.owners.append(code)
+        self.hidden.append(hidden)
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _start_step(self, time: int, key: int, step: int, flags: int, device_end: int) -> None:
+        ordinal = len(self.fates.fates)
+        before = self.steps.running.get(key)
+        super()._start_step(time, key, step, flags, device_end)
+        execution = self.steps.running.get(key)
+        if execution is None or execution is before:
+            return
+        execution.ordinal = ordinal
+        self.fates.fates.append(IN_FLIGHT)
+        self._known[ordinal] = execution
+        for name, column in self.columns.items():
+            column.append(key & (1 << 64) - 1 if name == "key" else NOT_KNOWN)
+
+    def _finish(self, execution: Execution) -> None:
+        super()._finish(execution)
+        self._write()
+
+    def _write(self) -> None:
+        """Write down what is over; nothing but its fate changes any more."""
+        for execution in self.fates.over:
+            self._write_one(execution)
+            self._known.pop(execution.ordinal, None)
+        self.fates.over.clear()
+
+    def _write_one(self, execution: Execution) -> None:
+        at, columns = execution.ordinal, self.columns
+        clock = ClockState.DEVICE if execution.timed else self.fallback
+        columns["attempt"][at] = execution.step_segment.life.number
+        columns["number"][at] = execution.number
+        columns["start"][at] = execution.start
+        columns["wall"][at] = execution.wall
+        columns["net"][at] = execution.net
+        columns["clock"][at] = CLOCK_STATES.index(clock)
+        columns["failed"][at] = execution.failed and not execution.left
+
+    # --- device -------------------------------------------------------------------------------------------------------
+
+    def _mark(self, owner: int, time: int, device_end: int) -> None:
+        before = len(self.device)
+        super()._mark(owner, time, device_end)
+        if len(self.device) > before and isinstance(self.device[-1].owner, int):
+            self._phases.append(owner)
+
+    def _begin_attempt(self, number: int) -> None:
+        super()._begin_attempt(number)
+        self._phases.clear()
+
+    def _leave_device(self) -> None:
+        owner, begin, end = self.device[0]
+        begin = min(max(begin, self.freed), end)
+        attempt = self.steps.life.number
+        if isinstance(owner, int):
+            self.device_traces.append(DeviceTrace(begin, end, _NONE, self._phases.popleft(), attempt))
+        else:
+            self.device_traces.append(DeviceTrace(begin, end, owner.ordinal, owner.key, attempt))
+            begins, ends = self.columns["device_begin"], self.columns["device_end"]
+            if begins[owner.ordinal] == NOT_KNOWN:
+                begins[owner.ordinal] = begin
+            ends[owner.ordinal] = end
+        super()._leave_device()
+
+    def finish(self) -> None:
+        """Write down what is still open, too."""
+        self._write()
+        for execution in self._known.values():
+            self._write_one(execution)
+        for at, fate in enumerate(self.fates.fates):
+            self.columns["fate"][at] = fate
+
+
+class Trace:
+    """A run, stretch by stretch.
+
+    Args:
+        events: ordered by attempt and time, with device ends filled in.
+        at: time of the question, ns by the clock of the latest attempt; by default, the time of the last event.
+        exclusions: (begin, end) to cut out (rule R7), ns.
+        dead: the process of the latest attempt is no longer alive.
+
+    Attributes:
+        cursor: the account at `at`. Do not change it.
+        names: names of custom phases; the first has the category number ``rules.FIXED``.
+        device: the device's time, in order.
+    """
+
+    def __init__(
+        self,
+        events: Iterable[Event],
+        *,
+        at: int | None = None,
+        exclusions: Sequence[tuple[int, int]] = (),
+        dead: bool = False,
+    ) -> None:
+        tracer = Tracer(exclusions)
+        apply = tracer.apply
+        for event in events:
+            apply(event)
+        if at is None:
+            tracer.drain()
+        else:
+            tracer.reach(at)
+        tracer.close(dead=dead)
+        tracer.finish()
+        self.cursor = self._tracer = tracer
+        self.names: Sequence[str] = tracer.names
+        self.device: Sequence[DeviceTrace] = tracer.device_traces
+
+    def column(self, name: str) -> array[int]:
+        """A field of :class:`StepTrace` for all executions, in order of their start."""
+        return self._tracer.columns[name]
+
+    @property
+    def steps(self) -> Iterator[StepTrace]:
+        """All executions of steps, in order of their start."""
+        return map(StepTrace._make, zip(*self._tracer.columns.values(), strict=True))
+
+    def intervals(self) -> Iterator[Interval]:
+        """Successive stretches from the first job's start on, ``EXCLUDED`` ones included; no neighbours are alike."""
+        begin = end = 0
+        category: int | None = None
+        for one, other, owned in self._pieces():
+            if owned == category and one == end:
+                end = other
+                continue
+            if category is not None:
+                yield begin, end, category
+            begin, end, category = one, other, owned
+        if category is not None:
+            yield begin, end, category
+
+    def _pieces(self) -> Iterator[Interval]:
+        tracer = self._tracer
+        fates, progress = tracer.fates.fates, tracer.steps.progress
+        # What is left of the start-up hidden in first steps, by ordinal, ns (rule R5).
+        startup = {
+            segment.first_ordinal: excess for segment in tracer.steps.segments if (excess := segment.excess(progress))
+        }
+        for begin, end, owner, hidden in zip(tracer.begins, tracer.ends, tracer.owners, tracer.hidden, strict=True):
+            if owner >= 0:
+                yield begin, end, EXCLUDED if hidden else owner
+                continue
+            category = _OWNER[fates[-1 - owner]]
+            left = startup.get(-1 - owner, 0)
+            if left:
+                taken = min(left, end - begin)
+                startup[-1 - owner] = left - taken
+                yield begin, begin + taken, EXCLUDED if hidden else rules.PROGRAM_STARTUP
+                begin += taken
+            if begin < end:
+                yield begin, end, EXCLUDED if hidden else category
+
+    def bins(self, edges: Sequence[int]) -> list[dict[int, int]]:
+        """ns by category from each of the rising `edges` (ns) to the next, without excluded time."""
+        found: list[dict[int, int]] = [{} for _ in edges[1:]]
+        at = 0
+        for begin, end, category in self.intervals():
+            while at < len(found) and edges[at + 1] <= begin:
+                at += 1
+            if category == EXCLUDED:
+                continue
+            for which in range(at, len(found)):
+                low, high = max(begin, edges[which]), min(end, edges[which + 1])
+                if low >= end:
+                    break
+                if low < high:
+                    found[which][category] = found[which].get(category, 0) + high - low
+        return found
+
+
+def partition_intervals(
+    events: Iterable[Event], *, at: int | None = None, exclusions: Sequence[tuple[int, int]] = ()
+) -> list[Interval]:
+    """The life of a run as successive (begin, end, category number or ``EXCLUDED``); arguments as of `Trace`."""
+    return list(Trace(events, at=at, exclusions=exclusions).intervals())
+
+
+def partition_bins(
+    events: Iterable[Event], edges: Sequence[int], *, at: int | None = None, exclusions: Sequence[tuple[int, int]] = ()
+) -> list[dict[int, int]]:
+    """ns by category number from each of the rising `edges` to the next, in one pass; arguments as of `Trace`."""
+    return Trace(events, at=at, exclusions=exclusions).bins(edges)

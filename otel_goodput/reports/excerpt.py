@@ -1,0 +1,228 @@
+"""What is told one by one of a run too long to tell all of it: the edges of attempts, disruptions, what stands out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.overview import NOT_KNOWN, Overview, PhaseEntry, StepEntry
+from otel_goodput.journal.records import EXPORT, INTERRUPTED
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.time_index import TimeIndex
+from otel_goodput.reports import detail as told
+from otel_goodput.reports.detail import NO_KEY, Detail, Phase, Step, tell_part
+from otel_goodput.text.quantities import format_duration
+
+EDGE: Final = 1000  # steps at the begin and at the end of an attempt, if there is room
+AROUND: Final = 50  # steps before and after a disruption
+LEAD: Final = 20  # steps read before those that are told, for what the device still had to do
+_PER_STEP: Final = 3  # spans of a step, with what belongs to it
+_RECORDS: Final = 400_000  # of one window
+
+Window = tuple[int, int]
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass
+class Excerpt:
+    """Part of a run.
+
+    Attributes:
+        detail: what is told one by one.
+        windows: (begin, end), ns; within them everything is told.
+        missing: what could not be read, for people.
+    """
+
+    detail: Detail
+    windows: list[Window] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def partition(self, overview: Overview, begin: int, end: int) -> tuple[Counter[int], bool]:
+        """Return the time from `begin` to `end` by category number, ns, and whether it is exact.
+
+        Whole bins are; the rest of a bin is where it lies in the windows, and else its share of the bin.
+        """
+        found: Counter[int] = Counter()
+        exact, width = True, overview.width
+        at = max(0, (begin - overview.begin) // width)
+        while at < len(overview.bins) and overview.begin + at * width < end:
+            start = overview.begin + at * width
+            low, high = max(start, begin), min(start + width, end)
+            if (low, high) == (start, start + width):
+                found.update(overview.bins[at])
+            elif any(first <= low and high <= last for first, last in self.windows):
+                found.update(self.detail.partition(low, high))
+            else:
+                exact = False
+                found.update(_share(overview.bins[at], high - low))
+            at += 1
+        return found, exact
+
+
+def excerpt(
+    run: RunDirectory, overview: Overview, *, spans: int, asked: int, died: bool, progress: Progress | None = None
+) -> Excerpt:
+    """Read what is told one by one of the leader of a long run.
+
+    Args:
+        overview: of the whole run.
+        spans: how many steps and phases, about.
+        asked: the moment of the account, ns.
+        died: the leader died in its latest attempt.
+        progress: called with windows read, all windows, and what is read.
+    """
+    cadence = _cadence(overview, asked)
+    windows = _windows(overview, asked, cadence, spans)
+    index = TimeIndex(run)
+    found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
+    ends = {life.end for life in overview.lives[:-1]} | ({overview.lives[-1].end} if died and overview.lives else set())
+    count = 0
+    for at, (begin, end) in enumerate(windows):
+        if progress is not None:
+            progress(at, len(windows), "windows of the journal")
+        if count >= spans:
+            found.missing.append(f"{len(windows) - at} of {len(windows)} windows, for there are too many")
+            break
+        stretch = index.between(begin - LEAD * cadence, end, _RECORDS)
+        found.missing += [f"{name}: {why}" for name, why in stretch.missing]
+        end = min(end, stretch.until)
+        part = tell_part([(one.attempt, one.records) for one in stretch.parts], end, overview.losses, dead=end in ends)
+        count += _add(found.detail, part, begin, end)
+        found.windows.append((begin, end))
+    _stand_out(found, overview, spans - count)
+    return found
+
+
+def _cadence(overview: Overview, asked: int) -> int:
+    """About how long it takes from one step to the next, ns."""
+    count = sum(one.count for one in overview.step_bins)
+    lived = sum((asked if life.end == NOT_KNOWN else life.end) - life.begin for life in overview.lives)
+    return max(1, lived // max(1, count))
+
+
+def _windows(overview: Overview, asked: int, cadence: int, spans: int) -> list[Window]:
+    """Return the windows to tell, in order; none overlap."""
+    lives = [(life.begin, asked if life.end == NOT_KNOWN else life.end) for life in overview.lives]
+    steps = min(EDGE, max(AROUND, spans // (4 * _PER_STEP * max(1, len(lives)))))
+    wanted: list[Window] = []
+    for begin, end in lives:
+        wanted.append((begin, min(end, _bin_end(overview, begin + steps * cadence // 2, steps * cadence))))
+        wanted.append((max(begin, _bin_begin(overview, end - steps * cadence // 2, steps * cadence)), end))
+    for loss in overview.losses:
+        since = loss.time if loss.died == NOT_KNOWN else loss.died
+        wanted.append((since - AROUND * cadence, since))
+        wanted.append((loss.time, min(asked, loss.time + AROUND * cadence)))
+    merged: list[Window] = []
+    for begin, end in sorted(one for one in wanted if one[0] <= one[1]):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _bin_end(overview: Overview, moment: int, most: int) -> int:
+    """Return the end of the bin that holds `moment`, or `moment` if that is more than `most` ns later."""
+    end = overview.begin + (-(-(moment - overview.begin) // overview.width)) * overview.width
+    return end if end - moment <= most else moment
+
+
+def _bin_begin(overview: Overview, moment: int, most: int) -> int:
+    begin = overview.begin + (moment - overview.begin) // overview.width * overview.width
+    return begin if moment - begin <= most else moment
+
+
+def _add(whole: Detail, part: Detail, begin: int, end: int) -> int:
+    """Add to `whole` what `part` tells of [`begin`, `end`]; returns the number of steps and phases."""
+    first, rows = len(whole.steps), len(whole.phases)
+    steps = [(at, step) for at, step in enumerate(part.steps) if begin <= step.begin <= end]
+    phases = [
+        (at, phase)
+        for at, phase in enumerate(part.phases)
+        if phase.key != NO_KEY and phase.begin <= end and (phase.end == NOT_KNOWN or phase.end >= begin)
+    ]
+    known = {(phase.attempt, phase.key) for phase in whole.phases}  # those that reach over several windows
+    phases = [(at, phase) for at, phase in phases if (phase.attempt, phase.key) not in known]
+    places = {at: first + place for place, (at, _) in enumerate(steps)}
+    places |= {-1 - at: -1 - (rows + place) for place, (at, _) in enumerate(phases)}
+    whole.steps += [step for _, step in steps]
+    whole.phases += [phase for _, phase in phases]
+    whole.work += [(start, stop, places[row]) for start, stop, row in part.work if row in places]
+    whole.owners += [
+        (max(start, begin), min(stop, end), category)
+        for start, stop, category in _renumbered(whole, part)
+        if start < end and stop > begin
+    ]
+    return len(steps) + len(phases)
+
+
+def _renumbered(whole: Detail, part: Detail) -> Iterator[tuple[int, int, int]]:
+    """The owners of `part` with the category numbers of `whole`: custom names are numbered as they come."""
+    names = list(whole.names)
+    for begin, end, category in part.owners:
+        if category >= rules.FIXED:
+            name = part.names[category - rules.FIXED]
+            category = rules.FIXED + names.index(name) if name in names else rules.OTHER
+        yield begin, end, category
+
+
+def _stand_out(found: Excerpt, overview: Overview, room: int) -> None:
+    """Add what the overview remembers one by one and no window has: slow and failed steps, long and rare phases."""
+    steps = {(one.attempt, one.key) for one in found.detail.steps}
+    phases = {(one.attempt, one.key) for one in found.detail.phases}
+    found.detail.steps += [_step(one) for one in overview.steps if (one.attempt, one.key) not in steps]
+    more = [_phase(one) for one in overview.phases if (one.attempt, one.key) not in phases]
+    found.detail.phases += sorted(more, key=lambda one: one.begin - one.end)[: max(0, room)]
+    _in_order(found.detail)
+
+
+def _in_order(detail: Detail) -> None:
+    steps = sorted(range(len(detail.steps)), key=lambda at: detail.steps[at].begin)
+    phases = sorted(range(len(detail.phases)), key=lambda at: detail.phases[at].begin)
+    places = {at: place for place, at in enumerate(steps)} | {-1 - at: -1 - place for place, at in enumerate(phases)}
+    detail.steps = [detail.steps[at] for at in steps]
+    detail.phases = [detail.phases[at] for at in phases]
+    detail.work = [(begin, end, places[row]) for begin, end, row in detail.work]
+
+
+def _step(one: StepEntry) -> Step:
+    end = NOT_KNOWN if one.wall == NOT_KNOWN else one.begin + one.wall
+    return Step(
+        one.attempt, one.number, one.begin, end, one.net, NOT_KNOWN, NOT_KNOWN, one.fate, 2, told.OUTLIER, one.key
+    )
+
+
+def _phase(one: PhaseEntry) -> Phase:
+    flags = one.flags & (told.NONBLOCKING | told.FAILED)
+    flags |= bool(one.flags & EXPORT) * told.IN_TRACE | bool(one.flags & INTERRUPTED) * told.INTERRUPTED
+    return Phase(one.attempt, one.phase, one.name, one.begin, one.end, one.step, flags, one.key)
+
+
+def _share(held: Mapping[int, int], length: int) -> Counter[int]:
+    """Return `length` ns in the proportions of a bin, or all of it if it has less."""
+    whole = sum(held.values())
+    if whole <= length:
+        return Counter(held)
+    found = Counter({category: ns * length // whole for category, ns in held.items()})
+    found[max(held, key=lambda category: held[category])] += length - sum(found.values())
+    return found
+
+
+def summed_up(excerpt: Excerpt, overview: Overview, *, exact: bool) -> tuple[int, str]:
+    """Return how many steps and phases are not told one by one, and the sentence about it for people."""
+    count = sum(group.count for group in overview.groups)
+    shown = len(excerpt.detail.steps) + len(excerpt.detail.phases)
+    left = max(0, count - shown)
+    text = (
+        f"This run has {count:,} steps and phases. {shown:,} of them are shown one by one: those at the begin and the "
+        f"end of every attempt and around every disruption, and those that stand out. The others are summed up, in "
+        f"bins of {format_duration(overview.width / 1e9)}; their sums are exact, and what is hatched is such a sum."
+    )
+    if not exact:
+        text += " What single attempts spent is estimated to within a bin."
+    if excerpt.missing:
+        text += f" Not read: {'; '.join(excerpt.missing[:3])}."
+    return left, text

@@ -1,0 +1,115 @@
+"""Stretches of a run, told one by one: they tile its life, and add up to the totals, in windows too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_goodput.accounting import Ledger, Totals, bins, rules
+from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET
+from otel_goodput.accounting.tracing import EXCLUDED, Trace, partition_bins, partition_intervals
+from otel_goodput.reports.replay import account
+from otel_goodput.reports.timeline import Timeline
+from otel_goodput.semconv import CATEGORIES
+
+from .strategies import Question, chaos, questions, runs, spread
+from .test_properties import MANY, USUAL
+
+SOME = settings(MANY, max_examples=2 * USUAL)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bins() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bins, "FINEST", 0)
+        patched.setattr(bins, "MOST", 32)
+        yield
+
+
+def named(durations: dict[int, int], names: list[str]) -> dict[str, int]:
+    return {
+        CATEGORIES[at] if at < rules.FIXED else f"custom/{names[at - rules.FIXED]}": ns
+        for at, ns in durations.items()
+        if ns
+    }
+
+
+def by_category(partition: object) -> dict[str, int]:
+    return {f"{category}/{name}" if name else category: ns for category, name, ns in partition.rows()}  # type: ignore[attr-defined]
+
+
+def check(question: Question) -> None:
+    timeline = Timeline(question.rows)
+    at = timeline.latest if question.at is None else question.at
+    events = list(timeline.events(at))
+    excluded = [*question.exclusions, *timeline.exclusions]
+    windows = question.windows
+    totals: Totals = account(events, at=at, windows=windows, exclusions=excluded)
+    trace = Trace(events, at=at, exclusions=excluded)
+    stretches = list(trace.intervals())
+    names = list(trace.names)
+
+    # They tile the life of the run.
+    assert all(one[1] == other[0] and one[2] != other[2] for one, other in pairwise(stretches))
+    assert all(begin < end for begin, end, _ in stretches)
+    if stretches:
+        assert (stretches[0][0], stretches[-1][1]) == (trace.cursor.begin, trace.cursor.now)
+    sums: Counter[int] = Counter()
+    for begin, end, category in stretches:
+        sums[category] += end - begin
+    assert sums.pop(EXCLUDED, 0) == totals.excluded
+    assert named(sums, names) == by_category(totals.run)
+    assert partition_intervals(events, at=at, exclusions=excluded) == stretches
+
+    # Cut to windows, they are what exact windows hold, but for windows within those that are cut out.
+    for begin, end, window in totals.windows:
+        if begin < end:
+            (cut,) = partition_bins(events, [begin, end], at=at, exclusions=excluded)
+            assert named(cut, names) == by_category(window)
+
+    steps = list(trace.steps)
+    fates = Counter(step.fate for step in steps)
+    assert (fates[KEPT], fates[LOST], fates[IN_FLIGHT]) == (totals.kept, totals.lost, totals.pending)
+    assert sum(step.net for step in steps if step.fate == KEPT) == trace.cursor.steps.progress.total
+    for one in trace.device:
+        assert one.begin <= one.end
+        if one.step >= 0:
+            step = steps[one.step]
+            assert step.key == one.key
+            assert step.device_begin <= one.begin <= one.end <= step.device_end
+
+
+@SOME
+@given(questions())
+def test_stretches_add_up(question: Question) -> None:
+    check(question)
+
+
+@SOME
+@given(questions(chaos()))
+def test_stretches_add_up_in_chaos(question: Question) -> None:
+    check(question)
+
+
+@SOME
+@given(st.one_of(runs(), chaos()).map(spread))
+def test_bins_of_a_ledger_are_those_of_the_stretches(rows: list[dict[str, object]]) -> None:
+    timeline = Timeline(rows)
+    events = list(timeline.events(timeline.latest))
+    ledger = Ledger()
+    ledger.feed(events)
+    overview = ledger.overview(timeline.latest)
+    edges = [overview.begin + at * overview.width for at in range(len(overview.bins) + 1)]
+    trace = Trace(events, at=timeline.latest)
+    assert list(trace.names) == list(overview.names)
+    assert trace.bins(edges) == [dict(one) for one in overview.bins]
+    histogram: Counter[tuple[int, int]] = Counter()
+    for (what, attempt, fate, _), count in overview.histogram.items():
+        if what == NET:
+            histogram[attempt, fate] += count
+    assert histogram == Counter((step.attempt, step.fate) for step in trace.steps)

@@ -1,0 +1,44 @@
+"""Runs to look at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.commands import environment
+
+from otel_goodput.journal.rundir import RunDirectory
+
+NS = 1_000_000_000
+LIFE = Path(__file__).with_name("life.py")
+EVIL = "<img src=x onerror=alert(1)> \"'&</script> \u202e eval"
+
+Live = Callable[..., None]
+
+
+def live(directory: Path, name: str, begin: int, first: int, last: int, *, dies: bool = False, **more: Any) -> None:
+    """One attempt of a job, see ``life.py``."""
+    told = json.dumps(
+        {"directory": str(directory), "name": name, "begin": begin, "first": first, "last": last, "dies": dies, **more}
+    )
+    done = subprocess.run(
+        [sys.executable, str(LIFE), told], env=environment(), timeout=60, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == (-9 if dies else 0), done.stderr
+
+
+@pytest.fixture(scope="session")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run of two attempts, killed in step 24 and gone on with from step 20, and of two processes."""
+    directory, begin = tmp_path_factory.mktemp("lived"), time.time_ns()  # and on: heartbeats tell the true time, and a clock never goes back
+    for process in (0, 1):
+        who = {"process": process, "processes": 3, "evaluated": EVIL}  # the third has left nothing
+        live(directory, "lived", begin, 0, 24, dies=True, **who)
+        live(directory, "lived", begin + 60 * NS, 20, 59, **who)
+    return RunDirectory(directory / "lived")

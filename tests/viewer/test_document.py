@@ -1,0 +1,236 @@
+"""The document of a run: its figures are those of the report, its rows those of the journal."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.journal.history import all_events
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.session import Session
+from otel_goodput.semconv import CATEGORIES, PHASES
+from otel_goodput.viewer.columns import Container
+from otel_goodput.viewer.document import document
+
+from .conftest import EVIL, NS, live
+
+
+class Page:
+    """A document, decoded."""
+
+    def __init__(self, run: RunDirectory, **how: Any) -> None:
+        self.session = Session.open(run, **how)
+        self.container = Container(document(self.session))
+        self.head = self.container.head
+
+    def table(self, name: str) -> list[dict[str, int]]:
+        columns = self.container.table(self.head[name])
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def bins(self) -> dict[int, list[int]]:
+        return {int(name): values for name, values in self.container.table(self.head["bins"]["values"]).items()}
+
+    def seconds(self, held: dict[int, int]) -> dict[str, Any]:
+        """The form of the report's `seconds`, without zeros."""
+        found: dict[str, Any] = {}
+        for number, ns in held.items():
+            told = self.head["categories"][number]
+            if number >= rules.FIXED:
+                found.setdefault("custom", {})[told["custom"]] = ns / NS
+            elif ns:
+                found[told["name"]] = ns / NS
+        return found
+
+
+@pytest.fixture(scope="module")
+def page(lived: RunDirectory) -> Page:
+    return Page(lived)
+
+
+def without_zeros(seconds: dict[str, Any]) -> dict[str, Any]:
+    return {name: held for name, held in seconds.items() if held}
+
+
+def test_the_report_is_the_report(page: Page, lived: RunDirectory) -> None:
+    from tools.commands import goodput, succeeded
+
+    asked = json.loads(succeeded(goodput("report", lived.path, "--json")))
+    assert page.head["report"] == asked
+    assert page.head["verdict"] in succeeded(goodput("report", lived.path))
+
+
+def test_bins_and_owners_sum_to_the_report(page: Page) -> None:
+    told = without_zeros(page.head["report"]["seconds"])
+    assert page.seconds({number: sum(values) for number, values in page.bins().items()}) == told
+    owned: Counter[int] = Counter()
+    for row in page.table("owners"):
+        owned[row["category"]] += row["length"]
+    assert page.seconds(owned) == told
+    assert page.head["bins"]["count"] == max(len(values) for values in page.bins().values()) <= 1024
+
+
+def test_attempts_and_the_time_between_them_tile_the_run(page: Page) -> None:
+    attempts, report = page.head["attempts"], page.head["report"]
+    assert [one["number"] for one in attempts] == [1, 2]
+    assert [one["state"] for one in attempts] == ["died", "ended"]
+    between = [later["begin"] - earlier["end"] for earlier, later in zip(attempts, attempts[1:], strict=False)]
+    assert between == [one["recovery_ns"] for one in page.head["disruptions"]]
+    summed: Counter[str] = Counter({"infrastructure_recovery": sum(between)})
+    for one in attempts:
+        assert round(one["elapsed_s"] * NS) == one["end"] - one["begin"]
+        for name, held in one["seconds"].items():
+            for part, seconds in held.items() if isinstance(held, dict) else [("", held)]:
+                summed[f"{name}/{part}" if part else name] += round(seconds * NS)
+    for name, held in report["seconds"].items():
+        for part, seconds in held.items() if isinstance(held, dict) else [("", held)]:
+            assert summed[f"{name}/{part}" if part else name] == round(seconds * NS)
+
+
+def test_steps_have_their_fates_and_net_times(page: Page) -> None:
+    steps, report = page.table("steps"), page.head["report"]
+    fates = Counter(step["fate"] for step in steps)
+    assert (fates[0], fates[1]) == (report["steps"]["kept"], report["steps"]["lost"])
+    lost = sorted(step["number"] for step in steps if step["fate"] == 1)
+    assert lost == [20, 21, 22, 23, 24]
+    kept = sum(step["net"] for step in steps if step["fate"] == 0)
+    owned = Counter[int]()
+    for row in page.table("owners"):
+        owned[row["category"]] += row["length"]
+    assert kept == owned[rules.PRODUCTIVE] + owned[rules.PROGRAM_STARTUP]
+    [died] = [step for step in steps if step["wall"] == -1]
+    assert died["number"] == 24 and died["attempt"] == 1
+
+
+def test_rows_are_those_of_the_journal(page: Page, lived: RunDirectory) -> None:
+    origin = int(page.head["origin_ns"])
+    begun: dict[tuple[int, int], Any] = {}
+    expected = []
+    attempt = 0
+    for event in all_events(lived):
+        if event.kind == ev.ATTEMPT:
+            attempt = event.step + 1
+        elif event.kind == ev.START:
+            begun[attempt, event.key] = event
+        elif event.kind == ev.END and (start := begun.pop((attempt, event.key), None)):
+            expected.append((attempt, start.phase, start.name, start.time - origin, event.time - start.time))
+    expected += [(of, one.phase, one.name, one.time - origin, -1) for (of, _), one in begun.items()]
+    names = page.head["names"]
+    found = [
+        (row["attempt"], row["phase"], names[row["name"]], row["start"], row["wall"]) for row in page.table("phases")
+    ]
+    found += [(row["attempt"], rules.STEP, "", row["start"], row["wall"]) for row in page.table("steps")]
+    assert sorted(found) == sorted(expected)
+    counted = Counter((phase, name) for _, phase, name, _, _ in expected)
+    lengths = Counter[tuple[int, str]]()
+    for _, phase, name, _, wall in expected:
+        lengths[phase, name] += max(0, wall)
+    assert {(one["phase"], names[one["name"]]): one["count"] for one in page.head["groups"]} == counted
+    assert {(one["phase"], names[one["name"]]): one["sum_ns"] for one in page.head["groups"]} == lengths
+
+
+def test_the_histogram_counts_what_was_executed(page: Page) -> None:
+    rows, steps = page.table("histogram"), page.head["report"]["steps"]
+    assert sum(row["count"] for row in rows if row["measure"] == 0) == steps["kept"] + steps["lost"]
+    assert sum(row["count"] for row in page.table("step_bins")) == steps["kept"] + steps["lost"]
+    assert sum(row["lost"] for row in page.table("step_bins")) == steps["lost"]
+    for row in rows:
+        assert 2 ** (row["bucket"] / 16) < 300e6
+
+
+def test_saves_and_what_is_at_risk(page: Page) -> None:
+    saves = page.table("saves")
+    assert [(save["attempt"], save["step"]) for save in saves] == [(1, 9), (1, 19), (2, 29), (2, 39), (2, 49), (2, 59)]
+    assert all(save["begin"] <= save["blocking_end"] == save["durable_at"] for save in saves)
+    risk = page.table("at_risk")
+    assert [row["time"] for row in risk] == sorted(row["time"] for row in risk)
+    assert min(row["ns"] for row in risk) >= 0
+    assert risk[-1]["ns"] == round(page.head["report"]["at_risk_s"] * NS)
+
+
+def test_every_process_is_there_or_missed(page: Page) -> None:
+    leader, other, missing = page.head["processes"]
+    assert leader["leader"] and not other["leader"]
+    assert (leader["state"], other["state"]) == ("ended", "ended")
+    assert (other["last_step"], other["attempts"], other["problem"]) == (59, [1, 2], "")
+    assert other["bins"]["count"] and missing["bins"] is None
+    assert "no journal" in missing["problem"]
+    shares = other["bins"]
+    assert shares["shares"]["length"] == shares["count"] * len(shares["categories"])
+
+
+def test_names_with_markup_are_plain_text(page: Page) -> None:
+    assert EVIL in page.head["names"]
+    assert {"name": "custom", "custom": EVIL} in page.head["categories"]
+    assert EVIL in page.head["report"]["seconds"]["custom"]
+
+
+def test_trace_ids_are_those_of_the_trace(page: Page) -> None:
+    from otel_goodput.recording.ids import attempt_trace_id
+
+    assert [one["trace_id"] for one in page.head["attempts"]] == [f"{attempt_trace_id('lived', n):032x}" for n in (0, 1)]
+
+
+def test_no_secret_gets_in(tmp_path: Path) -> None:
+    secret = "hunter2hunter2"
+    for where in ("evaluated",):
+        live(tmp_path, "secret", NS, 0, 20, **{where: f"eval https://me:{secret}@host/x?token={secret}"})
+    page = Page(RunDirectory(tmp_path / "secret"))
+    told = document(page.session)
+    assert secret.encode() not in told
+    assert b"eval https://" in told
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_run_of_no_step_has_a_page(tmp_path: Path, steps: int) -> None:
+    live(tmp_path, "short", NS, 0, steps - 1)
+    page = Page(RunDirectory(tmp_path / "short"))
+    assert page.head["steps"]["rows"] == steps
+    assert page.head["report"]["run_id"] == "short"
+
+
+def test_a_folder_without_anything_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    page = Page(RunDirectory(tmp_path))
+    assert page.head["report"]["elapsed_s"] == 0
+    assert "no journal" in page.head["report"]["warnings"][0]["text"]
+    assert page.head["processes"][0]["problem"]
+    assert page.head["phases"]["rows"] == page.head["steps"]["rows"] == 0
+
+
+def test_damaged_files_have_a_page_that_says_so(lived: RunDirectory, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "lived"
+    shutil.copytree(lived.path, copy)
+    for path in (copy / "journal").glob("p0000.*"):
+        path.write_bytes(b"\xff" * 100)
+    for path in (copy / "journal").glob("a0000-p0000-*"):
+        path.write_bytes(b"OGOODPUT" + b"\xff" * 5000)
+    page = Page(RunDirectory(copy))
+    assert page.head["report"]["damage"]
+    assert page.head["processes"][0]["problem"]
+    assert [one["number"] for one in page.head["attempts"]] == [2]
+
+
+def test_reading_can_be_followed_and_stopped(lived: RunDirectory) -> None:
+    heard: list[tuple[int, int, str]] = []
+    Session.open(lived, progress=lambda *told: heard.append(told))
+    assert heard and all(0 <= done <= total and what for done, total, what in heard)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Session.open(lived, progress=stop)
+
+
+def test_the_numbers_of_names_and_phases_are_those_told(page: Page) -> None:
+    assert page.head["phase_names"] == list(PHASES)
+    assert [one["name"] for one in page.head["categories"][: rules.FIXED]] == list(CATEGORIES)
+    assert page.head["names"][0] == ""
