@@ -90,13 +90,7 @@ def _history(cursor: Cursor, startups: Startups) -> list[Disruption]:
 
 
 def _run(cursor: Cursor, startups: Startups) -> Partition:
-    hidden = cursor.windows[0]
-    times = {category: total - hidden.totals.get(category, 0) for category, total in enumerate(cursor.totals)}
-    times[PRODUCTIVE] += cursor.steps.progress.total - hidden.kept_total
-    for fate, duration in cursor.steps.forfeited.items():
-        times[fate] += duration - hidden.forfeited.get(fate, 0)
-    for execution in cursor.steps.running.values():
-        times[IN_FLIGHT] += execution.visible
+    times = dict(enumerate(cursor.visible_times()))
     for segment, excess in startups:
         _transfer(times, segment, excess - leading(segment.pieces, excess, EXCLUDED))
     return partition(times, cursor.names, _top(cursor), cursor.visible_beside())
@@ -118,7 +112,7 @@ def _window(cursor: Cursor, window: Window, startups: Startups) -> Partition:
 def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partition:
     if cursor.rolling is None:
         return partition({}, (), None, NOTHING)
-    times = cursor.rolling.window(which, now, cursor.visible_totals(), cursor.steps.running.values())
+    times = cursor.rolling.window(which, now, cursor.visible_times())
     left = now - cursor.spans[which]
     for segment, excess in reversed(startups):
         inside = min(now, segment.first_start + excess) - max(left, segment.first_start)

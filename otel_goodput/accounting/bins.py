@@ -1,8 +1,8 @@
 """The whole run in at most 1,024 equal bins of wall time, by category, exact however long the run is.
 
 Bins begin narrow. When they do not reach any more, every two neighbours become one, so that the width doubles; it is a
-power of two of ns, the least that reaches. Exclusions (rule R7) are not in them, and the start-up hidden in a first step
-(rule R5) is taken from where that step's first own time passed.
+power of two of ns, the least that reaches. Exclusions (rule R7) are not in them, and the start-up hidden in a first
+step (rule R5) is taken from where that step's first own time passed.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Bins(Buckets):
         while time - self._begin >> self._power >= MOST:
             self._widen()
 
-    def close(self, totals: Sequence[int], running: Iterable[Execution], length: int) -> None:
+    def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> None:
         """Close the open bin; arguments as of :meth:`Rolling.close`."""
-        self._shut(totals, running, length)
+        self._shut(times, running, length)
 
     def _widen(self) -> None:
         buckets = self._buckets
@@ -110,16 +110,14 @@ class Bins(Buckets):
 
     # --- the answer ---------------------------------------------------------------------------------------------------
 
-    def answer(
-        self, totals: Sequence[int], running: Iterable[Execution], startups: Iterable[tuple[StepSegment, int]]
-    ) -> list[Bucket]:
+    def answer(self, times: Sequence[int], startups: Iterable[tuple[StepSegment, int]]) -> list[Bucket]:
         """The bins up to now, by category, ns.
 
         Args:
-            totals, running: as of :meth:`close`.
+            times: as of :meth:`close`.
             startups: segments with the start-up hidden in their first step, without excluded time, ns.
         """
-        found = [*self._buckets, self._since(totals, running)]
+        found = [*self._buckets, self._since(times)]
         mine: set[int] = set()
         for segment, hidden in startups:
             source = WASTED_PROGRESS if segment.first_index is None else PRODUCTIVE

@@ -2,7 +2,7 @@
 
 A step counts in the buckets in which its time passed, even if its fate changes later (rule R4). So each execution
 carries how much of its time is in which closed bucket, and a bucket is known by its place: what that is, the kind of
-buckets says.
+buckets says. A step that begins and ends in the open bucket costs nothing.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ class Buckets:
         self._lows: list[int] = [0]  # length of the kept stack when each bucket opened; last: the open bucket
         # kept index -> (place, ns), for steps that do not lie whole in the bucket that their index tells
         self._parts: dict[int, Sequence[tuple[int, int]]] = {}
-        self._base: list[int] = []  # totals when the open bucket opened
-        self._gains: Bucket = {}  # ns added to the open bucket when the fate of executions was decided
+        # The open bucket holds by how much the time of each category has changed since it opened, and what is to be
+        # added because some of that was a change of closed buckets.
+        self._base: list[int] = []
+        self._gains: Bucket = {}
 
     def clone(self: B) -> B:
         twin = type(self).__new__(type(self))
-        twin._begin, twin._base = self._begin, self._base
+        twin._begin, twin._base = self._begin, self._base.copy()
         twin._buckets, twin._lows = self._buckets.copy(), self._lows.copy()
         twin._parts, twin._gains = self._parts.copy(), self._gains.copy()
         return twin
@@ -69,14 +71,12 @@ class Buckets:
 
     def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
         """Count `execution` as productive: it completed and is kept at `index`, `inserted` below others or on top."""
-        marked: int = getattr(execution, self.MARKED)
         parts: Parts = getattr(execution, self.PARTS)
-        rest = execution.visible - marked
-        add(self._gains, PRODUCTIVE, rest)
         for place, duration in parts:
             self._move(place, IN_FLIGHT, PRODUCTIVE, duration)
-        if inserted and rest:
-            parts = (*parts, (self.place, rest))  # its index tells when its neighbours completed
+        if inserted:  # its index tells when its neighbours completed
+            self._mark(execution)
+            parts = getattr(execution, self.PARTS)
         if parts:
             self._parts[index] = parts
 
@@ -92,11 +92,10 @@ class Buckets:
             self._move(place, fate, IN_FLIGHT, duration)
 
     def _mark(self, execution: Execution) -> None:
-        """Assign the time that `execution` gained since the last call to the open bucket."""
+        """Note that the time that `execution` gained since the last call is in the open bucket."""
         gained = execution.visible - getattr(execution, self.MARKED)
         if gained > 0:
             setattr(execution, self.PARTS, (*getattr(execution, self.PARTS), (self.place, gained)))
-            add(self._gains, IN_FLIGHT, gained)
             setattr(execution, self.MARKED, execution.visible)
 
     def lose_from(self, index: int, durations: Sequence[int]) -> None:
@@ -107,8 +106,7 @@ class Buckets:
                 self._move(place, PRODUCTIVE, WASTED_PROGRESS, duration)
                 rest -= duration
             at = bisect_right(self._lows, entry) - 1
-            if at >= 0:
-                self._change(at, PRODUCTIVE, WASTED_PROGRESS, rest)
+            self._change(at, PRODUCTIVE, WASTED_PROGRESS, rest)
         at = len(self._lows) - 1
         while at >= 0 and self._lows[at] > index:
             self._lows[at] = index
@@ -119,42 +117,39 @@ class Buckets:
         self._parts = {at + (at >= index): parts for at, parts in self._parts.items()}
         self._lows = [low + (low > index) for low in self._lows]
 
-    def _shut(self, totals: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
+    def _shut(self, times: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
         """Close the open bucket and open the next one; returns the closed one."""
         for execution in running:
             self._mark(execution)
-        bucket = self._since(totals, ())
+        bucket = self._since(times)
         self._buckets.append(bucket)
         self._lows.append(length)
-        self._open(totals)
+        self._open(times)
         return bucket
 
-    def _open(self, totals: Sequence[int]) -> None:
-        self._base = list(totals)
+    def _open(self, times: Sequence[int]) -> None:
+        self._base = list(times)
         self._gains = {}
 
-    def _since(self, totals: Sequence[int], running: Iterable[Execution]) -> Bucket:
-        base = self._base
-        bucket: Bucket = {}
-        for category, total in enumerate(totals):
-            spent = total - (base[category] if category < len(base) else 0)
-            if spent:
-                bucket[category] = spent
-        in_flight = sum(execution.visible - getattr(execution, self.MARKED) for execution in running)
-        for category, duration in (*self._gains.items(), (IN_FLIGHT, in_flight)):
-            if duration:
-                add(bucket, category, duration)
-        return bucket
+    def _since(self, times: Sequence[int]) -> Bucket:
+        base, gains = self._base, self._gains
+        if len(base) < len(times):
+            base += [0] * (len(times) - len(base))
+        if not gains:
+            return {at: one - other for at, (one, other) in enumerate(zip(times, base, strict=True)) if one != other}
+        spent = (one - other + gains.get(at, 0) for at, (one, other) in enumerate(zip(times, base, strict=True)))
+        return {at: duration for at, duration in enumerate(spent) if duration}
 
     def _move(self, place: int, source: int, target: int, duration: int) -> None:
         self._change(self._at(place), source, target, duration)
 
     def _change(self, at: int, source: int, target: int, duration: int) -> None:
-        if at < 0 or not duration:
+        """Follow time of the bucket `at` from `source` to `target`; at first, every change counts in the open one."""
+        if at >= len(self._buckets) or not duration:
             return
-        if at >= len(self._buckets):
-            add(self._gains, source, -duration)
-            add(self._gains, target, duration)
+        add(self._gains, source, duration)
+        add(self._gains, target, -duration)
+        if at < 0:
             return
         changed = self._buckets[at].copy()
         add(changed, source, -duration)

@@ -5,7 +5,7 @@ It takes events as they arrive, in bounded space. Times are those of the events:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, Final, TypeVar
 
 from otel_goodput.accounting import events as ev
@@ -44,7 +44,7 @@ class Chronicle:
     """What the events of one run have told so far.
 
     Attributes:
-        opened: START events of open phases, by key.
+        opened: START events of open phases, by key; the ledger adds and removes them.
         attempt: number of the current attempt.
     """
 
@@ -63,42 +63,42 @@ class Chronicle:
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def begin(self, event: Event) -> None:
-        """Take a START event whose key is not in `opened`."""
-        self.opened[event[3]] = event
-        if event[2] == SAVE:
-            self._begin_save(event)
+    def end(self, ended: list[tuple[Event, Event]]) -> None:
+        """Take phases that ended, as (START event, END event), in order. They are not in `opened` any more."""
+        lengths: dict[tuple[int, str], list[int]] = {}
+        for start, end in ended:
+            phase, name = start[2], start[7]
+            if phase == COMPILE:
+                name = end[7] or name
+            length = end[0] - start[0]
+            if length < 0:
+                length = 0
+            group = phase, name
+            if group in lengths:
+                lengths[group].append(length)
+            else:
+                lengths[group] = [length]
+            if end[5] & FAILED:
+                self._sums(phase, name)[4] += 1
+            if phase not in _IN_NUMBERS:
+                self._end_one(start, end, name, start[0] + length)
+        for (phase, name), known in lengths.items():
+            sums = self._sums(phase, name)
+            sums[0] += len(known)
+            sums[1] += sum(known)
+            sums[2] = min(known) if sums[2] < 0 else min(sums[2], *known)
+            sums[3] = max(sums[3], *known)
         if len(self.opened) > OPENED:
             for key in [key for key, start in self.opened.items() if start[2] != JOB][: OPENED // 2]:
                 self._leave(self.opened.pop(key))
 
-    def end(self, start: Event, event: Event) -> None:
-        """Take the END `event` of the phase that began with `start`."""
-        began, _, phase, key, step, flags, _, name = start
-        if phase == COMPILE:
-            name = event[7] or name
-        length = event[0] - began
-        if length < 0:
-            length = 0
-        failed = event[5] & FAILED
-        sums = self._groups.get((phase, name))
-        if sums is None:
-            sums = self._sums(phase, name)
-        sums[0] += 1
-        sums[1] += length
-        if length > sums[3]:
-            sums[3] = length
-        if length < sums[2] or sums[2] < 0:
-            sums[2] = length
-        if failed:
-            sums[4] += 1
-        if phase in _IN_NUMBERS:
-            return
-        self._keep(PhaseEntry(self.attempt, phase, name, began, began + length, step, flags | event[5], key))
+    def _end_one(self, start: Event, event: Event, name: str, end: int) -> None:
+        began, _, phase, key, step, flags, _, _ = start
+        self._keep(PhaseEntry(self.attempt, phase, name, began, end, step, flags | event[5], key))
         if phase == SAVE:
             self._end_save(event)
         elif phase == EXCLUSION and len(self._excluded) < EXCLUDED:
-            self._excluded.append((began, began + length))
+            self._excluded.append((began, end))
 
     def note(self, event: Event) -> None:
         """Take an event of another kind."""
@@ -158,7 +158,8 @@ class Chronicle:
 
     # --- saves --------------------------------------------------------------------------------------------------------
 
-    def _begin_save(self, event: Event) -> None:
+    def begin_save(self, event: Event) -> None:
+        """Take the START event of a save."""
         self._saved += 1
         self._saves[self._saved] = Save(self.attempt, event[4], event[0], NOT_KNOWN, NOT_KNOWN, False)
         self._saving[event[3]] = self._saved
@@ -258,7 +259,8 @@ class Chronicle:
         return found
 
     def _prove(self) -> None:
-        held = self.opened, self._groups, self._phases, self._saves, self._notices, self._slices, self._excluded
+        held: list[Sized] = [self.opened, self._groups, self._phases, self._saves]
+        held += [self._notices, self._slices, self._excluded]
         bounds = OPENED, 2 * NAMES, PHASES_KEPT, SAVES, TOLD, TOLD, EXCLUDED
         if any(len(one) > bound for one, bound in zip(held, bounds, strict=True)):
             raise ValueError("a snapshot holds more of the run than it should")

@@ -24,7 +24,7 @@ from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.progress import Blob
-from otel_goodput.accounting.rules import MARKABLE, STEP
+from otel_goodput.accounting.rules import MARKABLE, SAVE, STEP
 from otel_goodput.accounting.survey import survey
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
@@ -82,16 +82,20 @@ class Ledger:
         ordered = True
         chronicle = self._chronicle
         opened: dict[int, Event] = {} if chronicle is None else chronicle.opened
+        ended: list[tuple[Event, Event]] = []
         for event in events:
             time, kind, phase, key, _, flags, _, _ = event
             if kind == ev.START:
-                if chronicle is not None and key not in opened:
-                    chronicle.begin(event)
+                if key not in opened:
+                    opened[key] = event
+                    if phase == SAVE and chronicle is not None:
+                        chronicle.begin_save(event)
                 if phase == STEP or (self._marking and phase in MARKABLE and not flags & ev.NONBLOCKING):
                     held[key] = time
             elif kind == ev.END:
-                if chronicle is not None and (begun := opened.pop(key, None)) is not None:
-                    chronicle.end(begun, event)
+                begun = opened.pop(key, None)
+                if begun is not None:
+                    ended.append((begun, event))
                 if key in held:
                     if (flags & ev.ON_DEVICE or key in observed) and key not in self._left:
                         observed.add(key)
@@ -108,7 +112,9 @@ class Ledger:
                 continue
             elif kind == ev.ATTEMPT:
                 if chronicle is not None:
+                    chronicle.end(ended)
                     chronicle.note(event)
+                    ended = []
                 self._arrange(ordered)
                 self._next_attempt(event)
                 latest, ordered = 0, True
@@ -120,12 +126,16 @@ class Ledger:
             elif kind == ev.CLOCK:
                 self._marking = FALLBACK_CLOCKS[phase] == ClockState.UNKNOWN
             elif chronicle is not None:
+                chronicle.end(ended)
                 chronicle.note(event)
+                ended = []
             if time < latest:
                 ordered = False
             else:
                 latest = time
             pending.append(event)
+        if chronicle is not None:
+            chronicle.end(ended)
         self._arrange(ordered)
         self._settle(self._watermark())
         while len(pending) > WAITING and held:

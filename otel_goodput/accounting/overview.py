@@ -6,8 +6,8 @@ Times are ns since the epoch by the account's clock, lengths are ns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log2
 from dataclasses import dataclass, field
+from math import log2
 from typing import Final, NamedTuple
 
 BINS: Final = 1024  # of time, and of steps
@@ -57,7 +57,7 @@ class StepBin(NamedTuple):
     first: int
     last: int
     begin: int
-    count: int
+    count: int  # type: ignore[assignment]
     lost: int
     net: Spread | None
     outside: Spread | None
@@ -65,11 +65,11 @@ class StepBin(NamedTuple):
 
 
 class Group(NamedTuple):
-    """All phases of one name. `phase` indexes ``semconv.PHASES``; `total`, `min` and `max` are lengths of ended ones."""
+    """All phases of one name. `phase` indexes ``semconv.PHASES``; `total`, `min`, `max` are lengths of ended ones."""
 
     phase: int
     name: str
-    count: int
+    count: int  # type: ignore[assignment]
     total: int
     min: int
     max: int

@@ -1,7 +1,5 @@
 """The kept executions of steps: a stack of increasing step numbers that takes 4 bytes per step if steps are regular.
 
-Where a profile is kept of each (what the histograms count of it, see ``step_summary``), it takes 8.
-
 Going back to step *n* pops every kept execution numbered *n* or higher (rule R4). Sealed chunks never change, so
 :meth:`Progress.clone` only copies lists, and the ledger can compute provisional totals on a clone.
 """
@@ -21,42 +19,28 @@ SHORT: Final = "I"  # net times below 4.3 s
 LONG: Final = "q"
 # Older chunks are reduced to summaries, so that a run of any length stays within 16 MB.
 DETAILED_CHUNKS: Final = 1000
-PROFILE: Final = "I"
 
-Entry: TypeAlias = "tuple[int, int, int]"  # number, net time in ns, profile (0: not known)
 
 Blob: TypeAlias = "array[int]"  # written as raw bytes
 
 
 class Chunk:
-    """A sealed part of the stack: step numbers and net times (ns), or only a summary if `nets` is None.
+    """A sealed part of the stack: step numbers and net times (ns), or only a summary if `nets` is None."""
 
-    `profiles` is None if none is known.
-    """
+    __slots__ = ("count", "nets", "numbers", "total")
 
-    __slots__ = ("count", "nets", "numbers", "profiles", "total")
-
-    def __init__(
-        self,
-        numbers: Sequence[int],
-        nets: Sequence[int] | None,
-        count: int,
-        total: int,
-        profiles: Sequence[int] | None = None,
-    ) -> None:
+    def __init__(self, numbers: Sequence[int], nets: Sequence[int] | None, count: int, total: int) -> None:
         self.numbers = numbers
         self.nets = nets
-        self.profiles = profiles
         self.count = count
         self.total = total
 
     @classmethod
-    def seal(cls, numbers: Sequence[int], nets: Sequence[int], profiles: Sequence[int]) -> Chunk:
+    def seal(cls, numbers: Sequence[int], nets: Sequence[int]) -> Chunk:
         stride = max(1, numbers[1] - numbers[0]) if len(numbers) > 1 else 1
         run = range(numbers[0], numbers[-1] + 1, stride)
         regular = len(run) == len(numbers) and all(a == b for a, b in zip(run, numbers, strict=True))
-        known = array(PROFILE, profiles) if any(profiles) else None
-        return cls(run if regular else array("q", numbers), _packed(nets), len(nets), sum(nets), known)
+        return cls(run if regular else array("q", numbers), _packed(nets), len(nets), sum(nets))
 
     def summary(self) -> Chunk:
         """The chunk without single times; :meth:`entries` then spreads numbers and times evenly."""
@@ -86,14 +70,13 @@ class Progress:
         length: number of kept executions.
     """
 
-    __slots__ = ("_chunks", "_early", "_nets", "_numbers", "_profiles", "length", "top", "total")
+    __slots__ = ("_chunks", "_early", "_nets", "_numbers", "length", "top", "total")
 
     def __init__(self) -> None:
         self._early: dict[int, list[int]] = {}
         self._chunks: list[Chunk] = []
         self._numbers: list[int] = []
         self._nets: list[int] = []
-        self._profiles: list[int] = []
         self.total = 0
         self.top = -1
         self.length = 0
@@ -103,7 +86,6 @@ class Progress:
         twin._chunks = self._chunks.copy()
         twin._numbers = self._numbers.copy()
         twin._nets = self._nets.copy()
-        twin._profiles = self._profiles.copy()
         twin._early = self._early.copy()
         twin.total, twin.top, twin.length = self.total, self.top, self.length
         return twin
@@ -111,43 +93,39 @@ class Progress:
     def __len__(self) -> int:
         return self.length
 
-    def push(self, number: int, net: int, profile: int = 0) -> None:
+    def push(self, number: int, net: int) -> None:
         """Keep an execution. Its number must be higher than `top`."""
         self._numbers.append(number)
         self._nets.append(net)
-        self._profiles.append(profile)
         self.total += net
         self.top = number
         self.length += 1
         if self._early and self.length <= STARTUP_SAMPLE + 1:
             self._early = {}
         if not self.length % CHUNK:
-            self._chunks.append(Chunk.seal(self._numbers, self._nets, self._profiles))
+            self._chunks.append(Chunk.seal(self._numbers, self._nets))
             self._numbers = []
             self._nets = []
-            self._profiles = []
             if len(self._chunks) > DETAILED_CHUNKS:
                 oldest = len(self._chunks) - DETAILED_CHUNKS - 1
                 self._chunks[oldest] = self._chunks[oldest].summary()
 
-    def pop_from(self, number: int) -> list[Entry]:
-        """Pop every entry numbered `number` or higher; returns them, lowest number first."""
-        popped: list[tuple[list[int], list[int], list[int]]] = []
+    def pop_from(self, number: int) -> list[tuple[int, int]]:
+        """Pop every entry numbered `number` or higher; returns (number, net time in ns), lowest number first."""
+        popped: list[tuple[list[int], list[int]]] = []
         while self.top >= number:
             if not self._nets:
-                chunk = self._chunks.pop()
-                numbers, nets = chunk.entries()
+                numbers, nets = self._chunks.pop().entries()
                 self._numbers, self._nets = list(numbers), list(nets)
-                self._profiles = [0] * len(nets) if chunk.profiles is None else list(chunk.profiles)
             cut = bisect_left(self._numbers, number)
-            popped.append((self._numbers[cut:], self._nets[cut:], self._profiles[cut:]))
-            del self._numbers[cut:], self._nets[cut:], self._profiles[cut:]
+            popped.append((self._numbers[cut:], self._nets[cut:]))
+            del self._numbers[cut:], self._nets[cut:]
             if self._numbers:
                 self.top = self._numbers[-1]
             else:
                 self.top = self._chunks[-1].numbers[-1] if self._chunks else -1
-        entries = [entry for columns in reversed(popped) for entry in zip(*columns, strict=True)]
-        self.total -= sum(entry[1] for entry in entries)
+        entries = [pair for numbers, nets in reversed(popped) for pair in zip(numbers, nets, strict=True)]
+        self.total -= sum(net for _, net in entries)
         self.length -= len(entries)
         if entries and self.length <= STARTUP_SAMPLE:
             self._early = {}
@@ -213,7 +191,7 @@ class Progress:
         yield from zip(self._numbers, self._nets, strict=True)
 
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
-        """The stack as plain data, and the raw net times and profiles of its sealed chunks."""
+        """The stack as plain data and the raw net times of its sealed chunks."""
         chunks: list[Any] = []
         blobs: list[Blob] = []
         for chunk in self._chunks:
@@ -224,11 +202,8 @@ class Progress:
             if isinstance(chunk.nets, array):
                 code = chunk.nets.typecode
                 blobs.append(chunk.nets)
-            if isinstance(chunk.profiles, array):
-                blobs.append(chunk.profiles)
-            chunks.append([regular, spelt, code, chunk.count, chunk.total, chunk.profiles is not None])
-        head = {"chunks": chunks, "numbers": self._numbers, "nets": self._nets, "profiles": self._profiles}
-        return {**head, "total": self.total}, blobs
+            chunks.append([regular, spelt, code, chunk.count, chunk.total])
+        return {"chunks": chunks, "numbers": self._numbers, "nets": self._nets, "total": self.total}, blobs
 
     @classmethod
     def load(cls, head: dict[str, Any], blobs: bytes) -> Progress:
@@ -239,23 +214,18 @@ class Progress:
         """
         progress = cls()
         at = 0
-        for regular, spelt, code, entries, total, profiled in head["chunks"]:
+        for regular, spelt, code, entries, total in head["chunks"]:
             numbers: Sequence[int] = range(*spelt) if regular else (array("q", spelt) if code else tuple(spelt))
-            columns: list[array[int] | None] = []
-            for typecode in (code, PROFILE if profiled else None):
-                column = array(typecode) if typecode else None
-                if column is not None:
-                    size = entries * column.itemsize
-                    if at + size > len(blobs):
-                        raise ValueError("the snapshot's net times are cut short")
-                    column.frombytes(blobs[at : at + size])
-                    at += size
-                columns.append(column)
-            progress._chunks.append(Chunk(numbers, columns[0], entries, total, columns[1]))
+            nets = None
+            if code:
+                nets = array(code)
+                size = entries * nets.itemsize
+                if at + size > len(blobs):
+                    raise ValueError("the snapshot's net times are cut short")
+                nets.frombytes(blobs[at : at + size])
+                at += size
+            progress._chunks.append(Chunk(numbers, nets, entries, total))
         progress._numbers, progress._nets = list(head["numbers"]), list(head["nets"])
-        progress._profiles = list(head["profiles"])
-        if len(progress._profiles) != len(progress._nets):
-            raise ValueError("the snapshot's net times and their profiles differ in number")
         progress.total = head["total"]
         progress.length = len(progress._chunks) * CHUNK + len(progress._nets)
         if progress._numbers:

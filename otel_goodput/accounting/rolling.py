@@ -60,15 +60,15 @@ class Rolling(Buckets):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def close(self, totals: Sequence[int], running: Iterable[Execution], length: int, beside: Weighted) -> None:
+    def close(self, times: Sequence[int], running: Iterable[Execution], length: int, beside: Weighted) -> None:
         """Close the open bucket and open the next one.
 
         Args:
-            totals, beside: totals by category and overlay sums of the run so far.
+            times, beside: time by category and overlay sums of the run so far.
             running: the open executions.
             length: length of the kept stack.
         """
-        bucket = self._shut(totals, running, length)
+        bucket = self._shut(times, running, length)
         self._beside.append(tuple(beside))
         for total in self._sums:
             for category, duration in bucket.items():
@@ -78,7 +78,7 @@ class Rolling(Buckets):
     def jump(
         self,
         boundary: int,
-        totals: Sequence[int],
+        times: Sequence[int],
         running: Iterable[Execution],
         length: int,
         beside: Weighted,
@@ -90,7 +90,7 @@ class Rolling(Buckets):
         self._firsts = [self._offset for _ in self.spans]
         for execution in running:
             execution.marked, execution.parts = execution.visible, ()
-        self._open(totals)
+        self._open(times)
 
     def _change(self, at: int, source: int, target: int, duration: int) -> None:
         super()._change(at, source, target, duration)
@@ -152,11 +152,11 @@ class Rolling(Buckets):
 
     # --- the answer ---------------------------------------------------------------------------------------------------
 
-    def window(self, which: int, now: int, totals: Sequence[int], running: Iterable[Execution]) -> Bucket:
+    def window(self, which: int, now: int, times: Sequence[int]) -> Bucket:
         """Time by category (ns) in the last ``spans[which]`` ns before `now`. Advances the running sums to `now`."""
         left = now - self.spans[which]
         edge = (left - self._begin) // self.resolution
-        current = self._since(totals, running)
+        current = self._since(times)
         if edge >= self.place:
             return _share(current, now - left, max(1, now - (self.boundary - self.resolution)))
         self._advance(which, edge)

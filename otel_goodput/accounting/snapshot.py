@@ -81,6 +81,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
     life_at = {id(life): at for at, life in enumerate(lives)}
     segment_at = {id(segment): at for at, segment in enumerate(steps.segments)}
     progress, blobs = steps.progress.dump()
+    summary, profiles = steps.summary.dump() if steps.summary is not None else (None, [])
 
     def place(execution: Execution) -> list[Any]:
         return [segment_at[id(execution.step_segment)], execution.to_state()]
@@ -96,7 +97,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "history": [entry.to_state() for entry in steps.latest_disruptions],
         "earlier": [entry.to_state() for entry in steps.earlier],
         "bins": steps.bins.to_state() if steps.bins else None,
-        "summary": steps.summary.to_state() if steps.summary else None,
+        "summary": summary,
         "landmarks": cursor.landmarks.to_state() if cursor.landmarks else None,
         "lenses": [window.to_state() for window in cursor.windows],
         "rolling": cursor.rolling.to_state() if cursor.rolling else None,
@@ -117,7 +118,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
             for segment in cursor.device
         ],
     }
-    return head, blobs
+    return head, [*blobs, *profiles]
 
 
 def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = None) -> Cursor:
@@ -160,7 +161,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     steps.latest_disruptions = [Disruption(*state) for state in head["history"]]
     steps.earlier = tuple(Disruption(*state) for state in head["earlier"])
     if head["summary"] is not None:
-        steps.summary = StepSummary.from_state(head["summary"])
+        steps.summary = StepSummary.load(head["summary"], blobs)
         steps.bins = Bins.from_state(head["bins"]) if head["bins"] is not None else None
         cursor.landmarks = Landmarks.from_state(head["landmarks"])
         if (steps.bins is None) is not (cursor.begin is None):

@@ -44,7 +44,7 @@ class StepHistory:
         finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
         windows, rolling: exact and rolling windows; they are updated with every decision.
         bins, summary: what an overview of the run shows, updated in the same way; None if nobody asks for one.
-        earlier: disruptions before `latest_disruptions`, up to a bound. Replaced, never changed, because clones share it.
+        earlier: disruptions before `latest_disruptions`, up to a bound. Replaced, never changed: clones share it.
     """
 
     def __init__(self, windows: list[Window]) -> None:
@@ -120,6 +120,8 @@ class StepHistory:
     def begin_attempt(self, number: int) -> None:
         """Start a new attempt: a new process began."""
         self.mark_lost()
+        if self.summary is not None:
+            self.summary.flush()
         self.life = Life(number)
         self.saves.clear()
         self.spared.clear()
@@ -250,35 +252,42 @@ class StepHistory:
         segment = execution.step_segment
         index = progress.length
         summary = self.summary
-        profile = 0 if summary is None else summary.settle(execution, overview.KEPT, index)
         inserted = progress.top >= execution.number or segment is not self.segments[-1]
+        simple = not (inserted or execution.failed) and execution.ordinal < 0
+        if summary is not None and not simple:
+            summary.settle(execution, overview.KEPT, index)
         if not inserted:
-            progress.push(execution.number, execution.net, profile)
+            progress.push(execution.number, execution.net)
             segment.grow()
         else:
-            index = self._insert(execution, profile)
+            index = self._insert(execution)
             segment = execution.step_segment
         if first:
             segment.first_index = index
         if execution.shares is not None:
             for window in self.windows:
                 window.keep(index, execution.shared(window.bit))
-        if self.rolling is not None:
+        if self.rolling is not None and (inserted or execution.parts):
             self.rolling.keep(index, execution, inserted=inserted)
-        if self.bins is not None:
+        if self.bins is not None and (inserted or execution.spots):
             self.bins.keep(index, execution, inserted=inserted)
         if summary is not None:
-            summary.keep(index, execution.ordinal)
+            if simple:
+                summary.push(execution)
+            else:
+                summary.keep(index, execution)
 
-    def _insert(self, execution: Execution, profile: int) -> int:
+    def _insert(self, execution: Execution) -> int:
         """Keep an execution below higher steps that completed before it, because steps overlapped."""
         above = self.progress.pop_from(execution.number)
         index = self.progress.length
-        self.progress.push(execution.number, execution.net, profile)
-        for entry in above:
-            self.progress.push(*entry)
-        for follower in (*self.windows, *self._buckets, *([self.summary] if self.summary is not None else [])):
-            follower.insert(index)
+        self.progress.push(execution.number, execution.net)
+        for number, net in above:
+            self.progress.push(number, net)
+        for window in self.windows:
+            window.insert(index)
+        for buckets in self._buckets:
+            buckets.insert(index)
         for at in range(len(self.segments) - 1, -1, -1):
             if self.segments[at].high < index:
                 break
@@ -317,8 +326,7 @@ class StepHistory:
     def _go_back(self, number: int, disruption: int) -> int:
         """Lose every kept execution from `number` on to `disruption` (rule R4); returns their visible time, ns."""
         before = self.progress.length
-        entries = self.progress.pop_from(number)
-        popped = [entry[1] for entry in entries]
+        popped = [net for _, net in self.progress.pop_from(number)]
         length = before - len(popped)
         self.lost += len(popped)
         self.forfeited[WASTED_PROGRESS] = self.forfeited.get(WASTED_PROGRESS, 0) + sum(popped)
@@ -329,14 +337,13 @@ class StepHistory:
         for buckets in self._buckets:
             buckets.lose_from(length, visible)
         summary = self.summary
-        if summary is not None:
-            summary.lose_from(length, before)
+        profiles = [] if summary is None else summary.lose_from(length)
         for at in range(len(self.segments) - 1, -1, -1):
             segment = self.segments[at]
             if segment.high <= length:
                 break
             if summary is not None:
-                summary.lose(segment.life.number, entries[max(0, segment.low - length) : segment.high - length])
+                summary.lose(segment.life.number, profiles[max(0, segment.low - length) : segment.high - length])
             self._own_segment(at).cut_to(length, popped, disruption)
         return sum(visible)
 

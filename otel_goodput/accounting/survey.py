@@ -17,17 +17,13 @@ def survey(cursor: Cursor, chronicle: Chronicle | None, at: int | None) -> Overv
     if landmarks is None or summary is None or chronicle is None:
         return Overview(cursor.begin or 0, 1, last_step=steps.last_step, last_sign=last_sign, complete=False)
     running = list(steps.running.values())
-    startups = [
-        (segment, excess - leading(segment.pieces, excess, EXCLUDED))
-        for segment in steps.segments
-        if (excess := segment.excess(steps.progress))
-    ]
+    startups = _startups(cursor)
     phases, left_out = chronicle.phases(landmarks.shifts)
     risk = steps.at_risk()
     return Overview(
         begin=cursor.begin or 0,
         width=1 if bins is None else bins.width,
-        bins=[] if bins is None else bins.answer(cursor.visible_totals(), running, startups),
+        bins=[] if bins is None else bins.answer(cursor.visible_times(), startups),
         names=tuple(cursor.names),
         step_bins=summary.bins(),
         histogram=summary.histogram(running),
@@ -38,7 +34,7 @@ def survey(cursor: Cursor, chronicle: Chronicle | None, at: int | None) -> Overv
         saves=chronicle.saves(landmarks.shifts),
         at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *landmarks.corners, (cursor.now, risk)],
         lives=_lives(cursor, landmarks.lives),
-        losses=_losses(cursor, _lost_startups(startups)),
+        losses=losses(cursor),
         notices=chronicle.notices,
         slices=chronicle.slices,
         excluded=chronicle.excluded,
@@ -54,9 +50,18 @@ def _lives(cursor: Cursor, lives: tuple[Life, ...]) -> list[Life]:
     return list(lives)
 
 
-def _losses(cursor: Cursor, startups: dict[int, int]) -> list[Loss]:
-    """The disruptions; `startups` is the start-up in steps lost to each (by number), which is not their waste."""
-    steps = cursor.steps
+def _startups(cursor: Cursor) -> list[tuple[StepSegment, int]]:
+    """Segments with start-up hidden in their first steps, and how much, without excluded time, ns (rule R5)."""
+    return [
+        (segment, excess - leading(segment.pieces, excess, EXCLUDED))
+        for segment in cursor.steps.segments
+        if (excess := segment.excess(cursor.steps.progress))
+    ]
+
+
+def losses(cursor: Cursor) -> list[Loss]:
+    """Return the disruptions so far. The start-up in steps lost to one is not its waste."""
+    steps, startups = cursor.steps, _lost_startups(_startups(cursor))
     told = [*steps.earlier, *steps.latest_disruptions]
     return [
         Loss(one.time, one.died, one.attempt, one.reason, one.recovery, one.wasted - startups.get(number, 0), *reached)

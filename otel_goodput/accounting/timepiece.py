@@ -172,7 +172,7 @@ class Timepiece:
                 if bins is not None and bins.boundary <= due:
                     bins.reach(time)
                     if bins.boundary <= due:
-                        bins.close(self.visible_totals(), self.steps.running.values(), len(self.steps.progress))
+                        bins.close(self.visible_times(), self.steps.running.values(), len(self.steps.progress))
             self.choose()
 
     def _close_bucket(self, time: int) -> None:
@@ -181,13 +181,13 @@ class Timepiece:
         if rolling is None:
             return
         running = self.steps.running.values()
-        rolling.close(self.visible_totals(), running, len(self.steps.progress), self.visible_beside())
+        rolling.close(self.visible_times(), running, len(self.steps.progress), self.visible_beside())
         boundary = min(rolling.last_boundary_before(time), self._next_due())
         if boundary > rolling.boundary:
             boundary -= (boundary - rolling.boundary) % rolling.resolution
             self.choose()
             self._spend(boundary)
-            rolling.jump(boundary, self.visible_totals(), running, len(self.steps.progress), self.visible_beside())
+            rolling.jump(boundary, self.visible_times(), running, len(self.steps.progress), self.visible_beside())
 
     def _next_due(self) -> int:
         """When the next device end, edge of a window or edge of a bin is due, ns; bucket edges are not considered."""
@@ -209,7 +209,7 @@ class Timepiece:
             rolling = self.steps.rolling = Rolling(spans, self.begin)
             boundary = rolling.last_boundary_before(self.now) or self.begin
             running, length = self.steps.running.values(), len(self.steps.progress)
-            rolling.jump(boundary, self.visible_totals(), running, length, self.visible_beside())
+            rolling.jump(boundary, self.visible_times(), running, length, self.visible_beside())
 
     def visible_totals(self) -> list[int]:
         """Time by category outside exclusions, without steps, ns."""
@@ -217,6 +217,17 @@ class Timepiece:
         if not excluded:
             return self.totals
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
+
+    def visible_times(self) -> list[int]:
+        """Time by category outside exclusions, ns: a partition, but for the start-up hidden in first steps (rule R5)."""
+        steps, hidden = self.steps, self.windows[0]
+        times = list(self.visible_totals())
+        times[rules.PRODUCTIVE] += steps.progress.total - hidden.kept_total
+        for fate, duration in steps.forfeited.items():
+            times[fate] += duration - hidden.forfeited.get(fate, 0)
+        for execution in steps.running.values():
+            times[rules.IN_FLIGHT] += execution.visible
+        return times
 
     def visible_beside(self) -> Weighted:
         """The overlay's sums outside exclusions, weighted ns."""

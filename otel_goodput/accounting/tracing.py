@@ -15,7 +15,6 @@ from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN
-from otel_goodput.accounting.progress import Entry
 from otel_goodput.accounting.step_summary import StepSummary
 from otel_goodput.accounting.windows import EXCLUDED as EXCLUSION
 from otel_goodput.semconv import CLOCK_STATES, ClockState
@@ -82,27 +81,28 @@ class Fates(StepSummary):
         self.over: list[Execution] = []  # since it was last looked at
         self._stack: list[int] = []  # ordinals of the kept executions
 
-    def settle(self, execution: Execution, fate: int, length: int) -> int:
+    def push(self, execution: Execution) -> None:
+        self.settle(execution, KEPT, 0)
+        self._stack.append(execution.ordinal)
+
+    def settle(self, execution: Execution, fate: int, length: int) -> None:
         self.fates[execution.ordinal] = fate
         self.over.append(execution)
-        return 0
 
-    def keep(self, index: int, ordinal: int) -> None:
-        self._stack.insert(index, ordinal)
+    def keep(self, index: int, execution: Execution) -> None:
+        self._stack.insert(index, execution.ordinal)
 
     def take_back(self, execution: Execution, fate: int) -> None:
         self.fates[execution.ordinal] = IN_FLIGHT
 
-    def insert(self, index: int) -> None:
-        """Nothing moves: :meth:`keep` makes room."""
-
-    def lose(self, attempt: int, entries: Iterable[Entry]) -> None:
+    def lose(self, attempt: int, profiles: Iterable[int]) -> None:
         """Nothing is counted by attempt."""
 
-    def lose_from(self, index: int, end: int) -> None:
+    def lose_from(self, index: int) -> list[int]:
         for ordinal in self._stack[index:]:
             self.fates[ordinal] = LOST
         del self._stack[index:]
+        return []
 
 
 class Tracer(Cursor):
@@ -198,6 +198,18 @@ class Tracer(Cursor):
             ends[owner.ordinal] = end
         super()._leave_device()
 
+    def waiting(self) -> list[DeviceTrace]:
+        """What has not left the device, in order; only the begin of the first is known."""
+        phases, attempt = list(self._phases), self.steps.life.number
+        found: list[DeviceTrace] = []
+        for owner, begin, _ in self.device:
+            begin = NOT_KNOWN if found else max(begin, self.freed)
+            if isinstance(owner, int):
+                found.append(DeviceTrace(begin, NOT_KNOWN, _NONE, phases.pop(0), attempt))
+            else:
+                found.append(DeviceTrace(begin, NOT_KNOWN, owner.ordinal, owner.key, attempt))
+        return found
+
     def finish(self) -> None:
         """Write down what is still open, too."""
         self._write()
@@ -240,6 +252,16 @@ class Trace:
             tracer.reach(at)
         tracer.close(dead=dead)
         tracer.finish()
+        self._hold(tracer)
+
+    @classmethod
+    def of(cls, tracer: Tracer) -> Trace:
+        """Return what `tracer`, which is finished, has written down."""
+        trace = cls.__new__(cls)
+        trace._hold(tracer)
+        return trace
+
+    def _hold(self, tracer: Tracer) -> None:
         self.cursor = self._tracer = tracer
         self.names: Sequence[str] = tracer.names
         self.device: Sequence[DeviceTrace] = tracer.device_traces

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from otel_goodput.accounting.device import NEVER
 from otel_goodput.accounting.overlay import widened
-from otel_goodput.accounting.rules import PRODUCTIVE, WASTED_PROGRESS
+from otel_goodput.accounting.rules import IN_FLIGHT, PRODUCTIVE, WASTED_PROGRESS
+from otel_goodput.accounting.windows import EXCLUDED
 from otel_goodput.semconv import ClockState
 
 Head = dict[str, Any]
@@ -73,15 +74,29 @@ def _from_4(head: Head) -> Head:
         return [at, {**state, **unknown}]
 
     progress = head["progress"]
+    rolling = head["rolling"]
+    if rolling:
+        # The open bucket had the changes of totals without steps, and its share of the steps' time beside them.
+        hidden = head["lenses"][0]
+        steps = {PRODUCTIVE: progress["total"] - hidden[4]}
+        for sign, forfeited in ((1, head["forfeited"]), (-1, hidden[5])):
+            for fate, duration in forfeited:
+                steps[fate] = steps.get(fate, 0) + sign * duration
+        unmarked = 0
+        for _, state in head["running"]:
+            visible = state["net"] - dict(map(tuple, state["shares"])).get(EXCLUDED, 0)
+            steps[IN_FLIGHT] = steps.get(IN_FLIGHT, 0) + visible
+            unmarked += visible - state["marked"]
+        gains = dict(map(tuple, rolling["gains"]))
+        gains[IN_FLIGHT] = gains.get(IN_FLIGHT, 0) + unmarked
+        for category, duration in steps.items():
+            gains[category] = gains.get(category, 0) - duration
+        rolling = {**rolling, "gains": list(gains.items())}
     return {
         **head,
         "format": 5,
+        "rolling": rolling,
         "cursor": {**head["cursor"], "_between": None},
-        "progress": {
-            **progress,
-            "chunks": [[*chunk, False] for chunk in progress["chunks"]],
-            "profiles": [0] * len(progress["nets"]),
-        },
         "stretches": [[at, [*state, ()]] for at, state in head["stretches"]],
         "running": [execution(placed) for placed in head["running"]],
         "spared": [execution(placed) for placed in head["spared"]],

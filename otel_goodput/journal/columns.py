@@ -61,8 +61,13 @@ def rows_of(data: bytes, count: int, width: int) -> list[Row]:
         for plane in range(_WIDTH):
             begin = (at * _WIDTH + plane) * count
             mixed[plane::_WIDTH] = raw[begin : begin + count]
-        differences = array("Q", bytes(mixed))
+        differences = array("q", bytes(mixed))
         if sys.byteorder == "big":
             differences.byteswap()
-        columns.append([signed(one) for one in accumulate(differences)])
+        column = list(accumulate(differences))
+        try:
+            array("q", column)
+        except OverflowError:  # a difference of more than 63 bits
+            column = [signed(one) for one in column]
+        columns.append(column)
     return list(zip(*columns, strict=True))

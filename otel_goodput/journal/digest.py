@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from otel_goodput.accounting.rules import FIXED
 from otel_goodput.files import write_privately
 from otel_goodput.journal.columns import LEVEL, Row, rows_of, unpacked
 from otel_goodput.journal.columns import packed as pack
-from otel_goodput.journal.overview_rows import TABLES, TEXT_COLUMNS, Table, Texts
+from otel_goodput.journal.overview_rows import TABLES, Table, Texts
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import DIGEST, RunDirectory
 from otel_goodput.semconv import PHASES
@@ -34,6 +34,8 @@ SIZES: Final = struct.Struct("<II")
 HEAD: Final = files.MIB  # bytes of the unpacked head at most
 ROWS: Final = 1 << 17  # of one table at most
 _ANY: Final = 1 << 62  # bound of a number in the head
+
+_WITH_TEXTS: Final = {name: table.text for name, table in TABLES.items() if table.text is not None}
 
 Position = tuple[int, int, int]
 
@@ -86,6 +88,7 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
             "left_out": left_out,
             "last_step": overview.last_step,
             "last_sign": overview.last_sign,
+            "complete": overview.complete,
             "tables": {name: [len(rows[name]), len(packed[name])] for name in TABLES},
         }
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -97,7 +100,7 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
             TABLES, key=lambda each: (len(rows[each]) > ROWS, len(packed[each]) + _texts_of(each, rows, used), each)
         )
         if len(text) > HEAD:  # its texts are too long
-            name = max(TEXT_COLUMNS, key=lambda each: (len(rows[each]), each))
+            name = max(_WITH_TEXTS, key=lambda each: (len(rows[each]), each))
         if name == "bins" and len(bins) > 1:
             width, bins = 2 * width, _merged(bins)
             rows[name] = TABLES[name].pack(bins, texts)
@@ -109,19 +112,19 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
                 raise ValueError("the overview does not fit a digest")
             rows[name] = kept
             shed[name] = shed.get(name, 0) + gone
-            left_out += gone if name == "phases" else 0
+            left_out += gone if TABLES[name].counted else 0
         packed[name] = pack(rows[name])
 
 
 def _only_used(rows: dict[str, list[Row]], texts: Texts) -> list[str]:
     """The texts, with those emptied that no row refers to any more."""
-    used = {row[column] for name, column in TEXT_COLUMNS.items() for row in rows[name]}
+    used = {row[column] for name, column in _WITH_TEXTS.items() for row in rows[name]}
     return [text if number in used else "" for number, text in enumerate(texts.known)]
 
 
 def _texts_of(name: str, rows: dict[str, list[Row]], texts: Sequence[str]) -> int:
     """About how many bytes the texts of a table take in the packed head."""
-    column = TEXT_COLUMNS.get(name)
+    column = _WITH_TEXTS.get(name)
     return 0 if column is None else sum(len(texts[number]) for number in {row[column] for row in rows[name]}) // 3
 
 
@@ -150,8 +153,8 @@ def _check(version: int, body: bytes) -> bytes:
     return sha256(version.to_bytes(2, "little") + body).digest()
 
 
-def decode(data: bytes) -> Digest:
-    """Read the content of a digest. Nothing in it is trusted.
+def decode(data: bytes, only: Container[str] | None = None) -> Digest:
+    """Read the content of a digest, or of its tables those in `only`. Nothing in it is trusted.
 
     Raises:
         NewerVersion: a newer version wrote it.
@@ -168,12 +171,12 @@ def decode(data: bytes) -> Digest:
     if version != VERSION or len(body) < SIZES.size:
         raise ValueError("not a digest")
     try:
-        return _decoded(body)
+        return _decoded(body, only)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is not well-formed: {error!r}") from error  # anybody can write a correct checksum
 
 
-def _decoded(body: bytes) -> Digest:
+def _decoded(body: bytes, only: Container[str] | None) -> Digest:
     packed, size = SIZES.unpack_from(body)
     if size > HEAD:
         raise ValueError("its head is too large")
@@ -183,7 +186,8 @@ def _decoded(body: bytes) -> Digest:
     rows: dict[str, list[Row]] = {}
     for name, table in TABLES.items():
         count, length = (_number(one, 0, most) for one, most in zip(head["tables"][name], (ROWS, DIGEST), strict=True))
-        rows[name] = rows_of(body[place : place + length], count, table.width)
+        wanted = only is None or name in only
+        rows[name] = rows_of(body[place : place + length], count, table.width) if wanted else []
         place += length
     if place != len(body):
         raise ValueError("it is longer than it says")
@@ -193,9 +197,6 @@ def _decoded(body: bytes) -> Digest:
             raise ValueError("a bin has a number that there is none of")
         bins[at][who] = ns
     fields = {name: TABLES[name].unpack(table, texts) for name, table in rows.items()}
-    for entry in (*fields["phases"], *fields["groups"]):
-        if not 0 <= entry.phase < len(PHASES):
-            raise ValueError(f"there is no phase {entry.phase}")
     if any(not 0 <= who < FIXED + len(names) or ns < 0 for one in bins for who, ns in one.items()):
         raise ValueError("a bin has a category that there is none of, or a negative length")
     last = head["last_step"]
@@ -207,8 +208,12 @@ def _decoded(body: bytes) -> Digest:
         left_out=_number(head["left_out"]),
         last_step=None if last is None else _number(last),
         last_sign=_number(head["last_sign"]),
+        complete=bool(head["complete"]),
         **fields,
     )
+    for phase in (*(entry.phase for entry in overview.phases), *(group.phase for group in overview.groups)):
+        if not 0 <= phase < len(PHASES):
+            raise ValueError(f"there is no phase {phase}")
     attempt, segment, record = (_number(one) for one in head["position"])
     shed = {_text(name): _number(count) for name, count in head["shed"].items()}
     return Digest(overview, _number(head["attempt"]), _number(head["written_at"]), (attempt, segment, record), shed)
@@ -238,12 +243,12 @@ def write_digest(
     write_privately(run.digest_path(process), encode(overview, attempt, written_at, position))
 
 
-def read_digest(run: RunDirectory, process: int) -> Digest:
-    """Read the digest of a process.
+def read_digest(run: RunDirectory, process: int, only: Container[str] | None = None) -> Digest:
+    """Read the digest of a process, or of its tables those in `only`.
 
     Raises:
         OSError: it cannot be read, or is larger than a digest.
         NewerVersion: a newer version wrote it.
         ValueError: it is damaged.
     """
-    return decode(files.read(run.digest_path(process), DIGEST))
+    return decode(files.read(run.digest_path(process), DIGEST), only)

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -181,6 +180,8 @@ def _listed(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """Versions of Python, this package and the libraries that are in use, found without importing anything."""
+    from importlib import metadata  # only here, in the keeper's thread: it brings many others
+
     found = {"python": platform.python_version(), "otel_goodput": __version__}
     for module, distribution in LIBRARIES.items():
         if module not in sys.modules:

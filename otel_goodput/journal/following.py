@@ -18,7 +18,7 @@ from otel_goodput import files
 from otel_goodput.accounting import Event, Ledger, Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.overview import Overview
-from otel_goodput.journal import records
+from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.growing_segment import GrowingSegment, Place
 from otel_goodput.journal.records import CAPACITY, SIZE, Record
@@ -31,7 +31,7 @@ logger = redacting_logger(__name__)
 
 RECENT: Final = 1000  # records remembered for the live tail
 _BEHIND: Final = 16  # places after the last record of a left segment that are still watched
-_PASSED: Final = 3  # segments behind the current one that are still watched for late records
+_PASSED: Final = 8  # segments behind the current one that are still watched for late records
 # A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
 _SETTLED_NS: Final = 3_000_000_000
 
@@ -74,6 +74,7 @@ class Follower:
         self._spoilt = 0  # restores in a row that events have caused which cannot be accounted for
         self._current: GrowingSegment | None = None
         self._next: tuple[int, int, int] | None = None  # where to read on without a current segment
+        self._dropped: set[int] = set()  # holes of the segment that was forgotten there
         self._passed: deque[GrowingSegment] = deque()
         self._mark = -1  # time stamp of the folder when it was listed; -1: list it again
         self._places: dict[str, Place | None] = {}  # by name without .gz; None: not used yet
@@ -146,24 +147,27 @@ class Follower:
         self._ledger, self._damages = restored.ledger, restored.damages
         self._names, self._begun, self._left_out = restored.names, restored.begun, restored.left_out
         self.attempt, self.last_sign = restored.attempt, restored.last_sign
-        self._next = restored.position
+        self._next, self._dropped = restored.position, set()
         self._watch(restored)
         return 0
 
     def _watch(self, restored: Restored) -> None:
         """Watch the places that were empty or damaged when the journal was restored."""
-        latest = sorted({hole[:2] for hole in restored.holes})[-_PASSED:]
-        for place in latest:
-            path = self._paths.get(place)
-            if path is None or path.suffix == ".gz" or place == (restored.position or ())[:2]:
-                continue
+        if self._next is None:
+            return
+        end = self._next[:2]
+        for place in [each for each in self._order if each[0] == end[0] and each < end][-_PASSED:]:
+            path = self._paths[place]
+            if path.suffix == ".gz":
+                continue  # nobody writes there any more
             try:
-                source = GrowingSegment(place, path, CAPACITY)
+                source = GrowingSegment(place, path, 0)
+                source.read = records.used(source.piece(0, segment_file.SIZE))
             except (OSError, EOFError, ValueError):
                 continue
             source.holes = {record for *where, record in restored.holes if tuple(where) == place}
-            self._passed.append(source)
-        if self._next is not None and self._open(self._next[:2]) and self._current is not None:
+            self._pass(source)
+        if self._open(end) and self._current is not None:
             source = self._current
             source.holes = {record for *where, record in restored.holes if tuple(where) == source.place}
             source.beat = self.last_sign  # an earlier one tells nothing
@@ -177,6 +181,7 @@ class Follower:
         """Forget the current segment, to be opened again where reading has stopped."""
         if self._current is not None:
             self._next = (*self._current.place, self._current.read)
+            self._dropped = self._current.holes
             self._current.close()
             self._current = None
 
@@ -186,6 +191,8 @@ class Follower:
             return False
         read = self._next[2] if self._next is not None and self._next[:2] == place else 0
         self._current = GrowingSegment(place, path, read)
+        if read:
+            self._current.holes = self._dropped
         return True
 
     def _list(self) -> None:
@@ -219,15 +226,22 @@ class Follower:
                 self._paths[place] = path
 
     def _moved(self, place: Place, path: Path) -> None:
-        """Open the current segment again if there is another file in its place, as a copy from elsewhere is renamed."""
-        source = self._current
-        if source is None or source.place != place or source.path.suffix == ".gz" or path.suffix == ".gz":
-            return
-        try:
-            if not source.same(path):
-                self._drop()
-        except OSError:
-            return
+        """Open a segment again if another file is in its place: packed, or a copy from elsewhere that was renamed."""
+        for source in self._sources():
+            if source.place != place or source.path.suffix == ".gz":
+                continue
+            try:
+                if source.same(path):
+                    continue
+                again = GrowingSegment(place, path, source.read)
+            except (OSError, EOFError, ValueError):
+                continue
+            again.holes, again.beat = source.holes, source.beat
+            if source is self._current:
+                self._current = again
+            else:
+                self._passed[self._passed.index(source)] = again
+            source.close()
 
     def _place(self, path: Path) -> Place | None:
         """The place of a segment by its header; None if it is not used yet, or cannot be read."""

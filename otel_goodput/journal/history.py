@@ -20,16 +20,33 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
 
     What has to be left out is added to `damages`, or logged if `damages` is None.
     """
-    left_out = Damages() if damages is None else damages
-    attempt, expected = -1, 0
+    attempt = -1
     events: list[Event] = []
+    for number, found in stored_events(run, process, damages):
+        if number != attempt:
+            yield from ordered(events)
+            attempt, events = number, []
+        events += found
+    yield from ordered(events)
+
+
+def stored_events(
+    run: RunDirectory, process: int = 0, damages: Damages | None = None
+) -> Iterator[tuple[int, list[Event]]]:
+    """Yield (attempt, events) for each segment, in the order of their records; holds one segment in memory at a time.
+
+    The first events of an attempt contain its ATTEMPT. What has to be left out is treated as by :func:`all_events`.
+    """
+    left_out = Damages() if damages is None else damages
+    attempt, expected, begun = -1, 0, False
+    opened: dict[int, int] = {}  # phases that are open behind the segments so far, by key
     segments = run.segments(
         process, left_out=lambda path, error: left_out.file(path.name, error, newer=isinstance(error, NewerVersion))
     )
     for at, segment in enumerate(segments):
         if segment.attempt != attempt:
-            yield from ordered(events)
-            attempt, expected, events, names = segment.attempt, 0, [], records.Names()
+            attempt, expected, begun, names = segment.attempt, 0, False, records.Names()
+            opened.clear()
         if segment.number > expected:
             left_out.missing(attempt, expected, segment.number - 1)
         expected = segment.number + 1
@@ -42,28 +59,29 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
             left_out.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
             continue
         if skipped or left_out:
-            look(left_out, segment, data, skipped, found, _opened(events) if skipped else {}, 0, ends)
+            look(left_out, segment, data, skipped, found, opened if skipped else {}, 0, ends)
         else:
             header = records.decode_header(data)
             if header.torn or header.reached or not ends:
                 look(left_out, segment, data, skipped, found[:1] + found[-1:], {}, 0, ends)
-        if not events and found and found[0].kind not in (ev.ATTEMPT, ev.HEARTBEAT):  # its ATTEMPT record is lost
-            events.append(Event(found[0].time, ev.ATTEMPT, step=attempt))
-        events += found
+        if not begun and found and found[0].kind not in (ev.ATTEMPT, ev.HEARTBEAT):  # its ATTEMPT record is lost
+            found.insert(0, Event(found[0].time, ev.ATTEMPT, step=attempt))
+        begun = begun or bool(found)
+        if not ends:
+            _follow(opened, found)
+        yield attempt, found
     if damages is None:
         left_out.log()
-    yield from ordered(events)
 
 
-def _opened(events: Sequence[Event]) -> dict[int, int]:
-    """The phases that are open after `events`, by key."""
-    opened: dict[int, int] = {}
+def _follow(opened: dict[int, int], events: Sequence[Event]) -> None:
+    """Bring `opened`, the phases that are open by key, behind `events`."""
     for event in events:
-        if event.kind == ev.START:
-            opened[event.key] = event.phase
-        elif event.kind == ev.END:
-            opened.pop(event.key, None)
-    return opened
+        kind = event[1]
+        if kind == ev.START:
+            opened[event[3]] = event[2]
+        elif kind == ev.END:
+            opened.pop(event[3], None)
 
 
 def ordered(events: list[Event]) -> Iterator[Event]:

@@ -266,7 +266,7 @@ class Keeper:
         with account.lock:
             drained = self._drained()
             position: Position = (journal.attempt, drained.number, drained.read)
-            now = account.clock()
+            now = max(account.clock(), account.reached)
             overview = account.ledger.overview(now)
         self._digest_time = time.monotonic()
         self._digest_at = position[1:]

@@ -61,64 +61,70 @@ def _numbers(rows: Iterable[Iterable[int]], _: Texts) -> list[Row]:
 class Table(NamedTuple):
     """How one field of an overview becomes rows of `width` integers, and is made of them again.
 
-    `longest`: of what is shed, the rows with the smallest number in this column go first; None: the oldest rows do.
+    `longest`: of what is shed, the rows of which it is smallest go first; None: the oldest rows do. `text`: the column
+    that refers to a text. `counted`: what is shed counts in the overview's `left_out`.
     """
 
     width: int
     pack: Callable[[Any, Texts], list[Row]]
     unpack: Callable[[list[Row], Texts], Any]
     longest: Callable[[Row], int] | None = None
+    text: int | None = None
+    counted: bool = False
 
 
 def _length(begin: int, end: int) -> Callable[[Row], int]:
     return lambda row: (row[end] if row[end] >= 0 else LARGEST) - row[begin]
 
 
-TABLES: Final[dict[str, Table]] = {
-    "bins": Table(
+TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no name on the wire
+    bins=Table(
         3,
         lambda bins, _: [(at, who, ns) for at, one in enumerate(bins) for who, ns in one.items()],
         lambda rows, _: rows,
     ),
-    "step_bins": Table(
+    step_bins=Table(
         14,
         lambda bins, _: [(*one[:5], *_spread(one.net), *_spread(one.outside), *_spread(one.device)) for one in bins],
         lambda rows, _: [StepBin._make((*row[:5], *_spreads(row[5:]))) for row in rows],
     ),
-    "histogram": Table(
+    histogram=Table(
         5,
         lambda found, _: sorted((*where, count) for where, count in found.items()),
         lambda rows, _: {row[:4]: row[4] for row in rows},
         lambda row: row[4],
     ),
-    "groups": Table(
+    groups=Table(
         7,
         lambda groups, texts: [(one.phase, texts.number(one.name), *one[2:]) for one in groups],
         lambda rows, texts: [Group._make((row[0], texts.text(row[1]), *row[2:])) for row in rows],
         lambda row: row[3],
+        text=1,
     ),
-    "phases": Table(
+    phases=Table(
         8,
         lambda phases, texts: [(*one[:2], texts.number(one.name), *one[3:7], signed(one.key)) for one in phases],
         lambda rows, texts: [
             PhaseEntry._make((*row[:2], texts.text(row[2]), *row[3:7], row[7] & MASK)) for row in rows
         ],
         _length(3, 4),
+        text=2,
+        counted=True,
     ),
-    "steps": Table(
+    steps=Table(
         8,
         lambda steps, _: [(*one[:7], signed(one.key)) for one in steps],
         lambda rows, _: [StepEntry._make((*row[:7], row[7] & MASK)) for row in rows],
         lambda row: row[3] if row[3] >= 0 else LARGEST,
     ),
-    "saves": Table(
+    saves=Table(
         6,
         _numbers,
         lambda rows, _: [Save._make((*row[:5], _flag(row[5]))) for row in rows],
     ),
-    "at_risk": Table(2, _numbers, lambda rows, _: rows),
-    "lives": Table(4, _numbers, lambda rows, _: [Life._make((*row[:3], _flag(row[3]))) for row in rows]),
-    "losses": Table(
+    at_risk=Table(2, _numbers, lambda rows, _: rows),
+    lives=Table(4, _numbers, lambda rows, _: [Life._make((*row[:3], _flag(row[3]))) for row in rows]),
+    losses=Table(
         8,
         lambda losses, texts: [
             (
@@ -133,15 +139,14 @@ TABLES: Final[dict[str, Table]] = {
         lambda rows, texts: [
             Loss._make((*row[:2], _known(row[2]), texts.text(row[3]), *row[4:6], *map(_known, row[6:]))) for row in rows
         ],
+        text=3,
     ),
-    "notices": Table(
+    notices=Table(
         3,
         lambda notices, texts: [(time, texts.number(why), int(gone)) for time, why, gone in notices],
         lambda rows, texts: [(row[0], texts.text(row[1]), _flag(row[2])) for row in rows],
+        text=1,
     ),
-    "slices": Table(4, _numbers, lambda rows, _: rows),
-    "excluded": Table(2, _numbers, lambda rows, _: rows),
-}
-
-# In which column a table refers to a text.
-TEXT_COLUMNS: Final = {"groups": 1, "phases": 2, "losses": 3, "notices": 1}
+    slices=Table(4, _numbers, lambda rows, _: rows),
+    excluded=Table(2, _numbers, lambda rows, _: rows),
+)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, NamedTuple
 
 from otel_goodput.accounting import Event, Ledger
-from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
@@ -48,7 +47,12 @@ class Found(NamedTuple):
 
 
 def overview_of(
-    run: RunDirectory, process: int = 0, progress: Progress | None = None, *, within_s: float = 0.0
+    run: RunDirectory,
+    process: int = 0,
+    progress: Progress | None = None,
+    *,
+    within_s: float = 0.0,
+    only: Container[str] | None = None,
 ) -> Found | None:
     """The overview of a process's run; None if it has left no journal that can be read.
 
@@ -61,8 +65,9 @@ def overview_of(
         progress: called with (done, total, what is done) while all segments are read.
         within_s: how old the digest of a process that is alive may be, in seconds. By default it is taken only if
             nothing has been recorded since.
+        only: tables that are enough, by name of the overview's field, if there is a digest; ``lives`` is one of them.
     """
-    digest = _digest(run, process)
+    digest = _digest(run, process, only)
     if digest is not None and _tells_all(run, process, digest, within_s):
         return Found(digest.overview, DIGEST, digest.attempt, digest.written_at, digest.shed, Damages())
     restored = restore(run, process)
@@ -82,9 +87,9 @@ def died(run: RunDirectory, attempt: int, process: int) -> bool:
     return not run.alive(attempt, process) and run.lock(attempt, process).path.exists()
 
 
-def _digest(run: RunDirectory, process: int) -> Digest | None:
+def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Digest | None:
     try:
-        return read_digest(run, process)
+        return read_digest(run, process, only)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from math import isfinite
@@ -15,6 +15,7 @@ Value = str | int | float | bool | None
 
 LONGEST: Final = 1024  # characters of a value
 LONGEST_NAME: Final = 256
+_LOOKED_AT: Final = 2 * LONGEST  # characters in which secrets are looked for: what is cut may not end inside of one
 _DEEPEST: Final = 16
 _SHORT_LIST: Final = 64  # scalars: a list of so few is one value
 _LARGEST: Final = 1 << 63
@@ -37,7 +38,7 @@ _FORMS: Final = re.compile(
 )
 # password='…' and "token": "…" inside of a longer text.
 _QUOTED: Final = re.compile(
-    r"""((?:passw(?:or)?d|passphrase|secret|token|credentials?|api[-_]?key|[a-z]+[-_]key|authorization)["']?\s*[:=]\s*)"""
+    r"""((?:passw(?:or)?d|passphrase|secret|token|credentials?|api[-_]?key|[a-z]{1,32}[-_]key|authorization)["']?\s*[:=]\s*)"""
     r"""(b?)(["'])(?:\\.|(?!\3).)*(?:\3|$)""",
     re.IGNORECASE | re.DOTALL,
 )
@@ -77,7 +78,8 @@ def _inner(value: Any) -> list[tuple[Any, Any]] | None:
     """What a value consists of, by name; None if it stands for itself."""
     if isinstance(value, Mapping):
         return list(value.items())
-    if isinstance(value, Namespace):
+    argparse = sys.modules.get("argparse")
+    if argparse is not None and isinstance(value, argparse.Namespace):
         return list(vars(value).items())
     if is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
@@ -131,6 +133,6 @@ def safe(name: str, value: Value, hidden: Collection[str] = ()) -> Value:
         return HIDDEN
     if not isinstance(value, str):
         return value
-    text = _QUOTED.sub(rf"\1\2{HIDDEN}", _FORMS.sub(HIDDEN, encodable(value)))
-    text = redact(text, hidden)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
+    text = encodable(value[:_LOOKED_AT])
+    text = redact(_QUOTED.sub(rf"\1\2{HIDDEN}", _FORMS.sub(HIDDEN, text)), hidden)
+    return text if max(len(text), len(value)) <= LONGEST else f"{text[:LONGEST]}… ({len(value)} characters)"

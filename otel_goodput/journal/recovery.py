@@ -221,6 +221,7 @@ def _try_out(restored: Restored) -> None:
     for event in restored.ledger.pending:
         cursor.apply(event)
     json.dumps(restored.ledger.totals(restored.last_sign).to_json())
+    restored.ledger.overview(restored.last_sign)
     restored.index.successor(restored.attempt + 1)
 
 
@@ -269,7 +270,10 @@ def _prove(restored: Restored) -> None:
     whole(restored.last_sign)
     _try_out(restored)
     ledger = restored.ledger
-    _same_form(ledger.dump()[0], _template())
+    found, model = ledger.dump()[0], _template()
+    if found["chronicle"] is None:  # an older version remembered nothing for an overview
+        del model["chronicle"], model["cursor"]["summary"], model["cursor"]["landmarks"]
+    _same_form(found, model)
     again = Ledger.load(*_dumped(ledger))
     again.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
     again.totals(restored.last_sign)

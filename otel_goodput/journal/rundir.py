@@ -183,10 +183,14 @@ class RunDirectory:
     def attempts(self, process: int) -> list[int]:
         """Sorted numbers of the attempts in which this process left segments."""
         found = set()
-        for path in self._files():
-            if (match := NAME.fullmatch(path.name)) and int(match[2]) == process and int(match[1]) < _ATTEMPTS:
+        for name in self._names(process):
+            if (match := NAME.fullmatch(name)) and int(match[2]) == process and int(match[1]) < _ATTEMPTS:
                 found.add(int(match[1]))
         return sorted(found)
+
+    def processes(self) -> list[int]:
+        """Sorted indices of the processes that left segments."""
+        return sorted({int(match[2]) for path in self._files() if (match := NAME.fullmatch(path.name))})
 
     def began(self, process: int = 0) -> int | None:
         """When this process's latest readable attempt began, ns since the epoch; None if there is none."""
@@ -198,6 +202,14 @@ class RunDirectory:
                 except (OSError, EOFError, ValueError):
                     continue
         return None
+
+    def _names(self, process: int) -> list[str]:
+        """The names of files that may be segments of a process: there may be many of others."""
+        mark = f"-p{process:04d}-"
+        try:
+            return [name for name in files.names(self.journal) if mark in name]
+        except OSError:
+            return []
 
     def _files(self) -> list[Path]:
         try:
@@ -216,10 +228,11 @@ class RunDirectory:
         Unused segments are skipped. Those that cannot be read are passed to `left_out` with the error, or logged.
         """
         found: dict[tuple[int, int], SegmentFile] = {}
-        for path in self._files():
-            match = NAME.fullmatch(path.name)
+        for name in self._names(process):
+            match = NAME.fullmatch(name)
             if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
                 continue
+            path = self.journal / name
             try:
                 path, header = head_of(path)
                 if header is None:

@@ -16,8 +16,8 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.overview import KEPT, LOST, NOT_KNOWN, Loss, Save
-from otel_goodput.accounting.ownership import Told, Witness
-from otel_goodput.accounting.windows import EXCLUDED, leading
+from otel_goodput.accounting.survey import losses as told_losses
+from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.history import ordered
@@ -143,7 +143,8 @@ def tell(
 def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Sequence[Loss], *, dead: bool) -> Detail:
     """Tell a part of a journal: its records by attempt (from 0).
 
-    What was open before is not known but for the job, so the first steps may lack what the device still had to do.
+    What was open before is not known but for the job, so the first steps may lack what the device still had to do. What
+    `parts` tell of phases that end later counts, so that they are not taken for open.
 
     Args:
         asked: until when, ns.
@@ -158,8 +159,7 @@ def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Seq
             and not (event.kind == ev.START and event.phase == rules.JOB)
         ):
             teller.take(Event(event.time, ev.START, rules.JOB, key=NO_KEY))
-        if event.time <= asked or event.kind == ev.ATTEMPT:
-            teller.take(event)
+        teller.take(event)
     if dead and parts:
         teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
     return teller.detail(asked, Damages(), losses)
@@ -222,10 +222,10 @@ class _Beside:
 
 
 class Teller:
-    """Feeds a witness and keeps what it passes by."""
+    """Feeds a tracer and keeps what it passes by."""
 
     def __init__(self) -> None:
-        self._witness = Witness()
+        self._tracer = Tracer()
         self._beside: dict[int, _Beside] = {}
         self._found = Detail()
         self._attempt = 0
@@ -239,7 +239,7 @@ class Teller:
     @property
     def running(self) -> bool:
         """Whether a job is open, or has been, in this attempt."""
-        return self._witness.alive or self._over
+        return self._tracer.alive or self._over
 
     def heard(self, lives: Iterable[tuple[int, list[Record]]]) -> Iterator[Event]:
         """Yield the events of all attempts in the order of the account."""
@@ -254,9 +254,9 @@ class Teller:
 
     def take(self, event: Event) -> None:
         time, kind, phase, key, step, flags, arg, _ = event
-        witness, found = self._witness, self._found
+        tracer, found = self._tracer, self._found
         if kind == ev.ATTEMPT:
-            witness.apply(event)
+            tracer.apply(event)
             self._close_attempt()
             self._attempt, self._over = step + 1, False
             self._open, self._saves, self._compiled = {}, {}, set()
@@ -265,18 +265,18 @@ class Teller:
             kind == ev.DURABLE
             or (kind == ev.END and (phase == rules.SAVE or key in self._saves))
             or (kind == ev.START and phase == rules.JOB)
-            or (kind == ev.START and phase == rules.STEP and step <= witness.steps.progress.top)
+            or (kind == ev.START and phase == rules.STEP and step <= tracer.steps.progress.top)
         )
         if turning:
             self._corner()
-        alive = witness.alive
-        witness.apply(event)
-        now = time + witness.shift
+        alive = tracer.alive
+        tracer.apply(event)
+        now = time + tracer.shift
         if turning or (kind == ev.END and key not in self._open):
             self._corner(certainly=turning)
-        if kind == ev.START and phase == rules.JOB and witness.alive and not alive:
+        if kind == ev.START and phase == rules.JOB and tracer.alive and not alive:
             if not found.attempts or found.attempts[-1].number != self._attempt:
-                found.attempts.append(Attempt(self._attempt, witness.now, witness.now))
+                found.attempts.append(Attempt(self._attempt, tracer.now, tracer.now))
             found.attempts[-1].ended = False
             self._job, self._over = key, True
         if kind == ev.START and phase != rules.STEP:
@@ -295,7 +295,7 @@ class Teller:
         flags = beside.flags.get(event.key, 0) & ~(FAILED | INTERRUPTED | SUMMED_UP)
         parent = beside.parents.get(event.key, 0)
         told = Phase(self._attempt, event.phase, event.name, now, NOT_KNOWN, event.step, flags, event.key, parent)
-        if told.step < 0 and (around := self._witness.steps.running.get(parent)) is not None:
+        if told.step < 0 and (around := self._tracer.steps.running.get(parent)) is not None:
             told.step = around.number
         self._found.phases.append(told)
         self._open[event.key] = told
@@ -319,9 +319,9 @@ class Teller:
             durable = NOT_KNOWN if failed or event.flags & ev.PENDING else told.end
             end = told.begin if told.flags & NONBLOCKING else told.end
             self._saved(event.key, end=end, durable=durable, failed=failed)
-        elif event.key == self._job and self._found.attempts and not self._witness.alive:
+        elif event.key == self._job and self._found.attempts and not self._tracer.alive:
             self._found.attempts[-1].ended = True
-            self._found.attempts[-1].reached = self._witness.now
+            self._found.attempts[-1].reached = self._tracer.now
 
     def _saved(self, key: int, *, end: int = NOT_KNOWN, durable: int = NOT_KNOWN, failed: bool = False) -> None:
         at = self._saves[key]
@@ -332,82 +332,60 @@ class Teller:
 
     def _corner(self, certainly: bool = True) -> None:
         """Remember how much progress is not saved now; if there are many corners, only where the curve turns."""
-        witness, corners = self._witness, self._corners
+        tracer, corners = self._tracer, self._corners
         if not certainly and len(corners) > CORNERS:
             return
-        if witness.begin is not None:
-            corners.append((witness.now, _unsaved(witness)))
+        if tracer.begin is not None:
+            corners.append((tracer.now, tracer.steps.at_risk()))
 
     def _close_attempt(self) -> None:
         if self._found.attempts and not self._found.attempts[-1].ended:
-            self._found.attempts[-1].reached = self._witness.now
+            self._found.attempts[-1].reached = self._tracer.now
 
     def detail(self, asked: int, damages: Damages, losses: Sequence[Loss] = ()) -> Detail:
         """Close the account at `asked` (ns) and return what was told; `losses`: of the run, if only a part was told."""
-        witness, found = self._witness, self._found
-        witness.reach(asked)
-        witness.close()
+        tracer, found = self._tracer, self._found
+        tracer.reach(asked)
+        tracer.close()
         self._close_attempt()
-        for told in witness.executions if losses else ():
-            if told.fate == KEPT and any(_lost(told, loss) for loss in losses):
-                told.fate = LOST
-        if witness.begin is not None:
+        if tracer.begin is not None:
             self._corner()
-        found.begin, found.reached, found.names, found.damages = witness.begin, witness.now, witness.names, damages
-        found.owners, found.excluded = witness.owners(), witness.excluded
+        tracer.finish()
+        for ordinal, fate in enumerate(tracer.fates.fates) if losses else ():
+            begin, number = tracer.columns["start"][ordinal], tracer.columns["number"][ordinal]
+            if fate == KEPT and any(_took(loss, number, begin) for loss in losses):
+                tracer.fates.fates[ordinal] = tracer.columns["fate"][ordinal] = LOST
+        trace = Trace.of(tracer)
+        found.begin, found.reached, found.names, found.damages = tracer.begin, tracer.now, tracer.names, damages
+        for begin, end, category in trace.intervals():
+            if category == EXCLUDED:
+                found.excluded.append((begin, end))
+            else:
+                found.owners.append((begin, end, category))
         found.at_risk = _thinned(self._corners, CORNERS)
-        found.losses = [
-            Loss(cost.time, cost.died, one.attempt, one.reason, one.recovery, one.wasted, one.from_step, one.to_step)
-            for cost in witness.costs
-            for one in (cost.disruption,)
-        ]
-        self._tell_steps()
+        found.losses = told_losses(tracer)
+        found.steps = [self._step(step) for step in trace.steps]
+        rows = {(phase.attempt, phase.key): -1 - row for row, phase in enumerate(found.phases)}
+        for one in (*trace.device, *tracer.waiting()):
+            place = one.step if one.step >= 0 else rows.get((one.attempt + 1, one.key))
+            if place is not None and one.begin != NOT_KNOWN:
+                found.work.append((one.begin, one.end, place))
         return found
 
-    def _tell_steps(self) -> None:
-        witness, found = self._witness, self._found
-        rows = {id(told.execution): row for row, told in enumerate(witness.executions)}
-        marked = {phase.key: -1 - row for row, phase in enumerate(found.phases)}
-        device: dict[int, tuple[int, int]] = {}
-        for begin, end, owner in (*witness.work, *witness.unfinished()):
-            row = marked.get(owner) if isinstance(owner, int) else rows[id(owner)]
-            if row is None:
-                continue
-            if begin != NOT_KNOWN:
-                found.work.append((begin, end, row))
-            if row >= 0:
-                first, last = device.get(row, (begin, NOT_KNOWN))
-                last = NOT_KNOWN if end == NOT_KNOWN else max(last, end)
-                device[row] = (first if first != NOT_KNOWN else begin, last)
-        for row, told in enumerate(witness.executions):
-            found.steps.append(self._step(told, *device.get(row, (NOT_KNOWN, NOT_KNOWN))))
-
-    def _step(self, told: Told, begin: int, end: int) -> Step:
-        one = told.execution
-        flags = self._beside[told.attempt + 1].flags.get(one.key, 0)
-        if told.end == NOT_KNOWN:
+    def _step(self, one: StepTrace) -> Step:
+        flags = self._beside[one.attempt + 1].flags.get(one.key, 0)
+        end = NOT_KNOWN if one.wall == NOT_KNOWN else one.start + one.wall
+        if end == NOT_KNOWN:
             flags &= ~(FAILED | INTERRUPTED)
         return Step(
-            told.attempt + 1, one.number, one.start, told.end, one.visible, begin, end, told.fate,
-            told.clock if told.clock != NOT_KNOWN else 2, flags, one.key,
+            one.attempt + 1, one.number, one.start, end, one.net, one.device_begin, one.device_end, one.fate,
+            one.clock, flags, one.key,
         )  # fmt: skip
 
 
-def _lost(told: Told, loss: Loss) -> bool:
-    """Whether a disruption took an execution that was kept until then."""
-    return loss.to_step is not None and loss.to_step <= told.execution.number and loss.time > told.execution.start
-
-
-def _unsaved(witness: Witness) -> int:
-    """Productive time of kept steps that no durable checkpoint covers, ns."""
-    progress, hidden = witness.steps.progress, witness.windows[0]
-    safe = progress.index_above(witness.steps.safe)
-    exposed = progress.total_from(safe) - hidden.kept_from(safe)
-    for segment in witness.steps.segments:
-        if segment.first_index is not None and segment.first_index >= safe:
-            excess = segment.excess(progress)
-            exposed -= excess - leading(segment.pieces, excess, EXCLUDED)
-    return exposed
+def _took(loss: Loss, number: int, begin: int) -> bool:
+    """Whether a disruption took a step that was kept until then."""
+    return loss.to_step is not None and loss.to_step <= number and loss.time > begin
 
 
 def _thinned(corners: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:

@@ -96,6 +96,23 @@ def excerpt(
     return found
 
 
+def window(
+    index: TimeIndex, overview: Overview, begin: int, end: int, *, asked: int, died: bool, most: int
+) -> tuple[Detail, int]:
+    """Return what is told one by one of a window (ns), and until when that is whole.
+
+    Arguments as of :func:`excerpt`; `most`: how many steps and phases, about.
+    """
+    end = min(end, asked)
+    stretch = index.between(begin - LEAD * _cadence(overview, asked), max(begin, end), most * _RECORDS)
+    until = min(end, stretch.until)
+    dead = died and bool(overview.lives) and overview.lives[-1].end == until
+    part = tell_part([(one.attempt, one.records) for one in stretch.parts], until, overview.losses, dead=dead)
+    found = Detail(overview.begin, until, tuple(overview.names))
+    _add(found, part, begin, until)
+    return found, until
+
+
 def _cadence(overview: Overview, asked: int) -> int:
     """About how long it takes from one step to the next, ns."""
     count = sum(one.count for one in overview.step_bins)

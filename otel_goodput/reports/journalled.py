@@ -78,7 +78,7 @@ def of_run(
     totals = read_inputs(run).complete(totals)
     paces = read_paces(run, restored.attempt, totals.at)
     if paces:
-        totals = replace(totals, paces=paces, processes=max(_count(identity), len(paces)))
+        totals = replace(totals, paces=paces, processes=max(process_count(identity), len(paces)))
     notes = {note.kind: note for note in read_notes(run, process)}
     if (note := damages.note()) is not None:
         notes[note.kind] = note
@@ -86,7 +86,7 @@ def of_run(
     return Report(totals, whose, tuple(notes.values()), standing, damage)
 
 
-def _count(identity: dict[str, Any]) -> int:
+def process_count(identity: dict[str, Any]) -> int:
     """Return the number of processes of the run; 0 if `identity` (run.json) has none that is valid."""
     found = identity.get("process_count")
     return found if isinstance(found, int) and 0 < found < _MANY else 0

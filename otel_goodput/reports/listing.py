@@ -10,6 +10,7 @@ from otel_goodput import files
 from otel_goodput.accounting.totals import NS
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import journalled
+from otel_goodput.reports.report import Report
 from otel_goodput.text.quantities import format_duration, format_moment, percent, plural, width
 from otel_goodput.text.redact import encodable, shown
 
@@ -97,7 +98,11 @@ def row_of(run: RunDirectory, process: int = 0) -> RunRow:
 
 
 def _row(run: RunDirectory, run_id: str, latest: float | None, process: int) -> RunRow:
-    report = journalled.of_run(run, process=process)
+    return row_from(journalled.of_run(run, process=process), run, run_id, latest, process)
+
+
+def row_from(report: Report, run: RunDirectory, run_id: str, latest: float | None, process: int = 0) -> RunRow:
+    """Return the row of a run whose report is known. `latest`: when its latest attempt began, s since the epoch."""
     totals = report.totals
     answer = report.to_json()
     return RunRow(

@@ -32,8 +32,8 @@ from otel_goodput.reports.detail import Detail, tell
 from otel_goodput.reports.excerpt import excerpt, summed_up
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
-from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, state_of
-from otel_goodput.semconv import HOST_NAME
+from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live, state_of
+from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, shown
 
@@ -42,6 +42,7 @@ Progress = Callable[[int, int, str], None]
 SPANS: Final = 200_000  # shown one by one
 _LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
 _RECORDS: Final = 3  # of one span, at least: its start, its end, and what they say of it
+_OF_OTHERS: Final = frozenset({"bins", "lives"})  # what is read of the overviews of the other processes
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
 _PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
 _MOST: Final = 65_536  # processes
@@ -147,7 +148,7 @@ class Session:
         if report is None:
             report, state, problem = _report(run, at)
         else:
-            state, problem = RUNNING, ""
+            state, problem = live(report.totals).state, ""
         asked = report.totals.at
         session = cls(run, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
         try:
@@ -180,9 +181,8 @@ class Session:
         self.left_out, self.text = summed_up(found, overview, exact=exact)
 
     def _describe_leader(self, state: str, problem: str) -> None:
-        leader, standing = self.processes[0], self.report.standing
-        leader.overview = self.overview
-        leader.state = standing.state if standing is not None else state
+        leader = self.processes[0]
+        leader.overview, leader.state = self.overview, state
         leader.last_step, leader.last_sign = self.report.totals.last_step, self.detail.reached
         leader.problem = problem
         attempts = self.run.attempts(0)
@@ -204,7 +204,7 @@ class Session:
         known = isinstance(identity, str) and bool(identity)
         found = []
         spans = self._spans_of_attempts()
-        latest = self.report.standing.state if self.report.standing is not None else ENDED
+        latest = (self.report.standing or live(self.report.totals)).state
         for number, begin, end, clean in spans:
             loss = next((at for at, one in enumerate(self.overview.losses) if one.attempt == number), None)
             found.append(
@@ -233,11 +233,7 @@ def _report(run: RunDirectory, at: int | Moment | None) -> tuple[Report, str, st
         whose = about(run.called(), encodable(str(identity.get("job_name", ""))))
         note = Note("unreadable", f"There is no account: {problem}", ())
         return Report(Ledger().totals(moment), whose, (note,)), ENDED, problem
-    attempts = run.attempts(0)
-    totals = report.totals
-    state = state_of(run, attempts[-1], 0, totals.last_sign) if attempts else ENDED
-    if report.standing is not None and not totals.ended:
-        state = report.standing.state
+    state = report.standing.state if report.standing is not None else live(report.totals).state
     damage = "" if not report.damage else f"{len(report.damage)} parts of its journal cannot be read"
     return report, state, damage
 
@@ -246,10 +242,11 @@ def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress
     """Return every process that left something in the run's folder, and those that are missing between them."""
     there = _indices(run)
     count = max([1, report.totals.processes, *(index + 1 for index in there)])
-    identity = run.identity().get("process_count")
-    if isinstance(identity, int) and not isinstance(identity, bool):
-        count = max(count, min(identity, _MOST))
     attempts = run.attempts(0)
+    facts = _facts(run, attempts[-1], 0) if attempts else None
+    told = (facts or {}).get("resource", {}).get(PROCESS_COUNT)
+    if isinstance(told, int) and not isinstance(told, bool):
+        count = max(count, min(told, _MOST))
     paces = {pace.process: pace for pace in read_paces(run, attempts[-1] if attempts else 0, asked)}
     found = [Process(index, pace=paces.get(index)) for index in range(count)]
     for done, process in enumerate(found[1:], 1):
@@ -268,7 +265,7 @@ def _fill(process: Process, run: RunDirectory, asked: int) -> None:
     try:
         attempts = run.attempts(process.index)
         process.attempts = [attempt + 1 for attempt in attempts]
-        found = overview_of(run, process.index, within_s=_RECENT_S)
+        found = overview_of(run, process.index, within_s=_RECENT_S, only=_OF_OTHERS)
         if found is None:
             process.problem = "it has left no journal that can be read"
             process.state = SILENT

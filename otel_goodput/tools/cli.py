@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_tools(commands: Any) -> None:
     """Add the commands whose arguments stand with them: each reads runs at the place that `directory` names."""
-    from otel_goodput.tools import compare, runs
+    from otel_goodput.tools import compare, export, runs
 
     table = commands.add_parser("runs", help="print the table of runs, the newest first")
     runs.add_arguments(table)
@@ -158,8 +158,13 @@ def _add_tools(commands: Any) -> None:
     compare.add_arguments(comparison)
     comparison.set_defaults(run=lambda options: compare.run(options, _place(options)))
 
+    trace = commands.add_parser("export", help="write a run as a trace for Perfetto")
+    _add_run(trace, process=False)
+    export.add_arguments(trace)
+    trace.set_defaults(run=_export)
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
+
+def _add_run(parser: argparse.ArgumentParser, *, process: bool = True) -> None:
     parser.add_argument(
         "directory",
         nargs="?",
@@ -173,7 +178,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="which run, if the folder holds several (report shows the newest)",
     )
-    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
+    if process:
+        parser.add_argument(
+            "--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)"
+        )
 
 
 def _add_questions(parser: argparse.ArgumentParser) -> None:
@@ -342,6 +350,13 @@ def _recover_one(found: Any, options: argparse.Namespace) -> int:
         why = shown(str(error) or type(error).__name__)
         print(f"otel-goodput: run {found.run.called()!r} cannot be recovered: {why}", file=sys.stderr)
         return 1
+
+
+def _export(options: argparse.Namespace) -> int:
+    from otel_goodput.tools import export
+
+    with _found_runs(options) as found:
+        return export.run(options, found)
 
 
 def _send(options: argparse.Namespace) -> int:

@@ -11,15 +11,11 @@ from typing import Any, Final
 
 from otel_goodput import files
 from otel_goodput.journal.rundir import RunDirectory, folder_name
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports import listing
 from otel_goodput.reports.standing import ENDED, RUNNING
-from otel_goodput.text.durations import NS
-from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer.places import Directory, Remote
+from otel_goodput.viewer.reading import Readings
 
-logger = redacting_logger(__name__)
-
-UNREADABLE: Final = "not readable"  # the state of a run of which nothing can be told
 _FRESH_S: Final = 0.5  # an answer of this age is good for the next who asks
 _SHARE: Final = 20  # reading a living run again takes at most one part in this many of a core
 _ELSEWHERE_S: Final = 10.0  # how often a run is looked at that may have fallen silent
@@ -38,8 +34,9 @@ class _Known:
 class Catalogue:
     """The runs of a place as rows for the index. May be asked from any thread."""
 
-    def __init__(self, place: Directory | Remote) -> None:
+    def __init__(self, place: Directory | Remote, readings: Readings) -> None:
         self._place = place
+        self._readings = readings
         self._known: dict[str, _Known] = {}
         self._lock = threading.Lock()
         self._asked = float("-inf")
@@ -92,43 +89,31 @@ class Catalogue:
         if changed == known.changed and not (lives and now >= known.due):
             return
         began = time.thread_time()
-        known.row = row(name, known.run)
+        if known.row.get("state") == RUNNING and changed == known.changed:
+            known.row = self._followed(name, known)
+        else:
+            known.row = row(name, known.run)
         known.changed = changed
         spent = time.thread_time() - began
         state = known.row["state"]
         pause = 0.0 if state == RUNNING else float("inf") if state == ENDED else _ELSEWHERE_S
         known.due = now + max(pause, _SHARE * spent)
 
+    def _followed(self, name: str, known: _Known) -> dict[str, Any]:
+        """The row of a run that was running a moment ago, read at less cost."""
+        latest = known.row["latest"]
+        try:
+            report = self._readings.of(known.run).report()
+            found = listing.row_from(report, known.run, known.row["run_id"], latest)
+        except Exception:
+            return row(name, known.run)  # which says why it cannot be read
+        return {"name": name, **found.to_json(), "latest": latest}
+
 
 def row(name: str, run: RunDirectory) -> dict[str, Any]:
-    """Return a run's row in the index. Does not raise: of a run that cannot be read the row says so.
+    """Return a run's row in the index: that of ``otel-goodput runs --json``, and more. Does not raise.
 
-    `name` is what addresses call it; moments are seconds since the epoch, lengths seconds.
+    `name` is what addresses call it; `latest` when its latest attempt began, seconds since the epoch.
     """
-    found: dict[str, Any] = {
-        "name": name,
-        "run_id": run.called(),
-        "job_name": "",
-        "state": UNREADABLE,
-        "latest": None,
-        "started_at": None,
-        "last_sign_of_life": None,
-        "attempts": 0,
-        "goodput": None,
-        "at_risk_s": None,
-        "elapsed_s": None,
-        "last_step": None,
-        "damaged": False,
-        "error": None,
-    }
-    try:
-        began = run.began()
-        found["latest"] = None if began is None else began / NS
-        report = of_run(run)
-        told = report.to_json()
-        found.update({key: told[key] for key in found if key in told})
-        found["last_sign_of_life"] = told["last_sign_of_life"] or report.totals.last_sign / NS
-        found["damaged"] = report.damaged
-    except Exception as error:  # whatever a journal contains, the other runs are shown
-        found["error"] = shown(str(error)) or type(error).__name__
-    return found
+    found = listing.row_of(run)
+    return {"name": name, **found.to_json(), "latest": found.latest}

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput.reports import advice, text
-from otel_goodput.reports.detail import IN_TRACE
+from otel_goodput.reports.detail import IN_TRACE, Detail
+from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Attempt, Process, Session
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
 from otel_goodput.text.redact import HIDDEN, secrets, without_credentials
@@ -36,6 +38,32 @@ _STEP_BINS: Final = (
 def document(session: Session, *, live: bool = False) -> bytes:
     """Return the document of a session, not compressed; `live`: the page will ask for more."""
     return _Writer(session, live).container()
+
+
+def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
+    """Return a part of a run, told one by one, in a container: the tables of spans, and ``begin`` and ``until``.
+
+    Args:
+        session: of the run; its own detail is not used.
+        detail: what happened from `begin` to `until`, ns since the epoch.
+    """
+    return _Writer(replace(session, detail=detail, left_out=0), live=True).part(begin, until)
+
+
+def figures(report: Report) -> dict[str, Any]:
+    """Return what the document says of a report: the part of it that changes all the time while a run is live."""
+    told: dict[str, Any] = _Redaction().all(report.to_json())
+    return {"report": told, "headline": text.headline(told), **_verdict(told)}
+
+
+def _verdict(report: dict[str, Any]) -> dict[str, Any]:
+    if not report["elapsed_s"]:
+        return {"verdict": "No job has started yet: there is nothing to account for.", "verdict_source": None}
+    source = None
+    if report["goodput"] is not None:
+        found = [one for one in advice.sources(report["seconds"]) if one[0] != Category.PRODUCTIVE]
+        source = {"category": found[0][0], "name": found[0][1]} if found else None
+    return {"verdict": advice.sentence(report), "verdict_source": source}
 
 
 class _Names:
@@ -91,7 +119,6 @@ class _Writer:
 
     def container(self) -> bytes:
         session, overview = self._session, self._session.overview
-        report = self._redacted.all(session.report.to_json())
         head: dict[str, Any] = {
             "format": FORMAT,
             "version": __version__,
@@ -99,9 +126,7 @@ class _Writer:
             "live": self._live,
             "origin_ns": str(self._origin),
             "end": max(0, max(session.at, session.detail.reached) - self._origin) if overview.begin else 0,
-            "report": report,
-            "headline": text.headline(report),
-            **self._verdict(report),
+            **figures(session.report),
             "phase_names": list(PHASES),
             "attempts": [self._attempt(one) for one in session.attempts],
             "disruptions": self._disruptions(overview),
@@ -156,17 +181,20 @@ class _Writer:
         head["names"] = self._names.told
         return self._columns.container(head)
 
+    def part(self, begin: int, until: int) -> bytes:
+        head: dict[str, Any] = {
+            "format": FORMAT,
+            "origin_ns": str(self._origin),
+            "begin": self._at(begin),
+            "until": self._at(until),
+            **self._spans(),
+        }
+        head["categories"] = self._categories()
+        head["names"] = self._names.told
+        return self._columns.container(head)
+
     def _at(self, moment: int) -> int:
         return moment if moment == NOT_KNOWN else moment - self._origin
-
-    def _verdict(self, report: dict[str, Any]) -> dict[str, Any]:
-        if not report["elapsed_s"]:
-            return {"verdict": "No job has started yet: there is nothing to account for.", "verdict_source": None}
-        source = None
-        if report["goodput"] is not None:
-            found = [one for one in advice.sources(report["seconds"]) if one[0] != Category.PRODUCTIVE]
-            source = {"category": found[0][0], "name": found[0][1]} if found else None
-        return {"verdict": advice.sentence(report), "verdict_source": source}
 
     def _categories(self) -> list[dict[str, str]]:
         return [{"name": name, "custom": ""} for name in CATEGORIES] + [

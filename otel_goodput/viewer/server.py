@@ -34,6 +34,7 @@ from otel_goodput.viewer import page
 from otel_goodput.viewer.catalogue import Catalogue
 from otel_goodput.viewer.gate import Gate, Hosts
 from otel_goodput.viewer.places import Directory, Remote
+from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Streams, Topic, event
 from otel_goodput.viewer.watch import Watch, Watches
 
@@ -70,8 +71,9 @@ class Application:
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        self.catalogue = Catalogue(place)
-        self.watches = Watches()
+        self.readings = readings = Readings()
+        self.catalogue = Catalogue(place, readings)
+        self.watches = Watches(readings)
         self.streams: Streams | None = None
         self._index: Topic | None = None
         routes: dict[str, Answer] = {
@@ -90,6 +92,7 @@ class Application:
             exception_handlers={404: self._nothing_there},
             lifespan=self._life,
         )
+        starlette.router.redirect_slashes = False
         self._routes = starlette
         self.gate = Gate(self._streamed, hosts, token, cookie)
 
@@ -162,9 +165,7 @@ class Application:
         headers = {"etag": tag, "cache-control": "private, no-cache"}
         if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
             return Response(status_code=304, headers=headers)
-        return Response(
-            packed, media_type="application/octet-stream", headers={**headers, "content-encoding": "gzip"}
-        )
+        return Response(packed, media_type="application/octet-stream", headers={**headers, "content-encoding": "gzip"})
 
     async def _window(self, request: Request) -> Response:
         from starlette.responses import Response
@@ -332,7 +333,10 @@ def run(
         limit_concurrency=2000,
         backlog=128,
     )
-    asyncio.run(partial(Server(config).serve, sockets=[listener])())
+    try:
+        asyncio.run(partial(Server(config).serve, sockets=[listener])())
+    finally:
+        application.readings.close()
     return why
 
 
@@ -343,5 +347,3 @@ def addresses(host: str, port: int, token: str | None) -> Iterable[str]:
     else:
         names = [f"[{host}]" if ":" in host else host]
     return [f"http://{name}:{port}/{f'?token={token}' if token else ''}" for name in names]
-
-

@@ -111,9 +111,7 @@ class Streams:
             for task in (gone, over):
                 task.cancel()
 
-    async def _follow(
-        self, topic: Topic, send: Send, gone: asyncio.Future[Any], over: asyncio.Future[Any]
-    ) -> None:
+    async def _follow(self, topic: Topic, send: Send, gone: asyncio.Future[Any], over: asyncio.Future[Any]) -> None:
         async def passed(body: bytes, *, more: bool = True) -> bool:
             """Whether the client has taken it. What it has not taken yet holds up this one stream only."""
             message = {"type": "http.response.body", "body": body, "more_body": more}

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import threading
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput import files
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports import text
-from otel_goodput.reports.advice import sentence
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.journal.time_index import TimeIndex
+from otel_goodput.reports import excerpt
+from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Session
-from otel_goodput.reports.standing import ENDED, RUNNING
-from otel_goodput.viewer.document import document
+from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
+from otel_goodput.viewer.document import document, figures, window
+from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Topic, event
 
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
 _SHARE: Final = 20  # documents of living runs take at most one part in this many of a core
-_MOST: Final = 32  # documents kept
+_AGAIN_S: Final = 10.0  # how often a silent run is looked at: elsewhere it may go on
+_MOST: Final = 32  # runs remembered
 SPANS: Final = 200_000  # exact spans in a document
-WINDOW_SPANS: Final = 50_000  # in the answer to a window
+WINDOW_SPANS: Final = 20_000  # and in the answer to a window
+
+
+class _Made(NamedTuple):
+    """A document: gzipped, its ETag, when it was made (unix s), and how long another one is not worth its price (s).
+
+    `session` is what it was made of, without the detail.
+    """
+
+    packed: bytes
+    tag: str
+    at: float
+    pause: float
+    session: Session
 
 
 class Watch:
@@ -37,14 +54,20 @@ class Watch:
         key: what addresses call it.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, readings: Readings) -> None:
         self.run = run
+        self._readings = readings
         self.key = quote(run.path.name, safe="")
-        self._lock = threading.Lock()
-        self._packed: tuple[bytes, str] | None = None
+        self._making = threading.Lock()
+        self._telling = threading.Lock()
+        self._looking_up = threading.Lock()
+        self._index = TimeIndex(run)
+        self._made: _Made | None = None
         self._changed = -1
-        self._lives = True
-        self._due = 0.0
+        self._state = RUNNING
+        self._news = 0.0  # since when (unix s) another document is worth its price
+        self._told = b""
+        self._again = 0.0
 
     @cached_property
     def topic(self) -> Topic:
@@ -52,61 +75,92 @@ class Watch:
         return Topic(self._changes)
 
     def document(self) -> tuple[bytes, str]:
-        """Return the page's document, gzipped, and its ETag.
-
-        Raises:
-            JournalError: there is no journal, or none that can be read.
-            OSError: it cannot be read.
-        """
-        with self._lock:
-            changed = files.changed(self.run.journal)
-            now = time.monotonic()
-            if self._packed is None or changed != self._changed or (self._lives and now >= self._due):
-                began = time.thread_time()
-                session = Session.open(self.run, spans=SPANS)
-                self._lives = session.report.standing is not None and session.report.standing.state != ENDED
-                data = document(session, live=True)
-                tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-                self._packed = gzip.compress(data, 5, mtime=0), tag
-                self._changed = changed
-                self._due = now + max(_FRESH_S, _SHARE * (time.thread_time() - began))
-            return self._packed
+        """Return the page's document, gzipped, and its ETag. A run that cannot be read has one that says so."""
+        made = self._latest()
+        return made.packed, made.tag
 
     def window(self, begin: int, end: int) -> bytes:
-        """Return the exact spans between two moments (ns from the document's origin), gzipped.
+        """Return what happened between two moments (ns from the document's origin) one by one, gzipped."""
+        session = self._latest().session
+        overview = session.overview
+        started = session.report.totals.started_at
+        origin = overview.begin or (session.at if started is None else started)
+        begin, end = origin + begin, origin + end
+        with self._looking_up:
+            died = self._state == DIED
+            asked = time.time_ns() if self._state == RUNNING else session.at
+            detail, until = excerpt.window(self._index, overview, begin, end, asked=asked, died=died, most=WINDOW_SPANS)
+        return gzip.compress(window(session, detail, begin, until), 1, mtime=0)
 
-        Raises as :meth:`document`.
-        """
-        return gzip.compress(window(self.run, begin, end, most=WINDOW_SPANS), 1, mtime=0)
+    def _latest(self) -> _Made:
+        with self._making:
+            self._look()
+            made = self._made
+            if made is None or made.at < self._news:
+                made = self._made = self._make()
+            return made
+
+    def _make(self) -> _Made:
+        at, began = time.time(), time.thread_time()
+        session = Session.open(self.run, spans=SPANS)
+        self._state = _state(session.report)
+        data = document(session, live=self._state == RUNNING)
+        packed = gzip.compress(data, 5, mtime=0)
+        bare = replace(session, detail=Detail(), processes=[], attempts=[])
+        pause = _SHARE * (time.thread_time() - began)
+        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, pause, bare)
+
+    def _look(self) -> None:
+        """Learn whether there is something new."""
+        try:
+            changed = files.changed(self.run.journal)
+        except OSError:
+            changed = -2
+        if changed != self._changed:
+            self._changed = changed
+            self._news = time.time()
+        elif self._made is not None and self._state in (RUNNING, SILENT):
+            due = self._made.at + max(_FRESH_S, self._made.pause)
+            if time.time() >= due:
+                self._news = max(self._news, due)
 
     def _changes(self) -> bytes:
-        report = of_run(self.run).to_json()
-        told: dict[str, Any] = {
-            "at": time.time(),
-            "live": report["state"] == RUNNING,
-            "report": report,
-            "headline": text.headline(report),
-            "verdict": sentence(report) if report["elapsed_s"] else "",
-        }
-        with self._lock:
-            told["document"] = self._renewed()
-        if not told["live"]:
-            del told["at"]  # nothing changes any more
-        return event(json.dumps(told, separators=(",", ":")).encode(), "run")
+        """Return the event of this second."""
+        with self._telling:
+            before = self._changed
+            self._look()
+            if self._told and before == self._changed and self._state != RUNNING and time.monotonic() < self._again:
+                return self._told
+            report = self._readings.of(self.run).report()
+            state = _state(report)
+            if state != self._state:
+                self._state, self._news = state, time.time()
+            self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
+            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news, **figures(report)}
+            started = report.totals.started_at
+            if started is not None:
+                told["end"] = report.totals.at - started
+            self._told = event(json.dumps(told, separators=(",", ":")).encode(), "run")
+            return self._told
+
+
+def _state(report: Report) -> str:
+    return ENDED if report.totals.ended else (report.standing or live(report.totals)).state
 
 
 class Watches:
-    """The runs that are looked at, the least recent ones forgotten."""
+    """The runs that are looked at; those that nobody has looked at for long are forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
         self._watches: OrderedDict[str, Watch] = OrderedDict()
 
     def of(self, run: RunDirectory) -> Watch:
-        """Return the watch of a run."""
+        """Return the watch of a run. Called in the event loop."""
         name = str(run.path)
         found = self._watches.get(name)
         if found is None:
-            found = self._watches[name] = Watch(run)
+            found = self._watches[name] = Watch(run, self._readings)
         self._watches.move_to_end(name)
         for old in list(self._watches):
             if len(self._watches) <= _MOST:

@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_goodput.accounting import Ledger, bins, rules, step_summary
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.overview import DEVICE, IN_FLIGHT, KEPT, LOST, NET, NO_STEP_DONE, Overview
+from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET, NO_STEP_DONE, Overview
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.reports.timeline import Timeline
 from otel_goodput.semconv import CATEGORIES
@@ -21,7 +19,6 @@ from otel_goodput.semconv import CATEGORIES
 from .strategies import Question, Rows, chaos, questions, runs, spread
 from .test_properties import MANY, USUAL
 from .test_streams import arrivals, through_snapshot
-
 
 SOME = settings(MANY, max_examples=USUAL)
 

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import Ledger, Totals, bins, rules
+from otel_goodput.accounting import Totals, bins, rules
+from otel_goodput.accounting.chronicle import Chronicle
+from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET
+from otel_goodput.accounting.survey import survey
 from otel_goodput.accounting.tracing import EXCLUDED, Trace, partition_bins, partition_intervals
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.timeline import Timeline
@@ -98,12 +101,15 @@ def test_stretches_add_up_in_chaos(question: Question) -> None:
 
 @SOME
 @given(st.one_of(runs(), chaos()).map(spread))
-def test_bins_of_a_ledger_are_those_of_the_stretches(rows: list[dict[str, object]]) -> None:
+def test_bins_of_a_run_are_those_of_the_stretches(rows: list[dict[str, object]]) -> None:
     timeline = Timeline(rows)
     events = list(timeline.events(timeline.latest))
-    ledger = Ledger()
-    ledger.feed(events)
-    overview = ledger.overview(timeline.latest)
+    cursor = Cursor(overview=True)
+    for event in events:
+        cursor.apply(event)
+    cursor.reach(timeline.latest)
+    cursor.close()
+    overview = survey(cursor, Chronicle(), timeline.latest)
     edges = [overview.begin + at * overview.width for at in range(len(overview.bins) + 1)]
     trace = Trace(events, at=timeline.latest)
     assert list(trace.names) == list(overview.names)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from otel_goodput.accounting import events, snapshot
 from otel_goodput.exporters.registry import FIRST_OF_OTHERS, OURS, numbers
-from otel_goodput.journal import keeper, records
+from otel_goodput.journal import digest, facts, keeper, plain_values, records, rundir
 
 TEXT = (Path(__file__).parents[2] / "docs/journal.md").read_text()
 TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q", "8 bytes": "8s"}
@@ -61,3 +61,15 @@ def test_exporters_and_snapshots() -> None:
     assert all(f"{number} `{name}`" in TEXT for name, number in numbers(OURS).items())
     assert f"from {FIRST_OF_OTHERS} on" in TEXT
     assert f"`format`, {snapshot.FORMAT}" in TEXT and keeper.SNAPSHOT_S == 300 and "every five minutes" in TEXT
+
+
+def test_digests_and_facts() -> None:
+    assert f"`{digest.MAGIC.decode()}`" in TEXT and f"u16: version, {digest.VERSION} " in TEXT
+    end = digest.FRAME.size
+    assert f"| 10–{end - 1} | SHA-256" in TEXT and f"| {end}–{end + 3} | u32" in TEXT
+    assert rundir.DIGEST == 2**20 and "at most 1 MiB" in TEXT
+    assert rundir.FACTS == 64 * 2**10 and "at most 64 KiB" in TEXT
+    assert keeper.DIGEST_S == 30 and "every 30 seconds" in TEXT
+    assert f"{plain_values.LONGEST:,} characters" in TEXT
+    for mapping in ("resource", "versions", "settings", "hyperparameters", "cut"):
+        assert mapping in facts.Facts._fields and f"`{mapping}`" in TEXT

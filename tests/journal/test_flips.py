@@ -90,7 +90,9 @@ def test_one_byte(asked: str, trials: int, whole: Path, capsys: pytest.CaptureFi
     right = figures(json.loads(capsys.readouterr().out))
     source = random.Random(f"flips {asked} {trials}")
     paths = sorted(path for path in whole.rglob("*") if path.is_file() and path.suffix != ".lock")
-    assert {path.suffix for path in paths} == {".json", ".gz", ".segment", ".snapshot", ".pace", ".notes"}
+    assert {path.suffix for path in paths} == {
+        *(".json", ".gz", ".segment", ".snapshot", ".pace", ".notes", ".digest", ".facts"),
+    }
     wrong, told = [], 0
     for trial in range(trials):
         path = paths[trial % len(paths)]

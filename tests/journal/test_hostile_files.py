@@ -39,6 +39,8 @@ WRITTEN = (
     "journal/a0000-p0000.lock",
     "journal/a0000-p0000-000000.segment",
     "journal/p0000.snapshot",
+    "journal/p0000.digest",
+    "journal/a0000-p0000.facts",
     "journal/p0000.pace",
     "journal/p0000.notes",
     "journal/productivity.json",

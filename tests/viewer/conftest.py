@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,9 @@ EVIL = "<img src=x onerror=alert(1)> \"'&</script> \u202e eval"
 Live = Callable[..., None]
 
 
-def live(directory: Path, name: str, begin: int, first: int, last: int, *, dies: bool = False, **more: Any) -> None:
+def live(directory: Path, name: str, first: int, last: int, *, dies: bool = False, **more: Any) -> None:
     """One attempt of a job, see ``life.py``."""
-    told = json.dumps(
-        {"directory": str(directory), "name": name, "begin": begin, "first": first, "last": last, "dies": dies, **more}
-    )
+    told = json.dumps({"directory": str(directory), "name": name, "first": first, "last": last, "dies": dies, **more})
     done = subprocess.run(
         [sys.executable, str(LIFE), told], env=environment(), timeout=60, check=False, capture_output=True, text=True
     )
@@ -36,9 +33,9 @@ def live(directory: Path, name: str, begin: int, first: int, last: int, *, dies:
 @pytest.fixture(scope="session")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of two attempts, killed in step 24 and gone on with from step 20, and of two processes."""
-    directory, begin = tmp_path_factory.mktemp("lived"), time.time_ns()  # and on: heartbeats tell the true time, and a clock never goes back
+    directory = tmp_path_factory.mktemp("lived")
     for process in (0, 1):
         who = {"process": process, "processes": 3, "evaluated": EVIL}  # the third has left nothing
-        live(directory, "lived", begin, 0, 24, dies=True, **who)
-        live(directory, "lived", begin + 60 * NS, 20, 59, **who)
+        live(directory, "lived", 0, 24, dies=True, **who)
+        live(directory, "lived", 20, 59, **who)
     return RunDirectory(directory / "lived")

@@ -6,23 +6,24 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import otel_goodput as goodput
 
-MS = 1_000_000
+MS = 50_000  # times are a twentieth of what they are called, so that the process waits little
 
 
 def live(
-    directory: str, name: str, begin: int, first: int, last: int, *, dies: bool, process: int = 0, processes: int = 1,
+    directory: str, name: str, first: int, last: int, *, dies: bool, process: int = 0, processes: int = 1,
     evaluated: str = "eval", more: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Do the steps from `first` to `last`; `begin` in ns; `evaluated` names a custom phase."""
+    """Do the steps from `first` to `last`; `evaluated` names a custom phase."""
     recorder = goodput.Recorder(
         name, run_id=name, directory=directory, exporters="none", process_index=process, process_count=processes,
         **(more or {}),
     )  # fmt: skip
-    now = begin
+    now = time.time_ns()
 
     def phase(opened: Any, length: int) -> None:
         nonlocal now
@@ -38,6 +39,7 @@ def live(
         if dies and number == last:
             recorder.step(number, start_time=now).__enter__()
             recorder.flush()
+            time.sleep(max(0, now - time.time_ns()) / 1e9)
             os.kill(os.getpid(), signal.SIGKILL)
         with recorder.step(number, start_time=now, end_time=now + length):
             now += length
@@ -45,6 +47,7 @@ def live(
             phase(lambda number=number, **when: recorder.checkpoint_save(number, **when), 50 * MS)
         if number % 15 == 14:
             phase(lambda **when: recorder.custom(evaluated, **when), 40 * MS)
+    time.sleep(max(0, now - time.time_ns()) / 1e9)  # the end of the job is now
     job.__exit__(None, None, None)
     recorder.shutdown()
 

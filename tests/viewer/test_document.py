@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.commands import goodput, succeeded
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.recording.ids import attempt_trace_id
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import CATEGORIES, PHASES
 from otel_goodput.viewer.columns import Container
@@ -58,8 +62,6 @@ def without_zeros(seconds: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_report_is_the_report(page: Page, lived: RunDirectory) -> None:
-    from tools.commands import goodput, succeeded
-
     asked = json.loads(succeeded(goodput("report", lived.path, "--json")))
     assert page.head["report"] == asked
     assert page.head["verdict"] in succeeded(goodput("report", lived.path))
@@ -79,7 +81,7 @@ def test_attempts_and_the_time_between_them_tile_the_run(page: Page) -> None:
     attempts, report = page.head["attempts"], page.head["report"]
     assert [one["number"] for one in attempts] == [1, 2]
     assert [one["state"] for one in attempts] == ["died", "ended"]
-    between = [later["begin"] - earlier["end"] for earlier, later in zip(attempts, attempts[1:], strict=False)]
+    between = [later["begin"] - earlier["end"] for earlier, later in pairwise(attempts)]
     assert between == [one["recovery_ns"] for one in page.head["disruptions"]]
     summed: Counter[str] = Counter({"infrastructure_recovery": sum(between)})
     for one in attempts:
@@ -171,15 +173,14 @@ def test_names_with_markup_are_plain_text(page: Page) -> None:
 
 
 def test_trace_ids_are_those_of_the_trace(page: Page) -> None:
-    from otel_goodput.recording.ids import attempt_trace_id
-
-    assert [one["trace_id"] for one in page.head["attempts"]] == [f"{attempt_trace_id('lived', n):032x}" for n in (0, 1)]
+    expected = [f"{attempt_trace_id('lived', number):032x}" for number in (0, 1)]
+    assert [one["trace_id"] for one in page.head["attempts"]] == expected
 
 
 def test_no_secret_gets_in(tmp_path: Path) -> None:
     secret = "hunter2hunter2"
     for where in ("evaluated",):
-        live(tmp_path, "secret", NS, 0, 20, **{where: f"eval https://me:{secret}@host/x?token={secret}"})
+        live(tmp_path, "secret", 0, 20, **{where: f"eval https://me:{secret}@host/x?token={secret}"})
     page = Page(RunDirectory(tmp_path / "secret"))
     told = document(page.session)
     assert secret.encode() not in told
@@ -188,7 +189,7 @@ def test_no_secret_gets_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_run_of_no_step_has_a_page(tmp_path: Path, steps: int) -> None:
-    live(tmp_path, "short", NS, 0, steps - 1)
+    live(tmp_path, "short", 0, steps - 1)
     page = Page(RunDirectory(tmp_path / "short"))
     assert page.head["steps"]["rows"] == steps
     assert page.head["report"]["run_id"] == "short"
@@ -204,8 +205,6 @@ def test_a_folder_without_anything_has_a_page(tmp_path: Path) -> None:
 
 
 def test_damaged_files_have_a_page_that_says_so(lived: RunDirectory, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "lived"
     shutil.copytree(lived.path, copy)
     for path in (copy / "journal").glob("p0000.*"):

@@ -23,8 +23,8 @@ export function startCadence(model, state) {
 }
 
 /**
- * Stretches from the first to the last step start of each attempt in a scope: [{begin, end, steps}], `steps` of which each
- * lasts to the next one's start. From the steps, or where these are not held, from bins of steps.
+ * Stretches from the first to the last step start of each attempt in a scope: [{begin, end, steps}], `steps` of which
+ * each lasts to the next one's start. From the steps, or where these are not held, from bins of steps.
  */
 function stepStretches(model, scope) {
   const found = new Map();
@@ -148,6 +148,8 @@ function drawCadence(model, state) {
   if (model.step_bins.rows > 1) drawPace(mount, model, state, scope);
 }
 
+const knownLength = (ns) => (ns === null ? "–" : duration(ns));
+
 /** Does training slow down? Net time of bins of steps, and their time on the device. */
 function drawPace(mount, model, state, scope) {
   const { step_bins: bins } = model;
@@ -192,9 +194,7 @@ function drawPace(mount, model, state, scope) {
       onRange: (range) => state.set({ range, view: range }),
       tip: (at) => [
         [null, `steps ${bins.first[order[at]]} to ${bins.last[order[at]]}`, count(bins.count[order[at]], "step")],
-        ...series
-          .slice(1)
-          .map((one, each) => [one.stroke, one.label, columns[each][at] === null ? "–" : duration(columns[each][at])]),
+        ...series.slice(1).map((one, each) => [one.stroke, one.label, knownLength(columns[each][at])]),
       ],
     },
     [begins, ...columns],

@@ -79,6 +79,7 @@ export function durationsOf(model, scope, spec) {
 function drawOwn(mount, model, state, spec, at) {
   const scope = scopeOf(model, state);
   const found = durationsOf(model, scope, spec);
+  const total = found.reduce((sum, one) => sum + one[1], 0);
   const form = spec.form === "histogram" ? "histogram" : "time";
   const replace = (changed) => state.set({ charts: state.charts.map((one, each) => (each === at ? changed : one)) });
   const title = spec.name || spec.of.replaceAll("_", " ");
@@ -95,7 +96,7 @@ function drawOwn(mount, model, state, spec, at) {
       make("h3", { class: "clamp", title }, swatch(cssFill(style)), title),
       make("span", {
         class: "soft",
-        text: `${count(found.length, "time")}${found.length ? `, ${duration(found.reduce((sum, one) => sum + one[1], 0))} in all` : ""}${left}`,
+        text: `${count(found.length, "time")}, ${duration(total)} in all${left}`,
       }),
       make(
         "span",

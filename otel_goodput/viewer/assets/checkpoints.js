@@ -53,7 +53,7 @@ function drawCheckpoints(model, state) {
     head("Checkpoints", parts.join(", ")),
     now
       ? make("p", {
-          text: `At the end of this account ${duration(nanoseconds(now))} of progress is newer than the last durable checkpoint.`,
+          text: `Now ${duration(nanoseconds(now))} of progress is newer than the last durable checkpoint.`,
         })
       : null,
     risk.rows > 1 ? make("h3", { text: "Progress at risk" }) : null,

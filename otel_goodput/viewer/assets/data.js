@@ -46,7 +46,8 @@ const TABLES = ["step_bins", "histogram", "steps", "phases", "device", "owners",
 export class Model {
   /** Read a container (bytes, not compressed). Throws Error if it is not one. */
   static read(bytes) {
-    if (String.fromCharCode(...bytes.subarray(0, 4)) !== MAGIC) throw new Error("this is not a document of otel-goodput");
+    const magic = String.fromCharCode(...bytes.subarray(0, 4));
+    if (magic !== MAGIC) throw new Error("this is not a document of otel-goodput");
     const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
     const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + size)));
     return new Model(head, bytes.subarray(8 + size));
@@ -57,7 +58,8 @@ export class Model {
     this.origin_ms = Number(BigInt(head.origin_ns) / 1000000n);
     for (const name of TABLES) this[name] = head[name] ? new Table(head[name], blob) : null;
     // Names are told by their index in `names`.
-    this.groups = head.groups.map((one) => ({ ...one, name: typeof one.name === "number" ? head.names[one.name] : one.name }));
+    const named = (name) => (typeof name === "number" ? head.names[name] : name);
+    this.groups = head.groups.map((one) => ({ ...one, name: named(one.name) }));
     this.bins.values = new Table(head.bins.values, blob);
     for (const one of this.processes) {
       const shares = one.bins && one.bins.shares;

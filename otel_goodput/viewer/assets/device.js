@@ -2,8 +2,8 @@
 import { isDetailed, tally } from "./scope.js";
 
 /**
- * {pieces: [[name, ns]], exact}, adding up to the scope's length, or null where the device was never observed. Exact where
- * the phases stand one by one; else busy time is known for the whole run only, and rounded.
+ * {pieces: [[name, ns]], exact}, adding up to the scope's length, or null where the device was never observed. Exact
+ * where the phases stand one by one; else busy time is known for the whole run only, and rounded.
  */
 export function deviceUse(model, scope) {
   const { device, steps } = model;

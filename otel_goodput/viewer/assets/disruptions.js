@@ -131,7 +131,7 @@ function paceSentence(model) {
     );
   if (told?.late && told.late.share >= 0.05)
     parts.push(
-      `Process ${told.late.process} comes late: it spends ${percent(told.late.share, 1)} of its cadence outside of steps, and the others wait for it.`,
+      `Process ${told.late.process} comes late: ${percent(told.late.share, 1)} of its cadence is outside of steps.`,
     );
   return parts.join(" ") || "No process is much slower or later than the others.";
 }

@@ -82,30 +82,45 @@ export function swatch(background) {
 /** Scroll to an element, in view below the sticky header, and say where we are to who reads by keyboard. */
 export function goTo(id) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  drawWaiting(); // it may be there only after what has just changed is drawn
+  // It may be there only when what has just changed is drawn.
+  if (!document.getElementById(id)) drawWaiting();
   document.getElementById(id)?.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
 }
 
 // --- drawing when something has changed ---------------------------------------------------------------------------
 
 const waiting = new Set();
+const FRAME_BUDGET_MS = 12; // of drawing in a frame; what is left waits for the next, so that dragging stays smooth
 let asked = false;
 
-/** Draw now, and again (once a frame) after one of the fields `names` of the state has changed. */
+/** Draw now, and again (in one of the next frames) after one of the fields `names` of the state has changed. */
 export function watch(state, names, draw) {
   draw();
   state.on(names, () => {
     waiting.add(draw);
-    if (asked) return;
-    asked = true;
-    requestAnimationFrame(drawWaiting);
+    askForFrame();
   });
 }
 
-/** Draw all that waits for the next frame at once, as before printing. */
+function askForFrame() {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    drawUntil(performance.now() + FRAME_BUDGET_MS);
+    if (waiting.size) askForFrame();
+  });
+}
+
+function drawUntil(end) {
+  for (const draw of waiting) {
+    waiting.delete(draw);
+    draw();
+    if (performance.now() > end) return;
+  }
+}
+
+/** Draw all that waits at once, as before printing. */
 export function drawWaiting() {
-  asked = false;
-  const draws = [...waiting];
-  waiting.clear();
-  for (const draw of draws) draw();
+  drawUntil(Infinity);
 }

@@ -10,7 +10,7 @@ export function startFates(model, state) {
 }
 
 /** {attempt number: counts by fate}: from the steps where all of them are held, else from the histogram's buckets. */
-export function fatesOf(model) {
+export function fateCounts(model) {
   const found = new Map(model.attempts.map((one) => [one.number, [0, 0, 0, 0]]));
   const addTo = (attempt, fate, number) => {
     if (!found.has(attempt)) found.set(attempt, [0, 0, 0, 0]);
@@ -28,20 +28,18 @@ function drawFates(model, state) {
   const { report } = model;
   if (!report.started_steps) return fillCard("fates");
   const chosen = scopeOf(model, state).attempt;
-  const found = fatesOf(model);
+  const found = fateCounts(model);
   const most = Math.max(1, ...[...found.values()].map((counts) => counts.reduce((sum, one) => sum + one, 0)));
   const rows = [...found].map(([attempt, counts]) =>
     fateRow(state, attempt, counts, most, chosen && chosen.number !== attempt),
   );
   const present = [0, 1, 2, 3].filter((fate) => [...found.values()].some((counts) => counts[fate]));
   const { kept, lost } = report.steps;
+  const fates = `${count(kept, "kept", "kept")}, ${count(lost, "lost", "lost")}`;
   const pending = report.pending_steps ? `, ${report.pending_steps.toLocaleString("en")} pending` : "";
   fillCard(
     "fates",
-    head(
-      "What became of the steps",
-      `whole run, ${count(report.started_steps, "step")} started: ${kept.toLocaleString("en")} kept, ${lost.toLocaleString("en")} lost${pending}`,
-    ),
+    head("What became of the steps", `whole run, ${count(report.started_steps, "step")} started: ${fates}${pending}`),
     make("div", { class: "scroll fate-rows" }, ...rows),
     make(
       "div",

@@ -6,7 +6,7 @@ import { processOrder } from "./disruptions.js";
 import { rangeText } from "./clock.js";
 import { scopeOf, scopeTitle } from "./scope.js";
 import { sourceTitle } from "./colors.js";
-import { duration } from "./format.js";
+import { count, duration } from "./format.js";
 
 const heated = { category: null, order: "index", cursor: null };
 const HEAT_ORDERS = [
@@ -41,7 +41,8 @@ function drawHeatmap(model, state, draw) {
     .filter(([at]) => used.has(Number(at)));
   const mount = make("div", { class: "heat" });
   const missing = model.processes.length - known.length;
-  const note = `${scopeTitle(scope)}, ${known.length.toLocaleString("en")} processes${missing ? ` (${missing} not known: hatched)` : ""}; shares rounded to 1/255`;
+  const hatched = missing ? ` (${missing} not known: hatched)` : "";
+  const note = `${scopeTitle(scope)}, ${count(known.length, "process", "processes")}${hatched}; shares ± 0.2 %`;
   fillCard(
     "heatmap",
     head(

@@ -34,7 +34,7 @@ export function stepTime(steps, row, measure) {
     : steps.device_end[row] - steps.device_begin[row];
 }
 
-/** {bins: [{low, high, counts by fate, rows}], exact, missing}: of the steps one by one, or of the document's buckets. */
+/** {bins: [{low, high, counts by fate, rows}], exact, missing}: of steps one by one, or of the document's buckets. */
 export function histogramOf(model, scope, measure, scale) {
   if (isDetailed(model, scope)) return exactBins(model, scope, measure, scale);
   const { histogram } = model;
@@ -181,7 +181,7 @@ function histogramBars(model, { bins, scale }, draw) {
   );
   plot.addEventListener("keydown", walkBars);
   const ticks = tickBins(bins).map((bin) =>
-    make("span", { text: axisDuration(bin.low), style: { left: `${place(bin)[0]}%` } }),
+    make("span", { text: axisDuration(bin.low), style: bin.rest ? { right: "0" } : { left: `${place(bin)[0]}%` } }),
   );
   return make(
     "div",
@@ -211,10 +211,13 @@ function placing(bins, scale) {
 /** A few bins whose lower edges are written below. */
 function tickBins(bins) {
   const every = Math.max(1, Math.ceil(bins.filter((bin) => !bin.rest).length / 5));
-  return bins.filter((bin, at) => at % every === 0 || bin.rest);
+  const last = bins.length - 1;
+  return bins.filter((bin, at) => (at % every === 0 && at < last - every / 2) || bin.rest);
 }
 
-const edgesOf = (bin) => (bin.rest ? `${duration(bin.low)} and more` : `${duration(bin.low)} – ${duration(bin.high)}`);
+function edgesOf(bin) {
+  return bin.rest ? `${duration(bin.low)} and more` : `${duration(bin.low)} – ${duration(bin.high)}`;
+}
 
 function fateWords(bin) {
   const told = FATES.filter((fate) => bin.counts[fate]).map(

@@ -34,11 +34,11 @@ class LiveRun {
     for (const name of TOLD_LIVE) if (name in told) model[name] = told[name];
     if (told.end) model.end = Math.max(model.end, told.end);
     this.state.tell(["model"]);
-    if (told.document && told.document !== this.tag) this.renew(told.document);
+    if (told.news > model.made_at) this.renew();
   }
 
   /** Fetch the document again. What is selected and shown stays: rows are only added behind those that are there. */
-  async renew(tag = null) {
+  async renew() {
     if (this.renewing) return;
     this.renewing = true;
     try {
@@ -50,7 +50,6 @@ class LiveRun {
         this.tag = found;
         this.state.tell(["model", "document"]);
       }
-      if (tag) this.tag = tag;
       complaint("");
     } catch (error) {
       complaint(`What has happened since cannot be read: ${error.message}. Trying again.`);

@@ -14,13 +14,19 @@ import { startFates } from "./fates.js";
 import { startCheckpoints } from "./checkpoints.js";
 import { startCharts } from "./charts.js";
 import { startInfo } from "./info.js";
+import { startTimeline } from "./timeline.js";
+import { startSelection } from "./selection.js";
+import { startSearch } from "./search.js";
+import { startLive } from "./live.js";
+import { startRuns } from "./runs.js";
+import { startCompare } from "./compare.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
   ["overview", startOverview],
   ["partition", startPartition],
   ["shares", startShares],
-  ["timeline", typeof startTimeline === "undefined" ? null : startTimeline],
+  ["timeline", startTimeline],
   ["disruptions", startDisruptions],
   ["heatmap", startHeatmap],
   ["histogram", startHistogram],
@@ -30,9 +36,9 @@ const PARTS = () => [
   ["checkpoints", startCheckpoints],
   ["charts", startCharts],
   ["info", startInfo],
-  ["selection", typeof startSelection === "undefined" ? null : startSelection],
-  ["search", typeof startSearch === "undefined" ? null : startSearch],
-  ["live", typeof startLive === "undefined" ? null : startLive],
+  ["selection", startSelection],
+  ["search", startSearch],
+  ["live", startLive],
 ];
 
 /** Bytes of the document: inlined (gzip, base64) or, on a served page, from its own origin. Null: there is none. */
@@ -80,9 +86,7 @@ async function main() {
     model = Model.read(bytes);
     if (model.format !== 1) throw new Error(`it has format ${model.format}, and this page reads format 1`);
   } catch (error) {
-    complain(
-      `The document of this run cannot be read: ${error.message}. Write the page again with "otel-goodput report --html".`,
-    );
+    complain(`This run cannot be shown: ${error.message}. Write the page again with "otel-goodput report --html".`);
     return;
   } finally {
     loading.hidden = true;
@@ -91,7 +95,6 @@ async function main() {
   state.fromHash(location.hash);
   window.goodput = { model, state, timeline: null };
   for (const [name, start] of PARTS()) {
-    if (!start) continue;
     try {
       const started = start(model, state);
       if (name === "timeline") window.goodput.timeline = started;

@@ -3,7 +3,7 @@ import { sourceStyle, sourceTitle, cssFill } from "./colors.js";
 import { button, goTo, make, swatch, watch } from "./elements.js";
 import { count, duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
-import { nanoseconds, scopeOf } from "./scope.js";
+import { nanoseconds, runEnd, scopeOf } from "./scope.js";
 
 const STRETCHES = 6;
 const FILLED = 0.5;
@@ -185,7 +185,7 @@ export function stretches(model, category) {
     const column = bins.values[String(category)];
     for (let bin = 0; bin < bins.count; bin++) {
       if (column[bin])
-        add(bins.begin + bin * bins.width, Math.min(bins.width, model.end - bin * bins.width), column[bin]);
+        add(bins.begin + bin * bins.width, Math.min(bins.width, runEnd(model) - bin * bins.width), column[bin]);
     }
   }
   const [begin, end] = list.length ? [list[0].begin, list[list.length - 1].end] : [0, 0];

@@ -40,8 +40,8 @@ export function lengthAxis() {
 }
 
 /**
- * Draw a chart into `mount`. `options` are those of uPlot; besides `onRange([t0, t1] | null)` for what was dragged or double
- * clicked, and `tip(index, plot)`: rows of the tip, [[background | null, text, value]].
+ * Draw a chart into `mount`. `options` are those of uPlot; besides `onRange([t0, t1] | null)` for what was dragged or
+ * double clicked, and `tip(index, plot)`: rows of the tip, [[background | null, text, value]].
  */
 export function drawPlot(mount, options, data) {
   const { onRange, tip, ...rest } = options;

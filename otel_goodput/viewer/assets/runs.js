@@ -11,7 +11,6 @@ const RUN_COLUMNS = [
   ["State", "text"],
   ["Goodput", "number"],
   ["At risk", "number"],
-  ["Last step", "number"],
   ["Elapsed", "number"],
   ["Attempts", "number"],
   ["Began", "text"],
@@ -150,9 +149,8 @@ class RunsIndex {
     const known = run.goodput !== null && run.elapsed_s;
     put(row.cells[3], known ? `${(100 * run.goodput).toFixed(1)} %` : "–");
     put(row.cells[4], long(run.at_risk_s));
-    put(row.cells[5], run.last_step === null || run.last_step === undefined ? "–" : run.last_step.toLocaleString("en"));
-    put(row.cells[6], long(run.elapsed_s));
-    put(row.cells[7], run.attempts ? String(run.attempts) : "–");
+    put(row.cells[5], long(run.elapsed_s));
+    put(row.cells[6], run.attempts ? String(run.attempts) : "–");
   }
 
   /** The cells that change as time goes by. */
@@ -164,10 +162,10 @@ class RunsIndex {
     if (run.damaged) state += " (damaged)";
     if (run.error) state = `not readable: ${run.error}`;
     if (row.cells[2].textContent !== state) row.cells[2].replaceChildren(make("span", { class: `state state-${run.state.replace(" ", "-")}`, text: state }));
-    put(row.cells[8], run.latest ? this.ago(run.latest) : "–");
-    row.cells[8].title = run.latest ? new Date(1000 * run.latest).toISOString() : "";
-    put(row.cells[9], run.state === "running" ? "now" : sign ? this.ago(sign) : "–");
-    row.cells[9].title = sign ? new Date(1000 * sign).toISOString() : "";
+    put(row.cells[7], run.latest ? this.ago(run.latest) : "–");
+    row.cells[7].title = run.latest ? new Date(1000 * run.latest).toISOString() : "";
+    put(row.cells[8], run.state === "running" ? "now" : sign ? this.ago(sign) : "–");
+    row.cells[8].title = sign ? new Date(1000 * sign).toISOString() : "";
   }
 
   ago(moment) {

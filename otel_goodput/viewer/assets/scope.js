@@ -5,11 +5,22 @@ import { lowerBound } from "./data.js";
 export function scopeOf(model, state) {
   if (state.range) {
     const [begin, end] = state.range;
-    return { kind: "range", begin: Math.max(0, begin), end: Math.max(0, Math.min(end, model.end)), attempt: null };
+    const last = runEnd(model);
+    return {
+      kind: "range",
+      begin: Math.max(0, Math.min(begin, last)),
+      end: Math.max(0, Math.min(end, last)),
+      attempt: null,
+    };
   }
   const attempt = model.attempts.find((one) => one.number === state.attempt);
   if (attempt) return { kind: "attempt", begin: attempt.begin, end: attempt.end, attempt };
-  return { kind: "run", begin: 0, end: model.end, attempt: null };
+  return { kind: "run", begin: 0, end: runEnd(model), attempt: null };
+}
+
+/** The end of the run's time: that of its last attempt, which for one that has ended is before the account's moment. */
+export function runEnd(model) {
+  return model.attempts.reduce((last, one) => Math.max(last, one.end), 0);
 }
 
 /** Seconds of a report as whole ns. Exact: seconds are ns / 1e9, and up to 104 days a double holds all of them. */
@@ -56,12 +67,13 @@ export function tally(model, begin, end) {
     }
     return sums;
   }
+  const last = runEnd(model);
   for (const index of bins.categories) {
     const column = bins.values[String(index)];
-    const [first, last] = binsBetween(bins, begin, end);
-    for (let bin = first; bin < last; bin++) {
+    const [lowest, highest] = binsBetween(bins, begin, end);
+    for (let bin = lowest; bin < highest; bin++) {
       const from = bins.begin + bin * bins.width;
-      const until = Math.min(from + bins.width, model.end);
+      const until = Math.min(from + bins.width, last);
       const held = Math.min(end, until) - Math.max(begin, from);
       if (held > 0 && until > from) sums[index] += (column[bin] * held) / (until - from);
     }
@@ -75,8 +87,8 @@ function binsBetween(bins, begin, end) {
 }
 
 /**
- * The scope cut into bins, for a chart: {begins, values: by category an array, exact}. Bins are those of the document for
- * the run, and finer ones made of the owners for less.
+ * The scope cut into bins, for a chart: {begins, values: by category an array, width}. Bins are those of the document
+ * for the run, and finer ones made of the owners for less.
  */
 export function binned(model, scope, most = 600) {
   const { bins, owners } = model;

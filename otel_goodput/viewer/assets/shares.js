@@ -38,7 +38,7 @@ function drawShares(model, state) {
   const plot = drawPlot(
     mount,
     {
-      height: 270,
+      height: chartHeight(),
       scales: {
         x: { time: false, range: [scope.begin, Math.max(scope.end, scope.begin + 1)] },
         y: { range: [0, 100] },
@@ -55,6 +55,12 @@ function drawShares(model, state) {
     [begins, ...stacks],
   );
   placeMarks(marks, plot, model, state);
+}
+
+/** As tall as the table beside it, within reason. */
+function chartHeight() {
+  const beside = document.getElementById("account").clientHeight;
+  return Math.max(250, Math.min(460, beside - 70));
 }
 
 /** From the bottom: productive time, then the largest loss. */
@@ -144,7 +150,8 @@ function placeMarks(mount, plot, model, state) {
     const room = 4 + 6.6 * words.length;
     const wide = x - room / 2 > reached && x + room / 2 < width + 20;
     if (wide) reached = x + room / 2;
-    const full = `${one.reason} at ${timeText(model, one.time, 1e9)}: ${duration(one.recovery_ns)} until restarted, ${duration(one.wasted_ns)} of steps lost`;
+    const losses = `${duration(one.recovery_ns)} until restarted, ${duration(one.wasted_ns)} of steps lost`;
+    const full = `${one.reason} at ${timeText(model, one.time, 1e9)}: ${losses}`;
     const go = () => state.set({ selected: { kind: "disruption", row, process: 0 }, view: aroundDisruption(one) });
     return button(wide ? words : "▾", go, {
       class: `mark${wide ? "" : " narrow"}`,

@@ -78,16 +78,19 @@ class State {
 }
 
 const number = (value) => typeof value === "number" && Number.isFinite(value);
-const span = (value) => value === null || (Array.isArray(value) && value.length === 2 && value.every(number) && value[0] < value[1]);
+const pair = (value) => Array.isArray(value) && value.length === 2 && value.every(number) && value[0] < value[1];
+const span = (value) => value === null || pair(value);
+const selection = (value) => typeof value === "object" && KINDS.includes(value.kind) && Number.isInteger(value.row);
+const chart = (value) => Boolean(value) && typeof value.of === "string" && typeof value.name === "string";
 const KINDS = ["step", "phase", "disruption", "save", "bin"];
 const FORMS = {
   range: span,
   view: span,
   attempt: (value) => value === null || Number.isInteger(value),
   process: Number.isInteger,
-  selected: (value) => value === null || (typeof value === "object" && KINDS.includes(value.kind) && Number.isInteger(value.row)),
+  selected: (value) => value === null || selection(value),
   category: (value) => value === null || Number.isInteger(value),
-  charts: (value) => Array.isArray(value) && value.length <= 20 && value.every((one) => one && typeof one.of === "string" && typeof one.name === "string"),
+  charts: (value) => Array.isArray(value) && value.length <= 20 && value.every(chart),
   query: (value) => typeof value === "string" && value.length <= 1000,
 };
 

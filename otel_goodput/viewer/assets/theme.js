@@ -42,11 +42,18 @@ export function startTheme(state) {
   document.getElementById("theme").addEventListener("click", () => {
     chooseTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark", state);
   });
+  // On paper: light colours, and everything as wide as a page, so that charts are drawn in that size.
   let before = "";
   addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme;
+    document.documentElement.classList.add("paper");
     showTheme("light", state);
+    state.tell(["theme"]);
     drawWaiting();
   });
-  addEventListener("afterprint", () => showTheme(before, state));
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("paper");
+    showTheme(before, state);
+    state.tell(["theme"]);
+  });
 }

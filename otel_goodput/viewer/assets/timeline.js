@@ -79,7 +79,7 @@ class Timeline {
   recolor() {
     this.source.refresh();
     this.colors = null;
-    this.ask();
+    this.draw(); // at once: before printing there is no next frame
   }
 
   /** Call `callback(what)` when something other than the state has changed: "selected", "lanes", "model", "measure". */

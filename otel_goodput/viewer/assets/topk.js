@@ -1,6 +1,6 @@
 // What took the most time, and what happened most often: phases, custom names, parts, compiled functions.
 import { cssFill, phaseStyle } from "./colors.js";
-import { button, choice, head, make, swatch, table, tableRow, watch } from "./elements.js";
+import { button, choice, goTo, head, make, swatch, table, tableRow, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
@@ -26,15 +26,18 @@ export function groupTitle(model, group) {
   return group.name || model.phase_names[group.phase].replaceAll("_", " ");
 }
 
-/** Groups of a scope: the document's for the whole run, else counted from the phases that start in it; null: not known. */
+/** Groups of a scope: the document's for the run, else counted from the phases that start in it; null: not known. */
 export function groupsOf(model, scope) {
   if (scope.kind === "run") return model.groups;
   if (!isDetailed(model, scope)) return null;
   const found = new Map();
   const addOne = (phase, name, wall, failed) => {
-    const key = `${phase} ${name}`;
-    if (!found.has(key)) found.set(key, { phase, name, count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 });
-    const group = found.get(key);
+    const key = phase * model.names.length + name;
+    let group = found.get(key);
+    if (!group) {
+      group = { phase, name: model.names[name], count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 };
+      found.set(key, group);
+    }
     group.count += 1;
     group.failed += failed ? 1 : 0;
     if (wall < 0) return;
@@ -44,9 +47,10 @@ export function groupsOf(model, scope) {
   };
   const { steps, phases } = model;
   const stepPhase = model.phase_names.indexOf("step");
-  for (const row of rowsIn(steps, scope)) addOne(stepPhase, "", steps.wall[row], steps.flags[row] & FAILED);
-  for (const row of rowsIn(phases, scope))
-    addOne(phases.phase[row], model.names[phases.name[row]], phases.wall[row], phases.flags[row] & FAILED);
+  for (const row of rowsIn(steps, scope)) addOne(stepPhase, 0, steps.wall[row], steps.flags[row] & FAILED);
+  for (const row of rowsIn(phases, scope)) {
+    addOne(phases.phase[row], phases.name[row], phases.wall[row], phases.flags[row] & FAILED);
+  }
   return [...found.values()];
 }
 
@@ -111,7 +115,7 @@ function drawTopK(model, state, draw) {
 function groupRow(model, state, group, most, value) {
   const phase = model.phase_names[group.phase];
   const title = groupTitle(model, group);
-  const find = button(title, () => state.set({ query: title }), {
+  const find = button(title, () => (state.set({ query: title }), goTo("timeline-card")), {
     class: "link clamp",
     title: `Search for ${title}`,
   });

@@ -1,0 +1,89 @@
+"""The report of a run that goes on, second after second: only what is new of its journal is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from otel_goodput.accounting.paces import Pace
+from otel_goodput.accounting.totals import Totals
+from otel_goodput.errors import JournalError
+from otel_goodput.journal.following import Follower
+from otel_goodput.journal.notes import Note, read_notes
+from otel_goodput.journal.paces import read_paces
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.metrics.productivity import Inputs, read_inputs
+from otel_goodput.reports.journalled import process_count
+from otel_goodput.reports.report import Report, about
+from otel_goodput.reports.standing import DIED, RUNNING, Standing, live, state_of
+from otel_goodput.text.redact import encodable
+
+_BESIDE_S: Final = 10.0  # how often what stands beside the journal is read: identity, notes, paces of the others
+
+
+class FollowedRun:
+    """The report of a run's leader, as :func:`~otel_goodput.reports.journalled.of_run` makes it, again and again.
+
+    Attributes:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self._follower = Follower(run)
+        self._read = float("-inf")
+        self._attempt = -1
+        self._whose = {"run_id": "", "job_name": ""}
+        self._count = 0
+        self._paces: Sequence[Pace] = ()
+        self._inputs = Inputs()
+        self._notes: tuple[Note, ...] = ()
+
+    def report(self) -> Report:
+        """Return the report as of now while the run is running, else as of its last sign of life.
+
+        Raises:
+            JournalError: there is no journal, or none that can be read.
+        """
+        follower = self._follower
+        follower.poll()
+        attempt, sign = follower.attempt, follower.last_sign
+        note = follower.damages.note()
+        if attempt < 0:
+            raise JournalError(note.text if note is not None else f"run {self.run.called()!r} has no journal yet")
+        alive = self.run.alive(attempt, 0)
+        state = state_of(self.run, attempt, 0, sign)
+        at = time.time_ns() if state == RUNNING and alive else sign
+        totals = follower.totals(at)
+        standing = live(totals)
+        if not totals.ended and state != RUNNING:
+            standing = Standing(state, sign, totals.in_flight_step, totals.in_flight_since)
+            if state == DIED:
+                totals = follower.totals(at, dead=True)
+        self._read_beside(totals)
+        totals = self._inputs.complete(totals)
+        if self._paces:
+            totals = replace(totals, paces=tuple(self._paces), processes=max(self._count, len(self._paces)))
+        notes = {one.kind: one for one in self._notes}
+        if note is not None:
+            notes[note.kind] = note
+        damage = tuple(one for one in follower.damages.found if not one.harmless)
+        return Report(totals, self._whose, tuple(notes.values()), standing, damage)
+
+    def close(self) -> None:
+        """Close the files; a later report opens them again."""
+        self._follower.close()
+
+    def _read_beside(self, totals: Totals) -> None:
+        now = time.monotonic()
+        if now - self._read < _BESIDE_S and self._attempt == self._follower.attempt:
+            return
+        self._read, self._attempt = now, self._follower.attempt
+        identity = self.run.identity()
+        self._whose = about(self.run.called(), encodable(str(identity.get("job_name", ""))))
+        self._count = process_count(identity)
+        self._paces = read_paces(self.run, self._attempt, totals.at)
+        self._inputs = read_inputs(self.run)
+        self._notes = tuple(read_notes(self.run, 0))

@@ -1,0 +1,127 @@
+"""Exports a run as a trace for Perfetto, ui.perfetto.dev or chrome://tracing: Chrome's JSON, or TrackEvents.
+
+Every attempt of every process is a group of tracks: its job, phases, steps, the device, and so on. Steps are told by
+their fate. Arrows lead from a save to its commit, and from a job to the one that goes on with the run. The journal is
+read twice, segment by segment: once to know where the run went back, and once to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from otel_goodput.errors import JournalError
+from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.history import stored_events
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.spool import Spool
+from otel_goodput.reports.trace_counters import Counters
+from otel_goodput.reports.trace_sinks import JsonSink, ProtobufSink, Sink
+from otel_goodput.reports.trace_survey import Progress, Survey, survey
+from otel_goodput.reports.trace_walk import ProcessWalk
+
+JSON: Final = "json"
+PROTO: Final = "proto"
+FORMATS: Final = (JSON, PROTO)
+MANY: Final = 1_000_000  # events; above that protobuf is written unless JSON is asked for
+_RUN: Final = 1  # number of the group of tracks with the counters of the run
+_TRACKS: Final = 1 << 20  # numbers of tracks begin here; those of groups are below
+
+
+class Exported(NamedTuple):
+    """What was written: the format, and how many slices, moments and values of counters."""
+
+    format: str
+    events: int
+
+
+def export(
+    run: RunDirectory,
+    processes: Sequence[int],
+    write: Callable[[bytes], object],
+    *,
+    scratch: Path,
+    format: str | None = None,
+    progress: Progress = lambda *_: None,
+    damages: Damages | None = None,
+) -> Exported:
+    """Export a run.
+
+    Args:
+        run: its folder.
+        processes: indices of the processes; the counters are those of the first.
+        write: is called with the bytes of the trace, piece by piece.
+        scratch: a folder for temporary files, of about the size of the trace.
+        format: one of ``FORMATS``; by default JSON up to ``MANY`` events.
+        progress: is called with how much of how much is done, and what is done.
+        damages: what has to be left out of the journals is added to it; by default it is logged.
+
+    Raises:
+        JournalError: none of the processes left a journal that can be read.
+        OSError: it cannot be written.
+    """
+    left_out = Damages() if damages is None else damages
+    surveys = [found for process in processes if (found := survey(run, process, left_out, progress)).attempts]
+    if not surveys:
+        which = ", ".join(map(str, processes))
+        raise JournalError(f"run {run.called()!r}: process {which} left no journal that can be read")
+    total = sum(found.records for found in surveys)
+    if format is None:
+        format = JSON if total <= MANY else PROTO
+    origin = min(span.begin for found in surveys for span in found.attempts)
+    with Spool(scratch) as spool:
+        sink: Sink = JsonSink(spool, origin) if format == JSON else ProtobufSink(spool, origin)
+        done = 0
+        sink.process(_RUN, f"run {run.called()}")
+        for found, read in _walked(run, surveys, sink, max(processes) + 1, left_out):
+            progress(done + read, 2 * total, f"process {found.process}: reading")
+            if read >= found.records:
+                done += found.records
+        for at, piece in enumerate(sink.pieces()):
+            write(piece)
+            if not at % 1024:
+                progress(total + total * at / max(1, spool.count), 2 * total, "writing")
+        if damages is None:
+            left_out.log()
+        return Exported(format, sink.events)
+
+
+def _walked(
+    run: RunDirectory, surveys: Sequence[Survey], sink: Sink, processes: int, damages: Damages
+) -> Iterator[tuple[Survey, int]]:
+    """Hand every process's journal to the sink; yield how many of its events have been read."""
+    tracks = count(_TRACKS)
+    described: set[int] = set()
+
+    def new_number() -> int:
+        return next(tracks)
+
+    def number(attempt: int, process: int) -> int:
+        group = min(_RUN + 1 + attempt * processes + process, _TRACKS - 1)
+        if group not in described:
+            described.add(group)
+            rank = f", process {process}" if processes > 1 else ""
+            sink.process(group, f"attempt {attempt + 1}{rank}")
+        return group
+
+    for found in surveys:
+        walk = ProcessWalk(found, sink, lambda attempt, found=found: number(attempt, found.process), new_number)  # type: ignore[misc]
+        counters = None
+        if found is surveys[0]:
+            begin, end = found.attempts[0].begin, max(span.last for span in found.attempts)
+            counters = Counters(begin, end, sink, _RUN, new_number)
+        read = 0
+        # What cannot be read has been found by the survey.
+        for attempt, events in stored_events(run, found.process, Damages()):
+            if events:
+                walk.take(events, attempt)
+                if counters is not None:
+                    counters.take(events)
+            read += len(events)
+            yield found, min(read, found.records - 1)
+        walk.end()
+        if counters is not None:
+            counters.finish(end)
+        yield found, found.records

@@ -1,0 +1,140 @@
+"""A first look at the journal of a process: its attempts, and where it went back, so that fates are known at once."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.events import Event
+from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.history import stored_events
+from otel_goodput.journal.recovery import restore
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.standing import DIED, ENDED, RUNNING, state_of
+from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
+
+NO_STEP_DONE = "none"  # the fate of a step that a break left before it did a step's work
+Progress = Callable[[float, float, str], None]
+
+
+@dataclass
+class AttemptSpan:
+    """One attempt: its number, its earliest and latest time (ns), and how many jobs began in it."""
+
+    number: int
+    begin: int
+    last: int
+    jobs: int = 0
+
+
+@dataclass
+class Survey:
+    """What is known of a process's journal as a whole.
+
+    Attributes:
+        process: its index.
+        attempts: in order.
+        records: number of events.
+        steps: number of executions of steps.
+        state: of the latest attempt, as a report says it.
+        disruptions: the latest, by attempt number; rollbacks are not in it.
+    """
+
+    process: int
+    attempts: list[AttemptSpan] = field(default_factory=list)
+    records: int = 0
+    steps: int = 0
+    state: str = RUNNING
+    disruptions: dict[int, Disruption] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._returns = array("q")  # executions, by their place in the order of starts, that went back
+        self._lowest = array("q")  # and the lowest step that it or a later one went back to
+        self._latest = -1
+
+    def take(self, events: list[Event], attempt: int) -> None:
+        """Look at the events of a segment."""
+        if not self.attempts or self.attempts[-1].number != attempt:
+            self.attempts.append(AttemptSpan(attempt, events[0].time, events[0].time))
+        span = self.attempts[-1]
+        self.records += len(events)
+        span.last = max(span.last, max(event[0] for event in events))
+        for time, kind, phase, _, step, flags, _, _ in events:
+            if kind != ev.START:
+                continue
+            if time < span.begin:
+                span.begin = time
+            if phase == rules.STEP and not flags & ev.NONBLOCKING and step >= 0:
+                if step <= self._latest:
+                    self._returns.append(self.steps)
+                    self._lowest.append(step)
+                self._latest = step
+                self.steps += 1
+            elif phase == rules.JOB:
+                span.jobs += 1
+
+    def close(self, run: RunDirectory) -> None:
+        """Learn from the account what only it knows."""
+        lowest = self._latest + 1
+        for at in range(len(self._lowest) - 1, -1, -1):
+            lowest = self._lowest[at] = min(lowest, self._lowest[at])
+        restored = restore(run, self.process)
+        ledger = restored.ledger
+        totals = ledger.totals()
+        self.state = ENDED if totals.ended else state_of(run, restored.attempt, self.process, restored.last_sign)
+        if self.state == DIED:
+            ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
+        self.disruptions = {one.attempt - 1: one for one in totals.history if one.attempt is not None}
+        self._progress = ledger.settled.steps.progress
+
+    @property
+    def last(self) -> AttemptSpan:
+        return self.attempts[-1]
+
+    def went_back(self, place: int) -> bool:
+        """Whether the execution at `place` in the order of starts goes back to an earlier step."""
+        at = bisect_right(self._returns, place) - 1
+        return at >= 0 and self._returns[at] == place
+
+    def fate(self, place: int, number: int, attempt: int, *, left: bool, failed: bool) -> str:
+        """Return the fate of an execution of the step `number` (rule R4): kept, lost, in flight, or none.
+
+        Args:
+            place: of the execution in the order of starts, from 0.
+            number: of the step.
+            attempt: in which it ran.
+            left, failed: whether a break, or anything, left it before its end.
+        """
+        at = bisect_right(self._returns, place)
+        if at < len(self._lowest) and self._lowest[at] <= number:
+            return STEP_LOST
+        progress = self._progress
+        index = progress.index_above(number) - 1
+        if index < progress.summarised:  # numbers so far back are remembered as ranges only
+            kept = not failed and index >= 0
+        else:
+            kept = progress.number_at(index) == number
+        if kept:
+            return STEP_KEPT
+        if left:
+            return NO_STEP_DONE
+        if not failed and attempt == self.last.number and self.state != DIED:
+            return Category.IN_FLIGHT
+        return STEP_LOST
+
+
+def survey(run: RunDirectory, process: int, damages: Damages, progress: Progress) -> Survey:
+    """Read the journal of a process once. Raises OSError, ValueError."""
+    found = Survey(process)
+    for attempt, events in stored_events(run, process, damages):
+        if events:
+            found.take(events, attempt)
+        progress(found.records, 0, f"process {process}: looking at {found.records:,} events")
+    if found.attempts:
+        found.close(run)
+    return found

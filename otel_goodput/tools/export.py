@@ -1,0 +1,104 @@
+"""``otel-goodput export``: a run as a file for other viewers."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from otel_goodput.journal.rundir import RunDirectory
+
+_JSON_NAMES = (".json",)
+_PROTO_NAMES = (".pftrace", ".perfetto-trace", ".pb")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to `parser`; the run is named as for ``report``."""
+    parser.epilog = (
+        "Open the file at ui.perfetto.dev, or with chrome://tracing if it is JSON. Without --format, the name says "
+        "the format (.json, .pftrace), else it is JSON up to a million events, and above that TrackEvents in "
+        "protobuf. A name that ends with .gz is compressed; both viewers read that too."
+    )
+    parser.add_argument(
+        "--perfetto", required=True, metavar="FILE", help="write a trace for Perfetto here (- for standard output)"
+    )
+    parser.add_argument("--format", choices=("json", "proto"), default=None, help="Chrome's JSON, or protobuf")
+    parser.add_argument(
+        "--process",
+        type=int,
+        action="append",
+        default=None,
+        metavar="K",
+        help="only this process; may be repeated (default: all that left a journal)",
+    )
+
+
+def run(options: argparse.Namespace, found: Any) -> int:
+    """Export a run and return 0, or 3 if a part of its journal cannot be read.
+
+    Raises:
+        JournalError: there is no such run, there are several, or it left no journal.
+        OSError: the file cannot be written.
+    """
+    from otel_goodput.errors import JournalError
+    from otel_goodput.journal.damage import STATUS, Damages
+    from otel_goodput.reports import perfetto
+    from otel_goodput.text.quantities import plural
+    from otel_goodput.text.redact import shown
+    from otel_goodput.tools.progress import ProgressLine
+
+    if len(found) > 1:
+        ids = ", ".join(one.run.called() for one in found)
+        raise JournalError(f"there are {len(found)} runs, name one of them with --run: {ids}")
+    directory: RunDirectory = found[0].run
+    processes = sorted(set(options.process)) if options.process else directory.processes() or [0]
+    damages = Damages()
+    with ProgressLine() as progress, _target(options.perfetto) as (stream, scratch):
+        written = perfetto.export(
+            directory,
+            processes,
+            stream.write,
+            scratch=scratch,
+            format=options.format or _format(options.perfetto),
+            progress=progress,
+            damages=damages,
+        )
+    if options.perfetto != "-":
+        kind = "protobuf" if written.format == perfetto.PROTO else "JSON"
+        print(f"{shown(options.perfetto)}: {plural(written.events, 'event')} as {kind}; open it at ui.perfetto.dev")
+    if (note := damages.note()) is not None:
+        print(f"otel-goodput: {shown(note.text)}", file=sys.stderr)
+        return STATUS
+    return 0
+
+
+def _format(name: str) -> str | None:
+    """The format that the name of a file asks for, None if it does not say."""
+    plain = name.removesuffix(".gz")
+    if plain.endswith(_JSON_NAMES):
+        return "json"
+    return "proto" if plain.endswith(_PROTO_NAMES) else None
+
+
+@contextmanager
+def _target(name: str) -> Iterator[tuple[BinaryIO | gzip.GzipFile, Path]]:
+    """Yield where to write, and a folder for temporary files; if it fails, no partial file is left."""
+    from otel_goodput import files
+
+    if name == "-":
+        yield sys.stdout.buffer, files.temporary()
+        return
+    path = files.named(name)
+    with files.writing_named(path) as stream:
+        scratch = path.parent if path.is_file() or not path.exists() else files.temporary()
+        if not name.endswith(".gz"):
+            yield stream, scratch
+            return
+        # Without a name and a time in its header, so that the same run gives the same file.
+        with gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6, mtime=0) as packed:
+            yield packed, scratch

@@ -1,0 +1,67 @@
+"""Reports of living runs, each read once for all who ask, and followed only as long as somebody does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.followed import FollowedRun
+from otel_goodput.reports.report import Report
+
+_FRESH_S: Final = 0.5  # a report of this age is good for the next who asks
+_KEPT_S: Final = 30.0  # a run that nobody has asked for in this time is no longer followed
+
+
+class Reading:
+    """One run that is followed. May be asked from any thread."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._followed = FollowedRun(run)
+        self._lock = threading.Lock()
+        self._report: Report | None = None
+        self._read = float("-inf")
+        self.asked = time.monotonic()
+
+    def report(self) -> Report:
+        """Return the report, at most half a second old. Raises JournalError as :meth:`FollowedRun.report`."""
+        with self._lock:
+            self.asked = time.monotonic()
+            if self._report is None or self.asked - self._read > _FRESH_S:
+                self._report = self._followed.report()
+                self._read = time.monotonic()
+            return self._report
+
+    def close(self) -> None:
+        """Close the files."""
+        with self._lock:
+            self._followed.close()
+
+
+class Readings:
+    """The runs that are followed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readings: dict[str, Reading] = {}
+
+    def of(self, run: RunDirectory) -> Reading:
+        """Return the reading of a run; it begins with the first question."""
+        now = time.monotonic()
+        with self._lock:
+            left = [name for name, one in self._readings.items() if now - one.asked > _KEPT_S]
+            closing = [self._readings.pop(name) for name in left]
+            found = self._readings.setdefault(str(run.path), Reading(run))
+            found.asked = now
+        for one in closing:
+            one.close()
+        return found
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        with self._lock:
+            closing = list(self._readings.values())
+            self._readings.clear()
+        for one in closing:
+            one.close()

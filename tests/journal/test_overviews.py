@@ -1,0 +1,158 @@
+"""The overview of a process's run comes from the cheapest file that tells all, and is the one of its account."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recording.recording import NS, Recording
+from waits import until
+
+import otel_goodput as goodput
+from otel_goodput.accounting import overview as ov
+from otel_goodput.journal import keeper
+from otel_goodput.journal.digest import read_digest
+from otel_goodput.journal.overviews import DIGEST, SEGMENTS, SNAPSHOT, overview_of
+from otel_goodput.journal.recovery import restore
+from otel_goodput.journal.rundir import RunDirectory
+
+
+def steps(first: int, count: int, base: int) -> None:
+    for number in range(first, first + count):
+        with goodput.step(number, start_time=base + number * NS, end_time=base + number * NS + NS // 2):
+            pass
+
+
+def added_up(overview: ov.Overview) -> int:
+    return sum(ns for one in overview.bins for ns in one.values())
+
+
+def elapsed(run: RunDirectory, at: int, *, dead: bool = False) -> int:
+    return restore(run).ledger.totals(at, dead=dead).run.elapsed
+
+
+def test_one_that_has_ended_is_read_from_its_digest(record: Callable[..., Recording], base: int) -> None:
+    recording = record(process_index=2, process_count=4)  # no leader: every process has one
+    run = RunDirectory(recording.folder)
+    with goodput.job(start_time=base):
+        steps(0, 20, base)
+        with goodput.custom("evaluation", start_time=base + 30 * NS, end_time=base + 40 * NS):
+            pass
+    goodput.shutdown()
+    found = overview_of(run, 2)
+    assert found is not None and found.source == DIGEST and found.attempt == 0
+    restored = restore(run, 2)
+    assert added_up(found.overview) == restored.ledger.totals(found.at).run.elapsed
+    assert found.overview.last_step == 19 and list(found.overview.names) == ["evaluation"]
+    run.digest_path(2).unlink()
+    again = overview_of(run, 2)
+    assert again is not None and again.source == SNAPSHOT
+    assert added_up(again.overview) == added_up(found.overview)
+    run.snapshot_path(2).unlink()
+    last = overview_of(run, 2)
+    assert last is not None and added_up(last.overview) == added_up(found.overview)
+
+
+def test_a_damaged_one_is_not_believed(record: Callable[..., Recording], base: int) -> None:
+    recording = record()
+    run = RunDirectory(recording.folder)
+    with goodput.job(start_time=base):
+        steps(0, 5, base)
+    goodput.shutdown()
+    path = run.digest_path(0)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    found = overview_of(run)
+    assert found is not None and found.source == SNAPSHOT and found.overview.last_step == 4
+
+
+def test_no_journal_at_all(tmp_path: Path) -> None:
+    assert overview_of(RunDirectory(tmp_path)) is None
+
+
+def test_one_that_lives_has_one_every_half_minute(
+    record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "DIGEST_S", 0.05)
+    recording = record()
+    run = RunDirectory(recording.folder)
+    with goodput.job():
+        with goodput.step(1):
+            pass
+        until(lambda: run.digest_path(0).exists() and read_digest(run, 0).overview.last_step == 1)
+        written = run.digest_path(0).stat().st_mtime_ns
+        found = overview_of(run, within_s=60)
+        assert found is not None and found.source == DIGEST
+        now = overview_of(run)
+        assert now is not None and now.source == SNAPSHOT and now.at >= found.at
+        time.sleep(0.3)  # a heartbeat is nothing that happens
+        assert run.digest_path(0).stat().st_mtime_ns == written
+        with goodput.step(2):
+            pass
+        until(lambda: read_digest(run, 0).overview.last_step == 2)
+    assert os.stat(run.digest_path(0)).st_mode & 0o777 == 0o600  # noqa: PTH116
+
+
+KILLED = """
+import os, signal, sys
+import otel_goodput as goodput
+from otel_goodput.journal import keeper
+keeper.DIGEST_S = 0.01
+goodput.configure("killed", directory=sys.argv[1], exporters="none", run_id="run")
+goodput.job().__enter__()
+for number in range(100):
+    with goodput.step(number):
+        pass
+while not os.path.exists(sys.argv[1] + "/run/journal/p0000.digest"):
+    pass
+goodput.step(100).__enter__()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_one_that_has_died_has_nothing_in_flight(tmp_path: Path) -> None:
+    environment = {**os.environ, "OTEL_GOODPUT_STRICT": ""}
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    run = RunDirectory(tmp_path / "run")
+    found = overview_of(run)
+    assert found is not None and found.source == SNAPSHOT
+    assert added_up(found.overview) == elapsed(run, found.at, dead=True)
+    assert found.overview.steps == [] or found.overview.steps[-1].fate != ov.IN_FLIGHT
+
+
+def test_a_journal_of_an_older_version_is_rebuilt_from_its_segments(tmp_path: Path) -> None:
+    from .test_golden import NAMES, unpack
+
+    for name in NAMES:
+        unpack(name, tmp_path / name)
+        run = RunDirectory(next((tmp_path / name).rglob("run.json")).parent)
+        said: list[tuple[int, int, str]] = []
+        found = overview_of(run, progress=lambda *about, said=said: said.append(about))
+        assert found is not None and found.overview.complete
+        if found.source == SEGMENTS:
+            assert said[-1][0] == said[-1][1]
+        assert added_up(found.overview) > 0
+
+
+def test_the_account_is_locked_for_a_moment(record: Callable[..., Recording], base: int) -> None:
+    """The overview is made under the lock that totals() takes; the file is packed and written outside of it."""
+    recording = record()
+    account = recording.recorder._account
+    with goodput.job(start_time=base):
+        steps(0, 3000, base)
+        account.refresh()
+        times = []
+        for _ in range(5):
+            began = time.perf_counter()
+            with account.lock:
+                account.ledger.overview(account.clock())
+            times.append(time.perf_counter() - began)
+    assert min(times) < 0.5

@@ -1,0 +1,133 @@
+"""A window of a journal is read without the rest of it, with the names that were told before."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recording.recording import Recording
+
+import otel_goodput as goodput
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.rules import CUSTOM_PHASE, STEP
+from otel_goodput.journal import records, segment_file
+from otel_goodput.journal.records import CAPACITY, HEADER_SIZE, SIZE
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.time_index import TimeIndex, records_between
+
+BEGIN = 10**18
+MS = 10**6
+SEGMENTS = 12
+STEPS = CAPACITY // 2 - 10  # of a segment
+
+
+def sealed(kind: int, phase: int, key: int, step: int, at: int, name: int = 0) -> bytes:
+    return records.seal(records.BODY.pack(kind, phase, 0, name, key, step, at))
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run of 200,000 steps of 1 ms in many packed segments; each has an evaluation named in the first one."""
+    run = RunDirectory(tmp_path_factory.mktemp("runs") / "run")
+    run.make()
+    at, key = BEGIN, 1
+    for number in range(SEGMENTS):
+        body = [sealed(ev.ATTEMPT, 0, 0, 0, at)] if not number else []
+        if not number:
+            body += records.encode_name(1, b"evaluation on the whole of the data set")
+        body += [
+            sealed(ev.START, CUSTOM_PHASE, key, ev.NO_STEP, at, name=1),
+            sealed(ev.END, CUSTOM_PHASE, key, ev.NO_STEP, at + MS),
+        ]
+        at, key = at + MS, key + 1
+        for step in range(STEPS):
+            body.append(sealed(ev.START, STEP, key, number * STEPS + step, at))
+            body.append(sealed(ev.END, STEP, key, ev.NO_STEP, at + MS - 1))
+            at, key = at + MS, key + 1
+        data = records.encode_header(0, 0, number, 1) + b"".join(body)
+        path = run.segment_path(0, 0, number)
+        path.with_name(path.name + ".gz").write_bytes(
+            gzip.compress(data.ljust(HEADER_SIZE + CAPACITY * SIZE, b"\0"), 1)
+        )
+    return run
+
+
+def test_only_what_is_needed_is_unpacked(long: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[Path] = []
+    whole = segment_file.data
+
+    def data(path: Path) -> bytes:
+        unpacked.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(segment_file, "data", data)
+    index = TimeIndex(long)
+    middle = BEGIN + (7 * (STEPS + 1) + 100) * MS
+    found = index.between(middle, middle + 10 * MS - 1)
+    assert len(unpacked) <= 3 and not found.cut and not found.missing and found.until == middle + 10 * MS - 1
+    (part,) = found.parts
+    numbers = [record.step for record in part.records if record.kind == ev.START]
+    assert numbers == list(range(7 * STEPS + 99, 7 * STEPS + 109)) and part.attempt == 0
+    begin = BEGIN + 7 * (STEPS + 1) * MS
+    found = index.between(begin - 2 * MS, begin + 2 * MS)
+    names = {record.name for part in found.parts for record in part.records if record.phase == CUSTOM_PHASE}
+    assert "evaluation on the whole of the data set" in names
+
+
+def test_what_belongs_to_a_phase_of_the_window_is_in_it(long: RunDirectory) -> None:
+    """Of a step that is open at an edge both ends are told, also from the segment beside."""
+    edge = BEGIN + 3 * (STEPS + 1) * MS + MS // 2
+    (part,) = records_between(long, 0, edge, edge + MS).parts
+    keys = [record.key for record in part.records]
+    assert len(keys) == 4 and len(set(keys)) == 2
+    assert part.records[0].time < edge
+
+
+def test_it_is_bounded_and_says_so(long: RunDirectory) -> None:
+    found = records_between(long, 0, BEGIN, BEGIN + 10 * STEPS * MS, most=1000)
+    assert found.cut and sum(len(part.records) for part in found.parts) <= 1000
+    assert BEGIN < found.until < BEGIN + 2 * STEPS * MS
+    (part,) = found.parts
+    whole = records_between(long, 0, BEGIN, found.until).parts[0]
+    assert [one for one in part.records if one.time <= found.until] == [
+        one for one in whole.records if one.time <= found.until
+    ]
+
+
+def test_nothing_there(long: RunDirectory, tmp_path: Path) -> None:
+    assert not records_between(long, 0, BEGIN - 10**12, BEGIN - 10**11).parts
+    assert not records_between(RunDirectory(tmp_path), 0, 0, 10**19).parts
+    with pytest.raises(ValueError, match="ends before"):
+        records_between(long, 0, 2, 1)
+
+
+def test_a_live_one_and_its_attempts(record: Callable[..., Recording], base: int) -> None:
+    for attempt in range(2):
+        recording = record()
+        index = TimeIndex(RunDirectory(recording.folder))
+        begin = base + attempt * 10**12
+        with goodput.job(start_time=begin):
+            with goodput.custom(f"part {attempt}", start_time=begin + 10, end_time=begin + 20):
+                pass
+            found = index.between(base, base + 10**13)
+            assert [part.attempt for part in found.parts] == list(range(attempt + 1))
+            assert f"part {attempt}" in {one.name for one in found.parts[-1].records}
+            with goodput.step(5, start_time=begin + 30, end_time=begin + 40):
+                pass
+            found = index.between(begin + 30, begin + 35)
+            assert 5 in {one.step for one in found.parts[-1].records}
+        goodput.shutdown()
+
+
+def test_a_damaged_segment_is_said(long: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    for segment in long.segments()[:3]:
+        (run.journal / segment.path.name).write_bytes(segment.path.read_bytes())
+    path = run.segments()[1].path
+    path.write_bytes(path.read_bytes()[:5000])
+    found = records_between(run, 0, BEGIN, BEGIN + 3 * STEPS * MS)
+    assert [name for name, _ in found.missing] == [path.name]
+    assert found.parts

@@ -1,0 +1,163 @@
+"""Starts ``otel-goodput serve`` as a process of its own, and asks it things as a browser would."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from waits import PATIENCE_S, until
+
+TOOLS = Path(__file__).parents[1] / "tools"
+
+JOB = """
+import sys, time
+import otel_goodput as goodput
+
+name, directory = sys.argv[1:]
+goodput.configure(name, directory=directory, run_id=name, exporters="none")
+with goodput.job():
+    for step, _ in goodput.steps(range(10**9)):
+        time.sleep(0.002)
+        if step == 3:
+            with goodput.checkpoint_save(step):
+                pass
+            print("stepping", flush=True)
+"""
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Server:
+    """A server under way."""
+
+    process: subprocess.Popen[str]
+    port: int
+    lines: list[str]
+    errors: Path
+    place: Path
+
+    def ask(self, path: str, method: str = "GET", host: str | None = None, **headers: str) -> Answer:
+        """Ask for a path exactly as it is given."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            connection.putheader("Host", host if host is not None else f"127.0.0.1:{self.port}")
+            for name, value in headers.items():
+                connection.putheader(name.replace("_", "-"), value)
+            connection.endheaders()
+            answer = connection.getresponse()
+            told = {name.lower(): value for name, value in answer.getheaders()}
+            body = answer.read()
+            return Answer(
+                answer.status, told, gzip.decompress(body) if told.get("content-encoding") == "gzip" else body
+            )
+        finally:
+            connection.close()
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        return {run["run_id"]: run for run in self.ask("/api/runs").json()["runs"]}
+
+    def stop(self, with_signal: int = signal.SIGINT) -> int:
+        self.process.send_signal(with_signal)
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def serving(place: str | Path, *arguments: str) -> Iterator[Server]:
+    """``otel-goodput serve`` on a free port."""
+    errors = Path(f"{str(place).removeprefix('file://')}.errors")
+    command = [sys.executable, "-W", "error", "-m", "otel_goodput", "serve", str(place), "--port", "0", *arguments]
+    with errors.open("w") as stream:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream, text=True, stdin=subprocess.DEVNULL)
+    assert process.stdout is not None
+    try:
+        lines: list[str] = []
+        while not any(line.startswith("Ctrl-C") for line in lines):
+            line = process.stdout.readline()
+            assert line, errors.read_text()
+            lines.append(line.strip())
+        address = next(line for line in lines if line.startswith("http://"))
+        yield Server(process, int(address.split("/")[2].rpartition(":")[2]), lines, errors, Path(place))
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+        process.stdout.close()
+
+
+@contextmanager
+def living(name: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """A job that goes on until it is killed; it has done some steps."""
+    command = [sys.executable, "-W", "error", "-c", JOB, name, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "stepping"
+            yield process
+        finally:
+            process.kill()
+
+
+class Stream:
+    """Server-sent events as they come."""
+
+    def __init__(self, server: Server, path: str, **headers: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
+        self._connection.request("GET", path, headers={"Host": f"127.0.0.1:{server.port}", **headers})
+        self.answer = self._connection.getresponse()
+        assert self.answer.status == 200, self.answer.read()
+        assert self.answer.getheader("content-type") == "text/event-stream; charset=utf-8"
+
+    def next(self) -> tuple[str, Any]:
+        """The next event's name and data; ("", None) once the stream has ended."""
+        name = "message"
+        while line := self.answer.readline().decode():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ").strip()
+            elif line.startswith("data: "):
+                return name, json.loads(line.removeprefix("data: "))
+        return "", None
+
+    def until(self, name: str, condition: Any) -> Any:
+        """The first event of this name that fulfils the condition."""
+        found: list[Any] = []
+
+        def came() -> bool:
+            told, data = self.next()
+            assert told, "the stream has ended"
+            if told == name and condition(data):
+                found.append(data)
+            return bool(found)
+
+        until(came, lacking=lambda: f"an event {name!r}")
+        return found[0]
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def mute(server: Server, path: str) -> socket.socket:
+    """A client that asks for a stream and never reads."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", server.port))
+    client.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    return client

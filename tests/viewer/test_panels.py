@@ -1,0 +1,155 @@
+"""The figures that the page's panels work out for a part of a run, by the page's own modules, run with node."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import otel_goodput.viewer
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.session import Session
+from otel_goodput.semconv import Phase
+from otel_goodput.viewer.columns import Container
+from otel_goodput.viewer.document import document
+
+from .conftest import NS, live
+
+ASSETS = Path(otel_goodput.viewer.__file__).with_name("assets")
+SHOWS = Path(__file__).with_name("panels.mjs")
+NODE = shutil.which("node")
+
+pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
+
+
+class Panels:
+    """What the panels show of a run that is cut at some moments."""
+
+    def __init__(self, directory: Path, run: RunDirectory, cuts: int = 6, **how: Any) -> None:
+        told = document(Session.open(run, **how))
+        self.head = Container(told).head
+        path, modules = directory / "document", directory / "modules"
+        path.write_bytes(told)
+        shutil.copytree(ASSETS, modules)
+        (modules / "package.json").write_text('{"type": "module"}')
+        chosen = random.Random(7)
+        edges = sorted(chosen.sample(range(1, self.head["end"]), cuts))
+        assert NODE is not None
+        command = [NODE, str(SHOWS), str(modules), str(path), json.dumps(edges)]
+        done = subprocess.run(command, timeout=60, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        self.told = json.loads(done.stdout)
+
+    def seconds(self, pieces: dict[str, int]) -> dict[str, Any]:
+        """The form of a report's `seconds`, without zeros."""
+        found: dict[str, Any] = {}
+        for number, ns in pieces.items():
+            category = self.head["categories"][int(number)]
+            if category["custom"]:
+                found.setdefault("custom", {})[category["custom"]] = ns / NS
+            else:
+                found[category["name"]] = ns / NS
+        return found
+
+
+@pytest.fixture(scope="module")
+def panels(lived: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Panels:
+    return Panels(tmp_path_factory.mktemp("panels"), lived)
+
+
+def without_zeros(seconds: dict[str, Any]) -> dict[str, Any]:
+    return {name: held for name, held in seconds.items() if held}
+
+
+def added(parts: list[dict[str, int]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for part in parts:
+        found.update(part)
+    return found
+
+
+def test_the_bar_of_the_run_and_of_each_attempt_is_the_report(panels: Panels) -> None:
+    report, run = panels.head["report"], panels.told["run"]
+    assert panels.seconds(run["pieces"]) == without_zeros(report["seconds"])
+    assert run["elapsed"] / NS == report["elapsed_s"]
+    for attempt, told in zip(panels.head["attempts"], panels.told["attempts"], strict=True):
+        assert panels.seconds(told["pieces"]) == without_zeros(attempt["seconds"])
+        assert told["elapsed"] / NS == attempt["elapsed_s"]
+
+
+def test_a_stretch_of_time_is_exact_and_stretches_add_up_to_the_run(panels: Panels) -> None:
+    for told in panels.told["ranges"]:
+        assert told["exact"]
+        assert told["elapsed"] == told["length"]
+        assert told["bins"] == told["pieces"]  # what is drawn over time is what the bar holds
+    assert added([told["pieces"] for told in panels.told["ranges"]]) == Counter(panels.told["run"]["pieces"])
+    assert panels.told["run"]["bins"] == panels.told["run"]["pieces"]
+
+
+def test_a_histogram_counts_every_step_once(panels: Panels) -> None:
+    steps, started = panels.head["report"]["steps"], panels.head["report"]["started_steps"]
+    fates: Counter[int] = Counter()
+    for counts in panels.told["fates"].values():
+        fates.update(dict(enumerate(counts)))
+    assert (fates[0], fates[1]) == (steps["kept"], steps["lost"])
+    for name, told in panels.told["run"]["histograms"].items():
+        assert told["exact"] and told["kept"]
+        assert sum(told["counts"]) == told["listed"], name
+        assert sum(told["counts"]) + told["missing"] >= started
+        if name.startswith("net"):
+            assert told["counts"][0] == steps["kept"]
+        parts = [one["histograms"][name] for one in panels.told["ranges"]]
+        assert [sum(column) for column in zip(*(part["counts"] for part in parts), strict=True)] == told["counts"]
+
+
+def test_the_parts_of_the_cadence_add_up_to_it(panels: Panels) -> None:
+    for told in (panels.told["run"], *panels.told["attempts"], *panels.told["ranges"]):
+        cadence = told["cadence"]
+        assert sum(ns for _, ns, _ in cadence["parts"]) == cadence["total"]
+    whole = panels.told["run"]["cadence"]
+    attempts = [told["cadence"] for told in panels.told["attempts"]]
+    assert whole["steps"] == sum(one["steps"] for one in attempts) > 0
+    assert whole["total"] == sum(one["total"] for one in attempts)
+
+
+def test_the_use_of_the_device_adds_up_to_the_time(panels: Panels) -> None:
+    for told in panels.told["ranges"]:
+        if told["device"] is not None:
+            assert sum(ns for _, ns in told["device"]["pieces"]) == told["length"]
+
+
+def test_groups_counted_by_the_page_are_those_of_the_journal(panels: Panels) -> None:
+    def found(groups: list[dict[str, Any]]) -> dict[tuple[int, str], tuple[int, int, int]]:
+        names, job = panels.head["names"], panels.head["phase_names"].index(Phase.JOB)
+        return {
+            (one["phase"], name if isinstance(name := one["name"], str) else names[name]): (
+                one["count"],
+                one["sum_ns"],
+                one["failed"],
+            )
+            for one in groups
+            if one["phase"] != job
+        }
+
+    told = found(panels.head["groups"])
+    assert found(panels.told["all"]["groups"]) == found(panels.told["run"]["groups"]) == told
+
+
+def test_without_owners_a_stretch_is_about_right_and_says_so(tmp_path: Path) -> None:
+    live(tmp_path, "long", 0, 1200)
+    panels = Panels(tmp_path, RunDirectory(tmp_path / "long"), spans=100)
+    assert not panels.head["detail"]["complete"]
+    for told in panels.told["ranges"]:
+        assert not told["exact"]
+        assert told["elapsed"] == pytest.approx(told["length"], abs=2 * len(told["pieces"]))
+    run = panels.told["run"]
+    assert panels.seconds(run["pieces"]) == without_zeros(panels.head["report"]["seconds"])
+    steps = panels.head["report"]["steps"]
+    assert run["histograms"]["net log"]["counts"][:2] == [steps["kept"], steps["lost"]]
+    assert run["cadence"]["steps"] > 0

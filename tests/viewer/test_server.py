@@ -1,0 +1,392 @@
+"""``otel-goodput serve``: what it shows of real jobs, and who may ask it what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tools.commands import finished, goodput, killed
+from waits import PATIENCE_S, until
+
+from otel_goodput.viewer.columns import Container
+
+from .served import Server, Stream, living, mute, serving
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of one run that has ended and one that was killed; beside its directory is another one."""
+    above = tmp_path_factory.mktemp("served")
+    finished("ended", above / "runs")
+    killed("killed", above / "runs")
+    finished("inside", above / "secret")
+    (above / "runs" / "link").symlink_to(above / "secret" / "inside")
+    with serving(above / "runs") as server:
+        yield server
+        assert server.errors.read_text() == ""
+
+
+def state_of(place: Path) -> dict[str, str]:
+    """What every file of a directory holds, and when it was changed."""
+    return {
+        str(path.relative_to(place)): f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.stat().st_mtime_ns}"
+        if path.is_file()
+        else str(path.stat().st_mtime_ns)
+        for path in sorted(place.rglob("*"))
+    }
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_the_index_says_what_report_says(served: Server) -> None:
+    runs = served.runs()
+    assert [runs[name]["state"] for name in ("ended", "killed")] == ["ended", "died"]
+    for name, row in runs.items():
+        report = json.loads(goodput("report", served.place / name, "--json").stdout)
+        same = ("run_id", "job_name", "state", "attempts", "goodput", "at_risk_s", "elapsed_s")
+        assert {key: row[key] for key in same} == {key: report[key] for key in same}
+    assert list(runs) == ["killed", "ended"], "the newest first"
+    page = served.ask("/")
+    assert page.status == 200 and page.headers["content-type"].startswith("text/html")
+    assert b"</html>" in page.body
+
+
+def test_the_document_is_what_report_says(served: Server) -> None:
+    page = served.ask("/runs/killed")
+    assert page.status == 200 and b'data-source="../api/runs/killed/document"' in page.body
+    answer = served.ask("/api/runs/killed/document")
+    head = Container(answer.body).head
+    report = json.loads(goodput("report", served.place / "killed", "--json").stdout)
+    assert head["report"] == report
+    again = served.ask("/api/runs/killed/document", If_None_Match=answer.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_the_figures_of_each_second_are_what_report_says(served: Server) -> None:
+    for name in ("ended", "killed"):
+        stream = Stream(served, f"/api/runs/{name}/events")
+        told = stream.next()[1]
+        assert told["report"] == json.loads(goodput("report", served.place / name, "--json").stdout)
+        head = Container(served.ask(f"/api/runs/{name}/document").body).head
+        assert {key: told[key] for key in ("headline", "verdict")} == {
+            key: head[key] for key in ("headline", "verdict")
+        }
+        stream.close()
+
+
+def test_a_window_holds_what_the_document_holds_there(served: Server) -> None:
+    for name in ("ended", "killed"):
+        whole = Container(served.ask(f"/api/runs/{name}/document").body)
+        steps = whole.table(whole.head["steps"])
+        begin, end = steps["start"][2], steps["start"][6]
+        part = Container(served.ask(f"/api/runs/{name}/window?begin={begin}&end={end}").body)
+        assert part.head["origin_ns"] == whole.head["origin_ns"]
+        assert (part.head["begin"], part.head["until"]) == (begin, end)
+        found = part.table(part.head["steps"])
+        within = range(found["number"].index(2), found["number"].index(6))
+        for column in ("number", "start", "wall", "net", "fate", "attempt"):
+            assert [found[column][at] for at in within] == steps[column][2:6], column
+        names = {whole.head["names"][at] for at in whole.table(whole.head["phases"])["name"]}
+        all_of_it = Container(served.ask(f"/api/runs/{name}/window?begin=0&end={whole.head['end']}").body)
+        assert {all_of_it.head["names"][at] for at in all_of_it.table(all_of_it.head["phases"])["name"]} == names
+
+
+def test_a_job_is_followed_from_its_first_step_to_its_death_and_restart(place: Path) -> None:
+    """The directory does not exist when the server starts."""
+    with serving(place) as server:
+        assert "does not exist yet: waiting for it" in server.ask("/api/runs").json()["problem"]
+        index = Stream(server, "/api/runs/events")
+        with living("job", place) as job:
+            began = time.monotonic()
+            listed = index.until("runs", lambda told: any(run["state"] == "running" for run in told["runs"]))
+            assert [run["run_id"] for run in listed["runs"]] == ["job"]
+            assert time.monotonic() - began < PATIENCE_S
+            stream = Stream(server, "/api/runs/job/events")
+            first = stream.until("run", lambda told: told["live"])["report"]
+            stream.until("run", lambda told: told["report"]["steps"]["kept"] > first["steps"]["kept"])
+            assert Container(server.ask("/api/runs/job/document").body).head["live"] is True
+            job.send_signal(signal.SIGKILL)
+            job.wait(PATIENCE_S)
+            died = stream.until("run", lambda told: not told["live"])
+            assert died["report"]["state"] == "died"
+            until(lambda: server.runs()["job"]["state"] == "died")
+        document = Container(server.ask("/api/runs/job/document").body).head
+        assert document["report"]["state"] == "died" and document["made_at"] >= died["news"]
+        with living("job", place):
+            again = stream.until("run", lambda told: told["live"] and told["report"]["attempts"] == 2)
+            assert again["report"]["disruptions"] == 1
+            head = Container(server.ask("/api/runs/job/document").body).head
+            assert [one["number"] for one in head["attempts"]] == [1, 2]
+        index.close()
+        stream.close()
+
+
+def test_nothing_is_written_and_nothing_need_be_writable(place: Path) -> None:
+    finished("ended", place)
+    killed("killed", place)
+    for path in [*place.rglob("*"), place]:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    before = state_of(place)
+    try:
+        with serving(place) as server:
+            states = {name: run["state"] for name, run in server.runs().items()}
+            assert states == {"ended": "ended", "killed": "died"}
+            for name in states:
+                assert server.ask(f"/api/runs/{name}/document").status == 200
+                stream = Stream(server, f"/api/runs/{name}/events")
+                stream.next()
+                stream.close()
+        assert state_of(place) == before
+    finally:
+        for path in [place, *place.rglob("*")]:
+            path.chmod(0o700)
+
+
+def test_a_run_that_cannot_be_read_does_not_keep_the_others_away(place: Path) -> None:
+    finished("good", place)
+    finished("bad", place)
+    for path in (place / "bad" / "journal").iterdir():
+        path.write_bytes(os.urandom(200))
+    (place / "empty" / "journal").mkdir(parents=True)
+    (place / "nothing").mkdir()
+    (place / "file").write_text("not a run")
+    with serving(place) as server:
+        runs = server.runs()
+        assert runs["good"]["state"] == "ended"
+        assert runs["bad"]["error"] or runs["bad"]["damaged"]
+        assert set(runs) >= {"good", "bad", "empty"} and "nothing" not in runs
+        for name in ("bad", "empty"):
+            assert server.ask(f"/runs/{name}").status == 200
+            head = Container(server.ask(f"/api/runs/{name}/document").body).head
+            assert head["report"]["warnings"], "the page says what is missing"
+
+
+def test_hostile_names_are_text(place: Path) -> None:
+    names = ["<script>alert(1)</script>", "../../etc/passwd", "a\"b'c", "a b%2f?c=d&e#f", "\x1b[31mred", "x" * 300]
+    for name in names:
+        code = "import sys, otel_goodput as g; g.configure('j', directory=sys.argv[1], run_id=sys.argv[2], "
+        code += "exporters='none')\nwith g.job(), g.step(0): pass"
+        subprocess.run([sys.executable, "-c", code, str(place), name], check=True, timeout=PATIENCE_S)
+    with serving(place) as server:
+        listed = server.ask("/api/runs").json()["runs"]
+        assert len(listed) == len(names)
+        for run in listed:
+            key = "".join(f"%{byte:02x}" for byte in run["name"].encode())
+            page = server.ask(f"/runs/{key}")
+            assert page.status == 200 and b"<script>alert" not in page.body
+            assert Container(server.ask(f"/api/runs/{key}/document").body).head["report"]["run_id"] == run["run_id"]
+
+
+def test_two_runs_are_compared(served: Server) -> None:
+    assert served.ask("/compare?a=ended&b=killed").status == 200
+    told = served.ask("/api/compare?a=ended&b=killed").json()
+    assert [told[side]["run_id"] for side in "ab"] == ["ended", "killed"]
+    assert told["verdict"] and told["sources"]
+    assert served.ask("/api/compare?a=ended&b=other").status == 404
+    assert served.ask("/api/compare").status == 404
+
+
+def test_a_directory_at_a_url(place: Path) -> None:
+    killed("job", place)
+    with serving(f"file://{place}") as server:
+        until(lambda: "job" in server.runs())
+        assert Container(server.ask("/api/runs/job/document").body).head["report"]["run_id"] == "job"
+        finished("later", place)
+        until(lambda: "later" in server.runs())
+
+
+# --- who may ask ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"])
+def test_other_methods_are_refused(served: Server, method: str) -> None:
+    answer = served.ask("/api/runs", method)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_head_is_get_without_a_body(served: Server) -> None:
+    for path in ("/", "/runs/ended", "/api/runs", "/api/runs/ended/document", "/api/runs/events"):
+        answer = served.ask(path, "HEAD")
+        assert (answer.status, answer.body) == (200, b""), path
+
+
+def test_only_names_of_this_server_are_answered(served: Server) -> None:
+    foreign = ("evil.example", f"evil.example:{served.port}", "127.0.0.1.evil.example", "", "localhost:x", "[::1")
+    for host in (*foreign, "10.0.0.1"):
+        answer = served.ask("/api/runs", host=host)
+        assert answer.status == 421, host
+        assert b"ended" not in answer.body
+    for host in ("localhost", f"LOCALHOST:{served.port}", "127.0.0.1:1", "[::1]:8000"):
+        assert served.ask("/api/runs", host=host).status == 200, host
+
+
+def test_more_names_can_be_allowed(place: Path) -> None:
+    with serving(place, "--allow-host", "proxy.example") as server:
+        assert server.ask("/api/runs", host="proxy.example").status == 200
+        assert server.ask("/api/runs", host="other.example").status == 421
+
+
+def test_headers_that_browsers_heed(served: Server) -> None:
+    for path in ("/", "/runs/ended", "/api/runs", "/api/runs/none/document", "/api/runs/ended/document"):
+        headers = served.ask(path, Origin="http://evil.example").headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert not any(name.startswith("access-control") for name in headers)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", "..%2f", "..%2f..%2fsecret", "%2e%2e/secret", "..%5csecret", "secret%00", "%00", "%2fetc%2fpasswd", "link",
+     "ended%2f..%2f..%2fsecret", "ended/../../secret", "ended%2fjournal", "%ff%fe", "a" * 5000, "."],
+)  # fmt: skip
+def test_no_path_is_made_of_a_name(served: Server, name: str) -> None:
+    """Neither of what is in an address, nor by a link that lies in the directory."""
+    about = f"/api/runs/{name}"
+    for path in (f"/runs/{name}", f"{about}/document", f"{about}/events", f"{about}/window?begin=0&end=1"):
+        answer = served.ask(path)
+        assert answer.status == 404, path
+        assert str(served.place.parent).encode() not in answer.body
+        assert b"inside" not in answer.body
+    assert set(served.runs()) == {"ended", "killed"}
+
+
+def test_what_is_not_there(served: Server) -> None:
+    for path in ("/other", "/api", "/api/runs/ended", "/api/runs/ended/other", "/runs/", "//evil.example/x"):
+        assert served.ask(path).status == 404, path
+    for query in ("", "?begin=0", "?begin=a&end=b", "?begin=5&end=5", f"?begin=0&end={10**30}", "?begin=1&end=0"):
+        assert served.ask(f"/api/runs/ended/window{query}").status == 400, query
+
+
+def test_a_token(place: Path) -> None:
+    finished("ended", place)
+    with serving(place, "--host", "0.0.0.0") as server:
+        token = next(line for line in server.lines if line.startswith("http://")).partition("?token=")[2]
+        assert len(token) >= 32
+        for path in ("/", "/api/runs", "/api/runs/events", "/other", "/runs/ended"):
+            assert server.ask(path).status == 401
+            assert server.ask(f"{path}?token=wrong").status == 403
+            assert server.ask(path, Cookie=f"otel-goodput-{server.port}=wrong").status == 401
+        opened = server.ask(f"/compare?a=ended&token={token}&b=x")
+        assert (opened.status, opened.headers["location"]) == (303, "./compare?a=ended&b=x")
+        cookie = opened.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+        kept = cookie.partition(";")[0]
+        assert server.ask("/api/runs", Cookie=f"other=1; {kept}").status == 200
+        assert server.ask("/api/runs", Cookie=kept, host="10.1.2.3:80").status == 200, "an address is no foreign name"
+        assert server.ask("/api/runs", Cookie=kept, host="evil.example").status == 421
+        server.stop()
+        assert token not in server.errors.read_text()
+
+
+def test_a_token_of_ones_own(place: Path) -> None:
+    mine = "abcdefghijklmnopqrstuvwxyz"
+    with serving(place, "--token", mine) as server:
+        assert server.ask("/").status == 401
+        assert server.ask(f"/?token={mine}").status == 303
+    assert "--token needs at least" in goodput("serve", place, "--token", "short").stderr
+
+
+# --- many, slow and silent clients ------------------------------------------------------------------------------------
+
+
+def resident(process: int) -> int:
+    """Resident memory of a process, bytes."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_fifty_clients_and_some_that_never_read(place: Path) -> None:
+    with living("job", place), serving(place) as server:
+        streams = [Stream(server, "/api/runs/job/events") for _ in range(50)]
+        silent = [mute(server, "/api/runs/job/events") for _ in range(10)]
+        for stream in streams:
+            stream.until("run", lambda told: told["live"])
+        before = resident(server.process.pid)
+        seen = [stream.until("run", lambda _: True)["report"]["started_steps"] for stream in streams * 3]
+        assert max(seen) > min(seen) >= 0
+        assert resident(server.process.pid) - before < 32 * 2**20
+        for client in silent:
+            client.close()
+        for stream in streams:
+            stream.close()
+        assert server.ask("/api/runs").status == 200
+
+
+# --- beginning and end ------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_a_client_listens(place: Path) -> None:
+    with living("job", place), serving(place) as server:
+        streams = [Stream(server, path) for path in ("/api/runs/events", "/api/runs/job/events")]
+        client = mute(server, "/api/runs/job/events")
+        for stream in streams:
+            stream.next()
+        began = time.monotonic()
+        assert server.stop() in (0, 130)
+        assert time.monotonic() - began < 30
+        assert server.errors.read_text() == ""
+        for stream in streams:
+            until(lambda stream=stream: stream.next()[0] in ("", "end"))  # type: ignore[misc]
+            stream.close()
+        client.close()
+
+
+def test_it_stops_when_idle(place: Path) -> None:
+    with serving(place, "--idle", "1s") as server:
+        stream = Stream(server, "/api/runs/events")
+        stream.next()
+        assert server.process.poll() is None, "who listens is there"
+        stream.close()
+        assert server.process.wait(PATIENCE_S) == 0
+        assert "no request for 1 s" in server.errors.read_text()
+
+
+def test_a_port_in_use(place: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        answer = goodput("serve", place, "--port", str(port))
+    assert answer.returncode == 1 and answer.stdout == ""
+    assert f"cannot listen on 127.0.0.1:{port}" in answer.stderr and "--port 0" in answer.stderr
+    assert goodput("serve", place, "--port", "70000").returncode == 2
+    assert "is no address of this machine" in goodput("serve", place, "--host", "no.such.host.invalid").stderr
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+def test_without_the_extra(place: Path, tmp_path: Path, missing: str) -> None:
+    code = (
+        "import importlib.util, sys\n"
+        "find = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda name, *rest: None if name == {missing!r} else find(name, *rest)\n"
+        "from otel_goodput.tools.cli import main\n"
+        f"sys.exit(main(['serve', {str(place)!r}]))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert answer.returncode == 1
+    assert answer.stderr == "otel-goodput: serve needs starlette and uvicorn: pip install 'otel-goodput[serve]'\n"
