@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json, read_json
 from otel_goodput.viewer.columns import Container
 
 PROCESSES = 512
@@ -60,9 +61,9 @@ def _others(run: RunDirectory) -> None:
     while not run.pace_path(0).exists():
         assert time.monotonic() < deadline, "the job told no pace"
         time.sleep(0.1)
-    told = run.pace_path(0).read_bytes()
+    told = read_json(run.pace_path(0))
     for index in range(1, PROCESSES):
-        run.pace_path(index).write_bytes(told)
+        run.pace_path(index).write_bytes(checked_json({**told, "process": index}))
 
 
 def _measure(server: int, port: int) -> None:
@@ -72,7 +73,8 @@ def _measure(server: int, port: int) -> None:
     head = Container(_ask(port, "/api/runs/bench/document")[1]).head
     end = head["end"]
     for begin in (0, max(0, end - 10**10)):
-        print(f"window of {(end - begin) / 1e9:.0f} s: {1e3 * _ask(port, f'/api/runs/bench/window?begin={begin}&end={end}')[0]:.0f} ms")
+        took = _ask(port, f"/api/runs/bench/window?begin={begin}&end={end}")[0]
+        print(f"window of {(end - begin) / 1e9:.0f} s: {1e3 * took:.0f} ms")
     streams = []
     for _ in range(CLIENTS):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -82,7 +84,7 @@ def _measure(server: int, port: int) -> None:
     events = 0
     while time.monotonic() - began < SECONDS:
         for _, answer in streams:
-            events += answer.readline().startswith(b"data: {\"live")
+            events += answer.readline().startswith(b'data: {"live')
     passed = time.monotonic() - began
     spent = _processor(server) - before
     print(f"events: {events / CLIENTS / passed:.2f} a second and client; {100 * spent / passed:.2f} % of a core")

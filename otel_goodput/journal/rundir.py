@@ -118,11 +118,13 @@ class RunDirectory:
 
     def spoilt(self, process: int) -> Iterator[tuple[Path, Exception]]:
         """Yield (path, error) for each small file that `process` reads, and that exists but cannot be read."""
+        # The leader reads the paces of all; each other process reading them too would take N * N reads.
+        paces = self.pace_paths() if process == 0 else {process: self.pace_path(process)}
         small = {
             self.path / IDENTITY_FILE: IDENTITY,
             self.productivity_path: files.SMALL,
             self.notes_path(process): NOTES,
-            **dict.fromkeys(self.pace_paths().values(), files.SMALL),
+            **dict.fromkeys(paces.values(), files.SMALL),
         }
         for path, most in small.items():
             try:

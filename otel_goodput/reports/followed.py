@@ -20,7 +20,7 @@ from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, RUNNING, Standing, live, state_of
 from otel_goodput.text.redact import encodable
 
-_BESIDE_S: Final = 10.0  # how often what stands beside the journal is read: identity, notes, paces of the others
+_BESIDE_S: Final = 15.0  # how often what stands beside the journal is read: identity, notes, paces of the others
 
 
 class FollowedRun:

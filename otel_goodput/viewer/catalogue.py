@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_goodput import files
 from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.reports import listing
-from otel_goodput.reports.standing import ENDED, RUNNING
+from otel_goodput.reports.standing import RUNNING, SILENT
 from otel_goodput.viewer.places import Directory, Remote
 from otel_goodput.viewer.reading import Readings
 
@@ -28,7 +28,7 @@ class _Known:
     run: RunDirectory
     row: dict[str, Any] = field(default_factory=dict)
     changed: int = -1
-    due: float = 0.0  # by the monotonic clock; a run that lives is read again then
+    due: float = 0.0  # by the monotonic clock: when it is read again
 
 
 class Catalogue:
@@ -84,19 +84,19 @@ class Catalogue:
             changed = files.changed(known.run.journal)
         except OSError:
             changed = -2
-        lives = known.row.get("state") not in (ENDED, None) or known.changed == -1
         now = time.monotonic()
-        if changed == known.changed and not (lives and now >= known.due):
+        # While a run lives, its folder changes all the time; of others any change is news.
+        if now < known.due and (changed == known.changed or known.row["state"] == RUNNING):
             return
         began = time.thread_time()
-        if known.row.get("state") == RUNNING and changed == known.changed:
+        if known.row.get("state") == RUNNING:
             known.row = self._followed(name, known)
         else:
             known.row = row(name, known.run)
         known.changed = changed
         spent = time.thread_time() - began
         state = known.row["state"]
-        pause = 0.0 if state == RUNNING else float("inf") if state == ENDED else _ELSEWHERE_S
+        pause = 0.0 if state == RUNNING else _ELSEWHERE_S if state == SILENT else float("inf")
         known.due = now + max(pause, _SHARE * spent)
 
     def _followed(self, name: str, known: _Known) -> dict[str, Any]:
@@ -104,6 +104,8 @@ class Catalogue:
         latest = known.row["latest"]
         try:
             report = self._readings.of(known.run).report()
+            if report.totals.attempts != known.row["attempts"]:
+                return row(name, known.run)
             found = listing.row_from(report, known.run, known.row["run_id"], latest)
         except Exception:
             return row(name, known.run)  # which says why it cannot be read

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -50,9 +50,13 @@ def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
     return _Writer(replace(session, detail=detail, left_out=0), live=True).part(begin, until)
 
 
-def figures(report: Report) -> dict[str, Any]:
-    """Return what the document says of a report: the part of it that changes all the time while a run is live."""
-    told: dict[str, Any] = _Redaction().all(report.to_json())
+def figures(report: Report, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return what the document says of a report: the part of it that changes all the time while a run is live.
+
+    `without`: keys of the report that are left out.
+    """
+    answer = {name: value for name, value in report.to_json().items() if name not in without}
+    told: dict[str, Any] = _Redaction().all(answer)
     return {"report": told, "headline": text.headline(told), **_verdict(told)}
 
 

@@ -28,6 +28,7 @@ from otel_goodput.viewer.streams import Topic, event
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
 _SHARE: Final = 20  # documents of living runs take at most one part in this many of a core
 _AGAIN_S: Final = 10.0  # how often a silent run is looked at: elsewhere it may go on
+_SELDOM: Final = ("processes",)  # of hundreds of processes: too much for each second, the document has it
 _MOST: Final = 32  # runs remembered
 SPANS: Final = 200_000  # exact spans in a document
 WINDOW_SPANS: Final = 20_000  # and in the answer to a window
@@ -64,7 +65,8 @@ class Watch:
         self._index = TimeIndex(run)
         self._made: _Made | None = None
         self._changed = -1
-        self._state = RUNNING
+        self._state = ""
+        self._lives = ("", 0)  # state and number of attempts
         self._news = 0.0  # since when (unix s) another document is worth its price
         self._told = b""
         self._again = 0.0
@@ -116,10 +118,11 @@ class Watch:
             changed = files.changed(self.run.journal)
         except OSError:
             changed = -2
-        if changed != self._changed:
-            self._changed = changed
+        moved, self._changed = changed != self._changed, changed
+        # While a run lives, its folder changes all the time: processes tell their paces there.
+        if moved and self._state != RUNNING:
             self._news = time.time()
-        elif self._made is not None and self._state in (RUNNING, SILENT):
+        elif self._made is not None and self._state in (RUNNING, SILENT, ""):
             due = self._made.at + max(_FRESH_S, self._made.pause)
             if time.time() >= due:
                 self._news = max(self._news, due)
@@ -133,10 +136,11 @@ class Watch:
                 return self._told
             report = self._readings.of(self.run).report()
             state = _state(report)
-            if state != self._state:
-                self._state, self._news = state, time.time()
+            lives = state, report.totals.attempts
+            if lives != self._lives:
+                self._lives, self._state, self._news = lives, state, time.time()
             self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
-            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news, **figures(report)}
+            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news, **figures(report, _SELDOM)}
             started = report.totals.started_at
             if started is not None:
                 told["end"] = report.totals.at - started

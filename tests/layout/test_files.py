@@ -34,6 +34,7 @@ NO_FILES = {
     ("recording.fast_span", "open"),
     ("recording.loading", "open"),
     ("tools.send.destination", "open"),
+    ("viewer.watch", "open"),
     ("exporters.registry", "open"),
 }
 MODULES = {"tempfile", "zipfile", "tarfile"}

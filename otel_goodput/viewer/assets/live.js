@@ -31,6 +31,8 @@ class LiveRun {
 
   heard(told) {
     const { model } = this;
+    // The paces of all processes come with the document only.
+    if (model.report.processes) told.report.processes = model.report.processes;
     for (const name of TOLD_LIVE) if (name in told) model[name] = told[name];
     if (told.end) model.end = Math.max(model.end, told.end);
     this.state.tell(["model"]);
