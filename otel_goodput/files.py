@@ -18,6 +18,7 @@ Longer than other files: all code that opens files is in one place for review.
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import secrets
 import stat
@@ -123,6 +124,11 @@ def writing_named(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename == str(part):
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
+
+
+def packed(stream: BinaryIO) -> AbstractContextManager[gzip.GzipFile]:
+    """Return a context manager that compresses into `stream`, without a name and a time: the same each time."""
+    return gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6, mtime=0)
 
 
 def write_named(path: Path, data: bytes) -> None:

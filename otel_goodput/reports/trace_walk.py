@@ -31,7 +31,7 @@ from otel_goodput.semconv import (
 JOB, PHASE, STEP, DEVICE, PART, COMPILE, LOADING, BESIDE, SAVING = range(9)
 TRACKS: Final = {
     JOB: "job",
-    PHASE: "phases",
+    PHASE: "blocking phases",
     STEP: "steps",
     DEVICE: "device",
     PART: "parts of steps",

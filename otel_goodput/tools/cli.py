@@ -94,10 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_run(recover)
     recover.add_argument(
-        "--exporters",
-        default=None,
-        metavar="LIST",
-        help="exporters, as OTEL_GOODPUT_EXPORTERS (default: its value, or auto)",
+        "--exporters", metavar="LIST", help="exporters, as OTEL_GOODPUT_EXPORTERS (default: its value, or auto)"
     )
     recover.add_argument("--again", action="store_true", help="even if they have already been recovered")
     recover.set_defaults(run=_recover)
@@ -333,23 +330,10 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _recover(options: argparse.Namespace) -> int:
+    from otel_goodput.tools.recover import recover_all
+
     with _found_runs(options) as found:
-        return max(_recover_one(one, options) for one in found)
-
-
-def _recover_one(found: Any, options: argparse.Namespace) -> int:
-    """Recover one run and return its exit status. An error is printed, so that the other runs are still recovered."""
-    from otel_goodput.errors import ConfigurationError
-    from otel_goodput.tools.recover import recover
-
-    try:
-        return recover(found, options.process, options.exporters, again=options.again)
-    except ConfigurationError:
-        raise
-    except Exception as error:
-        why = shown(str(error) or type(error).__name__)
-        print(f"otel-goodput: run {found.run.called()!r} cannot be recovered: {why}", file=sys.stderr)
-        return 1
+        return recover_all(found, options.process, options.exporters, again=options.again)
 
 
 def _export(options: argparse.Namespace) -> int:

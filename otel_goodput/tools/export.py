@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import gzip
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_goodput.journal.rundir import RunDirectory
@@ -58,11 +57,11 @@ def run(options: argparse.Namespace, found: Any) -> int:
     directory: RunDirectory = found[0].run
     processes = sorted(set(options.process)) if options.process else directory.processes() or [0]
     damages = Damages()
-    with ProgressLine() as progress, _target(options.perfetto) as (stream, scratch):
+    with ProgressLine() as progress, _target(options.perfetto) as (write, scratch):
         written = perfetto.export(
             directory,
             processes,
-            stream.write,
+            write,
             scratch=scratch,
             format=options.format or _format(options.perfetto),
             progress=progress,
@@ -86,19 +85,18 @@ def _format(name: str) -> str | None:
 
 
 @contextmanager
-def _target(name: str) -> Iterator[tuple[BinaryIO | gzip.GzipFile, Path]]:
-    """Yield where to write, and a folder for temporary files; if it fails, no partial file is left."""
+def _target(name: str) -> Iterator[tuple[Callable[[bytes], object], Path]]:
+    """Yield what writes, and a folder for temporary files; if it fails, no partial file is left."""
     from otel_goodput import files
 
     if name == "-":
-        yield sys.stdout.buffer, files.temporary()
+        yield sys.stdout.buffer.write, files.temporary()
         return
     path = files.named(name)
     with files.writing_named(path) as stream:
         scratch = path.parent if path.is_file() or not path.exists() else files.temporary()
         if not name.endswith(".gz"):
-            yield stream, scratch
+            yield stream.write, scratch
             return
-        # Without a name and a time in its header, so that the same run gives the same file.
-        with gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6, mtime=0) as packed:
-            yield packed, scratch
+        with files.packed(stream) as packed:
+            yield packed.write, scratch

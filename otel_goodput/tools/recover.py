@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_goodput import config as configuration
 from otel_goodput import files
+from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.journal.damage import STATUS
@@ -20,6 +22,25 @@ from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.recording.unexported import unexported_spans
 from otel_goodput.resources import process as process_resource
 from otel_goodput.text.redact import encodable, shown
+
+
+def recover_all(found: Sequence[Found], process: int, exporters: str | None, *, again: bool = False) -> int:
+    """Recover several runs as :func:`recover` does, and return the highest exit status.
+
+    An error in one run is printed, so that the others are still recovered. Raises ConfigurationError.
+    """
+    return max(_attempted(one, process, exporters, again=again) for one in found)
+
+
+def _attempted(found: Found, process: int, exporters: str | None, *, again: bool) -> int:
+    try:
+        return recover(found, process, exporters, again=again)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        why = shown(str(error) or type(error).__name__)
+        print(f"otel-goodput: run {found.run.called()!r} cannot be recovered: {why}", file=sys.stderr)
+        return 1
 
 
 def recover(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
