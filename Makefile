@@ -16,7 +16,7 @@ define install
 endef
 
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test test-fast test-pythons test-lowest attack everyday search bench bench-gcp collector parts lint types lock clean
+.PHONY: demo demo-gcp test test-fast test-pythons test-lowest attack everyday search bench bench-gcp bench-viewer collector parts lint types lock clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
@@ -60,6 +60,9 @@ bench: $(VENV)/.bench  ## what it costs
 
 bench-gcp: $(VENV)/.bench $(VENV)/.test  ## what exporting to Google Cloud costs, and loses
 	PYTHONPATH=tests $(PY) -m benchmarks.cloud $(BENCH_ARGS)
+
+bench-viewer: $(VENV)/.bench  ## how long the page of a long run takes to make, and how large it is
+	$(PY) -m benchmarks.viewer $(BENCH_ARGS)
 
 collector: collector/bin/otelcol-goodput  ## the OpenTelemetry Collector with what our configurations use
 

@@ -13,7 +13,8 @@ from otel_goodput.journal.records import EXPORT, INTERRUPTED
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.time_index import TimeIndex
 from otel_goodput.reports import detail as told
-from otel_goodput.reports.detail import NO_KEY, Detail, Phase, Step, tell_part
+from otel_goodput.reports.detail import Detail, Phase, Step
+from otel_goodput.reports.telling import NO_KEY, tell_part
 from otel_goodput.text.quantities import format_duration
 
 EDGE: Final = 1000  # steps at the begin and at the end of an attempt, if there is room

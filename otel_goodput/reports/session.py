@@ -28,11 +28,12 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import NAME
 from otel_goodput.recording import ids
 from otel_goodput.reports.condensing import condensed
-from otel_goodput.reports.detail import Detail, tell
+from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.excerpt import excerpt, summed_up
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live, state_of
+from otel_goodput.reports.telling import tell
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, shown
@@ -41,7 +42,7 @@ Progress = Callable[[int, int, str], None]
 
 SPANS: Final = 200_000  # shown one by one
 _LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
-_RECORDS: Final = 3  # of one span, at least: its start, its end, and what they say of it
+_RECORDS: Final = 4  # of one span, about: its start, its end, what they say of it, and room that a segment has left
 _OF_OTHERS: Final = frozenset({"bins", "lives"})  # what is read of the overviews of the other processes
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
 _PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")

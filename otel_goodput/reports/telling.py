@@ -1,0 +1,324 @@
+"""Reads a process's journal, or a part of it, and tells it in full: see :mod:`~otel_goodput.reports.detail`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.overview import KEPT, LOST, NOT_KNOWN, Loss, Save
+from otel_goodput.accounting.survey import losses as told_losses
+from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
+from otel_goodput.journal import records
+from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.history import ordered
+from otel_goodput.journal.records import NewerVersion, Record
+from otel_goodput.journal.recovery import look, settled
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.detail import (
+    FAILED,
+    IN_TRACE,
+    INTERRUPTED,
+    NONBLOCKING,
+    OUTLIER,
+    RECOMPILATION,
+    SUMMED_UP,
+    Attempt,
+    Detail,
+    Phase,
+    Step,
+)
+from otel_goodput.reports.standing import ENDED, Lives
+from otel_goodput.semconv import REASONS
+
+NO_KEY: Final = 0  # of a job whose begin was not read
+CORNERS: Final = 4000  # of the curve of unsaved progress
+Progress = Callable[[int, int, str], None]
+
+
+def tell(
+    run: RunDirectory, process: int = 0, *, state: str = ENDED, asked: int, progress: Progress | None = None
+) -> Detail:
+    """Read a process's whole journal.
+
+    Args:
+        state: of the process, see :func:`~otel_goodput.reports.standing.state_of`.
+        asked: the moment of the account, ns.
+        progress: called with segments read, all segments, and what is read.
+    """
+    damages = Damages()
+    teller = Teller()
+    lives = Lives(teller.heard(_lives(run, process, damages, progress)), state, asked)
+    for event in lives:
+        teller.take(event)
+    return teller.detail(asked, damages)
+
+
+def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Sequence[Loss], *, dead: bool) -> Detail:
+    """Tell a part of a journal: its records by attempt (from 0).
+
+    What was open before is not known but for the job, so the first steps may lack what the device still had to do. What
+    `parts` tell of phases that end later counts, so that they are not taken for open.
+
+    Args:
+        asked: until when, ns.
+        losses: disruptions of the whole run, which decide the fate of steps.
+        dead: the process of the last attempt in `parts` was over by `asked`.
+    """
+    teller = Teller()
+    for event in teller.heard(parts):
+        if (
+            event.kind != ev.ATTEMPT
+            and not teller.running
+            and not (event.kind == ev.START and event.phase == rules.JOB)
+        ):
+            teller.take(Event(event.time, ev.START, rules.JOB, key=NO_KEY))
+        teller.take(event)
+    if dead and parts:
+        teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
+    return teller.detail(asked, Damages(), losses)
+
+
+def _lives(
+    run: RunDirectory, process: int, damages: Damages, progress: Progress | None
+) -> Iterator[tuple[int, list[Record]]]:
+    """Yield the number and the records of each attempt; what cannot be read goes to `damages`."""
+    attempt, expected = -1, 0
+    found: list[Record] = []
+    names = records.Names()
+    segments = run.segments(
+        process, left_out=lambda path, error: damages.file(path.name, error, newer=isinstance(error, NewerVersion))
+    )
+    for at, segment in enumerate(segments):
+        if segment.attempt != attempt:
+            if attempt >= 0:
+                yield attempt, found
+            attempt, expected, found, names = segment.attempt, 0, [], records.Names()
+        if segment.number > expected:
+            damages.missing(attempt, expected, segment.number - 1)
+        expected = segment.number + 1
+        try:
+            data = settled(segment)
+            skipped: list[records.Skip] = []
+            read = list(records.decode_segment(data, names, 0, skipped))
+        except (OSError, EOFError, ValueError) as error:
+            damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
+            continue
+        if skipped:
+            ends = at + 1 == len(segments) or segments[at + 1].attempt != attempt
+            look(damages, segment, data, skipped, read, {}, 0, ends)
+        found += read
+        if progress is not None:
+            progress(at + 1, len(segments), f"the journal of process {process}")
+    if attempt >= 0:
+        yield attempt, found
+
+
+class _Beside:
+    """What the records of one attempt say that the account does not need, by the key of a phase."""
+
+    def __init__(self, told: Iterable[Record]) -> None:
+        self.flags: dict[int, int] = {}
+        self.parents: dict[int, int] = {}
+        for kind, phase, flags, _, key, step, _ in told:
+            if kind == ev.START:
+                self.flags[key] = bool(flags & ev.NONBLOCKING) * NONBLOCKING | bool(flags & records.EXPORT) * IN_TRACE
+            elif kind == ev.END and flags:
+                seen = self.flags.get(key, 0)
+                seen |= bool(flags & ev.FAILED) * FAILED | bool(flags & records.EXPORT) * IN_TRACE
+                seen |= bool(flags & records.INTERRUPTED) * INTERRUPTED
+                if phase == rules.STEP:
+                    seen |= bool(flags & records.OUTLIER) * OUTLIER
+                seen |= bool(flags & records.FLOOD) * SUMMED_UP
+                self.flags[key] = seen
+            elif kind == records.PARENT:
+                self.parents[key] = records.unsigned(step)
+
+
+class Teller:
+    """Feeds a tracer and keeps what it passes by."""
+
+    def __init__(self) -> None:
+        self._tracer = Tracer()
+        self._beside: dict[int, _Beside] = {}
+        self._found = Detail()
+        self._attempt = 0
+        self._open: dict[int, Phase] = {}
+        self._saves: dict[int, int] = {}  # by key: index in Detail.saves
+        self._compiled: set[str] = set()
+        self._corners: list[tuple[int, int]] = []
+        self._job = 0
+        self._over = False
+
+    @property
+    def running(self) -> bool:
+        """Whether a job is open, or has been, in this attempt."""
+        return self._tracer.alive or self._over
+
+    def heard(self, lives: Iterable[tuple[int, list[Record]]]) -> Iterator[Event]:
+        """Yield the events of all attempts in the order of the account."""
+        for attempt, told in lives:
+            self._beside[attempt + 1] = _Beside(told)
+            events = [event for record in told if (event := record.event()) is not None]
+            if events and not any(event.kind == ev.ATTEMPT for event in events):
+                if all(event.kind == ev.HEARTBEAT for event in events):
+                    continue
+                events.insert(0, Event(events[0].time, ev.ATTEMPT, step=attempt))  # its first record is lost
+            yield from ordered(events)
+
+    def take(self, event: Event) -> None:
+        time, kind, phase, key, step, flags, arg, _ = event
+        tracer, found = self._tracer, self._found
+        if kind == ev.ATTEMPT:
+            tracer.apply(event)
+            self._close_attempt()
+            self._attempt, self._over = step + 1, False
+            self._open, self._saves, self._compiled = {}, {}, set()
+            return
+        turning = (
+            kind == ev.DURABLE
+            or (kind == ev.END and (phase == rules.SAVE or key in self._saves))
+            or (kind == ev.START and phase == rules.JOB)
+            or (kind == ev.START and phase == rules.STEP and step <= tracer.steps.progress.top)
+        )
+        if turning:
+            self._corner()
+        alive = tracer.alive
+        tracer.apply(event)
+        now = time + tracer.shift
+        if turning or (kind == ev.END and key not in self._open):
+            self._corner(certainly=turning)
+        if kind == ev.START and phase == rules.JOB and tracer.alive and not alive:
+            if not found.attempts or found.attempts[-1].number != self._attempt:
+                found.attempts.append(Attempt(self._attempt, tracer.now, tracer.now))
+            found.attempts[-1].ended = False
+            self._job, self._over = key, True
+        if kind == ev.START and phase != rules.STEP:
+            self._begin(event, now)
+        elif kind == ev.END:
+            self._end(event, now)
+        elif kind == ev.DURABLE and key in self._saves:
+            self._saved(key, durable=now)
+        elif kind == ev.NOTICE:
+            found.notices.append((now, REASONS[phase], bool(flags & ev.WITHDRAWN)))
+        elif kind == ev.SLICES:
+            found.slices.append((now, step, key, arg))
+
+    def _begin(self, event: Event, now: int) -> None:
+        beside = self._beside[self._attempt]
+        flags = beside.flags.get(event.key, 0) & ~(FAILED | INTERRUPTED | SUMMED_UP)
+        parent = beside.parents.get(event.key, 0)
+        told = Phase(self._attempt, event.phase, event.name, now, NOT_KNOWN, event.step, flags, event.key, parent)
+        if told.step < 0 and (around := self._tracer.steps.running.get(parent)) is not None:
+            told.step = around.number
+        self._found.phases.append(told)
+        self._open[event.key] = told
+        if event.phase == rules.SAVE:
+            self._saves[event.key] = len(self._found.saves)
+            self._found.saves.append(Save(self._attempt, event.step, now, NOT_KNOWN, NOT_KNOWN, False))
+
+    def _end(self, event: Event, now: int) -> None:
+        told = self._open.pop(event.key, None)
+        if told is None:
+            return
+        told.end = max(told.begin, now)
+        told.flags |= self._beside[self._attempt].flags.get(event.key, 0)
+        if told.phase == rules.COMPILE and event.name:
+            told.name = event.name
+            if event.name in self._compiled:
+                told.flags |= RECOMPILATION
+            self._compiled.add(event.name)
+        elif told.phase == rules.SAVE and event.key in self._saves:
+            failed = bool(event.flags & ev.FAILED)
+            durable = NOT_KNOWN if failed or event.flags & ev.PENDING else told.end
+            end = told.begin if told.flags & NONBLOCKING else told.end
+            self._saved(event.key, end=end, durable=durable, failed=failed)
+        elif event.key == self._job and self._found.attempts and not self._tracer.alive:
+            self._found.attempts[-1].ended = True
+            self._found.attempts[-1].reached = self._tracer.now
+
+    def _saved(self, key: int, *, end: int = NOT_KNOWN, durable: int = NOT_KNOWN, failed: bool = False) -> None:
+        at = self._saves[key]
+        save = self._found.saves[at]
+        self._found.saves[at] = save._replace(
+            end=max(save.end, end), durable=max(save.durable, durable), failed=save.failed or failed
+        )
+
+    def _corner(self, certainly: bool = True) -> None:
+        """Remember how much progress is not saved now; if there are many corners, only where the curve turns."""
+        tracer, corners = self._tracer, self._corners
+        if not certainly and len(corners) > CORNERS:
+            return
+        if tracer.begin is not None:
+            corners.append((tracer.now, tracer.steps.at_risk()))
+
+    def _close_attempt(self) -> None:
+        if self._found.attempts and not self._found.attempts[-1].ended:
+            self._found.attempts[-1].reached = self._tracer.now
+
+    def detail(self, asked: int, damages: Damages, losses: Sequence[Loss] = ()) -> Detail:
+        """Close the account at `asked` (ns) and return what was told; `losses`: of the run, if only a part was told."""
+        tracer, found = self._tracer, self._found
+        tracer.reach(asked)
+        tracer.close()
+        self._close_attempt()
+        if tracer.begin is not None:
+            self._corner()
+        tracer.finish()
+        for ordinal, fate in enumerate(tracer.fates.fates) if losses else ():
+            begin, number = tracer.columns["start"][ordinal], tracer.columns["number"][ordinal]
+            if fate == KEPT and any(_took(loss, number, begin) for loss in losses):
+                tracer.fates.fates[ordinal] = tracer.columns["fate"][ordinal] = LOST
+        trace = Trace.of(tracer)
+        found.begin, found.reached, found.names, found.damages = tracer.begin, tracer.now, tracer.names, damages
+        for begin, end, category in trace.intervals():
+            if category == EXCLUDED:
+                found.excluded.append((begin, end))
+            else:
+                found.owners.append((begin, end, category))
+        found.at_risk = _thinned(self._corners, CORNERS)
+        found.losses = told_losses(tracer)
+        found.steps = [self._step(step) for step in trace.steps]
+        rows = {(phase.attempt, phase.key): -1 - row for row, phase in enumerate(found.phases)}
+        for one in (*trace.device, *tracer.waiting()):
+            place = one.step if one.step >= 0 else rows.get((one.attempt + 1, one.key))
+            if place is not None and one.begin != NOT_KNOWN:
+                found.work.append((one.begin, one.end, place))
+        return found
+
+    def _step(self, one: StepTrace) -> Step:
+        flags = self._beside[one.attempt + 1].flags.get(one.key, 0)
+        end = NOT_KNOWN if one.wall == NOT_KNOWN else one.start + one.wall
+        if end == NOT_KNOWN:
+            flags &= ~(FAILED | INTERRUPTED)
+        return Step(
+            one.attempt + 1, one.number, one.start, end, one.net, one.device_begin, one.device_end, one.fate,
+            one.clock, flags, one.key,
+        )  # fmt: skip
+
+
+def _took(loss: Loss, number: int, begin: int) -> bool:
+    """Whether a disruption took a step that was kept until then."""
+    return loss.to_step is not None and loss.to_step <= number and loss.time > begin
+
+
+def _thinned(corners: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """Leave out corners on a straight line, then the least of the rest, until there are at most `most`."""
+    kept: list[tuple[int, int]] = []
+    for corner in corners:
+        if kept and kept[-1] == corner:
+            continue
+        if len(kept) > 1 and kept[-1][1] == corner[1] == kept[-2][1]:
+            kept.pop()
+        kept.append(corner)
+    if len(kept) <= most:
+        return kept
+    stride = -(-len(kept) // (most // 2))
+    found: list[tuple[int, int]] = []
+    for at in range(0, len(kept), stride):
+        part = kept[at : at + stride]
+        ends = {part.index(min(part, key=lambda one: one[1])), part.index(max(part, key=lambda one: one[1]))}
+        found += [part[where] for where in sorted(ends)]
+    return found
