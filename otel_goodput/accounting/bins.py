@@ -30,6 +30,7 @@ class Bins(Buckets):
     def __init__(self, begin: int) -> None:
         super().__init__(begin)
         self._power = FINEST
+        self._set_boundary()
 
     def clone(self) -> Bins:
         twin = super().clone()
@@ -53,9 +54,8 @@ class Bins(Buckets):
     def _at(self, place: int) -> int:
         return place >> self._power
 
-    @property
-    def boundary(self) -> int:
-        return self._begin + (len(self._buckets) + 1 << self._power)
+    def _set_boundary(self) -> None:
+        self.boundary = self._begin + (len(self._buckets) + 1 << self._power)
 
     def reach(self, time: int) -> None:
         """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
@@ -80,6 +80,7 @@ class Bins(Buckets):
         self._buckets = merged
         self._lows = self._lows[::2]
         self._power += 1
+        self._set_boundary()
         self._parts = {index: joined for index, parts in self._parts.items() if (joined := self._joined(index, parts))}
 
     def _joined(self, index: int, parts: Sequence[tuple[int, int]]) -> Parts:
@@ -153,4 +154,5 @@ class Bins(Buckets):
         bins._parts = {index: tuple((place, ns) for place, ns in parts) for index, parts in state["parts"]}
         if len(bins._lows) != len(bins._buckets) + 1 or len(bins._buckets) > MOST or not 0 <= bins._power < 64:
             raise ValueError("the bins of a snapshot contradict each other")
+        bins._set_boundary()
         return bins

@@ -26,6 +26,7 @@ class Buckets:
     """Successive buckets from `begin` (ns) on; the last one is open.
 
     Attributes:
+        boundary: when the open bucket closes, ns.
         MARKED, PARTS: names of the attributes of an execution that hold how much of its time is in closed buckets of
             this kind, and in which.
     """
@@ -33,7 +34,7 @@ class Buckets:
     MARKED: ClassVar[str]
     PARTS: ClassVar[str]
 
-    __slots__ = ("_base", "_begin", "_buckets", "_gains", "_lows", "_parts")
+    __slots__ = ("_base", "_begin", "_buckets", "_gains", "_lows", "_parts", "boundary")
 
     def __init__(self, begin: int) -> None:
         self._begin = begin
@@ -45,22 +46,23 @@ class Buckets:
         # added because some of that was a change of closed buckets.
         self._base: list[int] = []
         self._gains: Bucket = {}
+        self.boundary = 0
 
     def clone(self: B) -> B:
         twin = type(self).__new__(type(self))
         twin._begin, twin._base = self._begin, self._base.copy()
         twin._buckets, twin._lows = self._buckets.copy(), self._lows.copy()
         twin._parts, twin._gains = self._parts.copy(), self._gains.copy()
+        twin.boundary = self.boundary
         return twin
-
-    @property
-    def boundary(self) -> int:
-        """When the open bucket closes, ns."""
-        raise NotImplementedError
 
     @property
     def place(self) -> int:
         """Place of the open bucket."""
+        raise NotImplementedError
+
+    def _set_boundary(self) -> None:
+        """Another bucket is the open one, or it has another width."""
         raise NotImplementedError
 
     def _at(self, place: int) -> int:
@@ -130,6 +132,7 @@ class Buckets:
     def _open(self, times: Sequence[int]) -> None:
         self._base = list(times)
         self._gains = {}
+        self._set_boundary()
 
     def _since(self, times: Sequence[int]) -> Bucket:
         base, gains = self._base, self._gains

@@ -280,7 +280,7 @@ class Cursor(Timepiece):
         if not execution.on_host:
             return
         execution.on_host = False
-        execution.wall = max(0, time - execution.start)
+        execution.wall = time - execution.start if time > execution.start else 0
         if flags & FAILED:
             execution.failed, execution.left, execution.idle = True, flags & LEFT != 0, flags & ev.IDLE != 0
         if self.hosts[-1] is execution:

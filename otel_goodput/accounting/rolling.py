@@ -33,6 +33,7 @@ class Rolling(Buckets):
         self._beside: list[Weighted] = [NOTHING]  # overlay sums when each bucket opened; last: the open one
         self._sums: list[Bucket] = [{} for _ in self.spans]
         self._firsts = [0 for _ in self.spans]  # first bucket in each sum
+        self._set_boundary()
 
     def clone(self) -> Rolling:
         twin = super().clone()
@@ -48,9 +49,8 @@ class Rolling(Buckets):
     def _at(self, place: int) -> int:
         return place - self._offset
 
-    @property
-    def boundary(self) -> int:
-        return self._begin + (self.place + 1) * self.resolution
+    def _set_boundary(self) -> None:
+        self.boundary = self._begin + (self.place + 1) * self.resolution
 
     def last_boundary_before(self, time: int) -> int:
         """The latest bucket edge before `time`, ns; 0 unless by then everything held is older than every window."""
@@ -148,6 +148,7 @@ class Rolling(Buckets):
             for total in rolling._sums:
                 for category, duration in bucket.items():
                     add(total, category, duration)
+        rolling._set_boundary()
         return rolling
 
     # --- the answer ---------------------------------------------------------------------------------------------------

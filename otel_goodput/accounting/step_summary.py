@@ -188,9 +188,13 @@ class StepSummary:
         attempt = fresh[0].step_segment.life.number
         profiles = [0] * len(rows)
         lengths = [row[2] for row in rows], [one.wall for one in fresh], [row[4] for row in rows]
+        fields: list[int] = []
         for measure, known in zip(_MEASURES, lengths, strict=True):
-            # As bucket_of, inlined, and one more; 0 where the length is not known.
-            fields = [int(log2(ns) * BUCKETS_AN_OCTAVE) + 1 if ns > 1 else int(ns >= 0) for ns in known]
+            if max(known) < 0:
+                continue
+            if not fields or known != lengths[NET]:
+                # As bucket_of, inlined, and one more; 0 where the length is not known.
+                fields = [int(log2(ns) * BUCKETS_AN_OCTAVE) + 1 if ns > 1 else int(ns >= 0) for ns in known]
             shift = measure * _BITS
             profiles = [profile | field << shift for profile, field in zip(profiles, fields, strict=True)]
             for field, count in Counter(fields).items():

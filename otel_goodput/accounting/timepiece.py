@@ -294,7 +294,8 @@ class Timepiece:
         clock = ClockState.DEVICE if execution.timed else self.fallback
         execution.blurred = clock == ClockState.UNKNOWN
         if self.landmarks is not None:
-            beside = sum(self.visible_totals())
+            hidden = self.windows[0].totals
+            beside = sum(self.totals) - (sum(hidden.values()) if hidden else 0)
             if self._between is not None:
                 execution.outside = beside - self._between
             self._between = beside

@@ -200,7 +200,8 @@ def test_what_is_read_is_not_believed(tmp_path: Path) -> None:
     run.make()
     path = run.facts_path(0, 0)
     right = {"format": 1, "attempt": 0, "process": 0, "started_at": 1}
-    for said in ([], {}, {**right, "process": 1}, {**right, "started_at": "x"}, {**right, "cut": {"a": -1}}):
+    wrong: list[Any] = [[], {}, {**right, "process": 1}, {**right, "started_at": "x"}, {**right, "cut": {"a": -1}}]
+    for said in wrong:
         path.write_bytes(checked_json(said) if isinstance(said, dict) else b"[]")
         with pytest.raises(ValueError, match=r"\w"):
             read_facts(run, 0, 0)

@@ -187,7 +187,7 @@ def writings(draw: st.DrawFn) -> list[tuple[str, Any]]:
             else:
                 found.append(("write", (attempt, number, place, one)))
             place += 1
-            if held and draw(st.booleans()):
+            if draw(st.booleans()) and held:
                 found.append(("write", (attempt, *held.pop(0))))
             what = draw(st.integers(0, 8))
             if what < 4:
@@ -198,7 +198,8 @@ def writings(draw: st.DrawFn) -> list[tuple[str, Any]]:
                 found.append(("pack", (attempt, draw(st.integers(0, number - 1)))))
             elif what == 6:
                 found.append(("replace", (attempt, number)))
-        if draw(st.booleans()):
+        late: bool = draw(st.booleans())
+        if late:
             found += [("write", (attempt, *one)) for one in held]
     return found
 

@@ -37,12 +37,14 @@ def elapsed(run: RunDirectory, at: int, *, dead: bool = False) -> int:
     return restore(run).ledger.totals(at, dead=dead).run.elapsed
 
 
-def test_one_that_has_ended_is_read_from_its_digest(record: Callable[..., Recording], base: int) -> None:
+def test_one_that_has_ended_is_read_from_its_digest(record: Callable[..., Recording]) -> None:
     recording = record(process_index=2, process_count=4)  # no leader: every process has one
     run = RunDirectory(recording.folder)
-    with goodput.job(start_time=base):
-        steps(0, 20, base)
-        with goodput.custom("evaluation", start_time=base + 30 * NS, end_time=base + 40 * NS):
+    with goodput.job():
+        for number in range(20):
+            with goodput.step(number):
+                pass
+        with goodput.custom("evaluation"):
             pass
     goodput.shutdown()
     found = overview_of(run, 2)
