@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from otel_goodput.accounting import proof
 from otel_goodput.accounting.buckets import Bucket, Buckets, add
 from otel_goodput.accounting.execution import Execution, Parts
 from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PROGRESS
@@ -134,6 +135,11 @@ class Bins(Buckets):
                 add(found[at], PROGRAM_STARTUP, taken)
         return [{category: duration for category, duration in bucket.items() if duration} for bucket in found]
 
+    def prove(self, spots: Iterable[tuple[int, int]]) -> None:
+        """Raise ValueError if one of the `spots` is in no bin."""
+        if any(self._at(place) > len(self._buckets) for place, _ in spots):
+            raise ValueError("a snapshot holds time that is in none of its bins")
+
     def to_state(self) -> dict[str, Any]:
         return {
             "begin": self._begin,
@@ -152,7 +158,14 @@ class Bins(Buckets):
         bins._gains = dict(map(tuple, state["gains"]))
         bins._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
         bins._parts = {index: tuple((place, ns) for place, ns in parts) for index, parts in state["parts"]}
-        if len(bins._lows) != len(bins._buckets) + 1 or len(bins._buckets) > MOST or not 0 <= bins._power < 64:
+        proof.whole((bins._begin, *bins._base))
+        proof.whole((bins._power, *bins._lows), 0)
+        for durations in (bins._gains, *bins._buckets):
+            proof.whole(durations.values())
+            proof.whole(durations, 0)
+        for index, parts in bins._parts.items():
+            proof.whole((index, *(number for part in parts for number in part)), 0)
+        if len(bins._lows) != len(bins._buckets) + 1 or len(bins._buckets) > MOST or bins._power > 64:
             raise ValueError("the bins of a snapshot contradict each other")
         bins._set_boundary()
         return bins

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sized
 from typing import Any, Final, TypeVar
 
 from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import proof
 from otel_goodput.accounting.events import FAILED, Event
 from otel_goodput.accounting.overview import BINS, NOT_KNOWN, PHASES_KEPT, Group, PhaseEntry, Save
 from otel_goodput.accounting.rules import COMPILE, DATA_LOADING, EXCLUSION, JOB, PART, SAVE, STEP
-from otel_goodput.semconv import PHASES, REASONS
+from otel_goodput.semconv import REASONS
 
 OPENED: Final = 10_000  # open phases; if there are more, the oldest will probably never end
 NAMES: Final = 4_000  # groups; the phases of further names count under the empty name
@@ -23,8 +24,6 @@ EXCLUDED: Final = 2_000  # exclusions; later ones are not remembered
 LONGEST: Final = PHASES_KEPT // BINS // 2
 
 _IN_NUMBERS: Final = frozenset({STEP, DATA_LOADING, PART})  # too many to be remembered one by one
-
-_HUGE: Final = 1 << 64
 
 Sums = list[int]  # of a group: count, total, min, max, failed
 
@@ -266,31 +265,19 @@ class Chronicle:
             raise ValueError("a snapshot holds more of the run than it should")
         for (phase, name), sums in self._groups.items():
             count, total, least, most, failed = sums
-            whole(count, total, least, most, failed)
-            known(phase, name)
+            proof.whole((count, total, least, most, failed))
+            proof.phase(phase, name)
         for start in self.opened.values():
-            whole(*start[:7])
-            known(start[2], start[7])
+            proof.whole(start[:7])
+            proof.phase(start[2], start[7])
         for entry in self._phases:
-            whole(*entry[:2], *entry[3:])
-            known(entry.phase, entry.name)
+            proof.whole((*entry[:2], *entry[3:]))
+            proof.phase(entry.phase, entry.name)
         for number, save in self._saves.items():
-            whole(number, *save)
+            proof.whole((number, *save))
         for row in (*self._slices, *self._excluded, *self._saving.items()):
-            whole(*row)
+            proof.whole(row)
         for time, reason, withdrawn in self._notices:
-            whole(time, withdrawn)
-            known(0, reason)
-
-
-def whole(*numbers: Any) -> None:
-    """Raise ValueError if one of them is no integer that fits a record's field."""
-    for number in numbers:
-        if not isinstance(number, int) or not -_HUGE < number < _HUGE:
-            raise ValueError(f"{number!r} instead of a whole number")
-
-
-def known(phase: Any, name: Any) -> None:
-    """Raise ValueError if this is not the number of a phase with the name of something."""
-    if not isinstance(phase, int) or not 0 <= phase < len(PHASES) or not isinstance(name, str):
-        raise ValueError(f"{phase!r}, {name!r} instead of a phase and its name")
+            proof.whole((time, withdrawn))
+            proof.text(reason)
+        proof.whole((self.attempt, self._left_out, self._saved))

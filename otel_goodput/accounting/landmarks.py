@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from otel_goodput.accounting import proof
 from otel_goodput.accounting.overview import NOT_KNOWN, Life
 
 LIVES: Final = 1000  # if there are more, the oldest are forgotten
@@ -63,6 +64,8 @@ class Landmarks:
         found.shifts = dict(map(tuple, shifts))
         if len(found.lives) > LIVES or len(found.corners) > CORNERS or len(found.corners) % 2:
             raise ValueError("a snapshot holds more landmarks than it should")
+        for row in (*found.lives, *found.corners, *found.shifts.items()):
+            proof.whole(row)
         return found
 
 

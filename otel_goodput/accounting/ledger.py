@@ -315,7 +315,10 @@ class Ledger:
         """
         told = head.get("chronicle")
         chronicle = None if told is None else Chronicle.from_state(told)
-        ledger = cls(cursor=snapshot.load(head["cursor"], blobs, tuple(spans)), chronicle=chronicle)
+        cursor = snapshot.load(head["cursor"], blobs, tuple(spans))
+        if (chronicle is None) is not (cursor.landmarks is None):
+            raise ValueError("a snapshot holds only a part of what an overview shows")
+        ledger = cls(cursor=cursor, chronicle=chronicle)
         waiting = head["waiting"]
         ledger._pending = [Event(*fields) for fields in waiting["pending"]]
         ledger._held = dict(waiting["held"])

@@ -11,7 +11,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, Final
 
-from otel_goodput.accounting import rules
+from otel_goodput.accounting import proof, rules
 from otel_goodput.accounting.bins import Bins
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.device import DeviceSegment
@@ -166,6 +166,12 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         cursor.landmarks = Landmarks.from_state(head["landmarks"])
         if (steps.bins is None) is not (cursor.begin is None):
             raise ValueError("a snapshot holds bins of no run, or a run without bins")
+        if len(steps.summary) != len(steps.progress):
+            raise ValueError("a snapshot does not hold a profile of each kept step")
+        for segment in steps.segments:
+            proof.whole((number for spot in segment.spots for number in spot), 0)
+        if steps.bins is not None:
+            steps.bins.prove(spot for segment in steps.segments for spot in segment.spots)
     steps.saves, steps.forfeited = dict(head["saves"]), dict(head["forfeited"])
     cursor.blockers = dict(head["blockers"])
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["elastic"]}

@@ -82,7 +82,7 @@ class StepHistory:
         twin.windows, twin.finished = windows, None
         twin.rolling = self.rolling.clone() if self.rolling else None
         twin.bins = self.bins.clone() if self.bins and overview else None
-        twin.summary = self.summary.clone() if self.summary and overview else None
+        twin.summary = self.summary.clone() if self.summary is not None and overview else None
         twin.progress = self.progress.clone()
         twin.life = self.life.clone()
         # Segments without open executions are shared. To change one, replace it with a changed copy.

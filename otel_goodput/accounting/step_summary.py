@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from math import log2
 from typing import Any, Final
 
+from otel_goodput.accounting import proof
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import (
     BINS,
@@ -69,7 +70,7 @@ class StepSummary:
 
     def __init__(self) -> None:
         self.count = 0  # executions over, but for those that did no step
-        self._fresh: list[Execution] = []  # kept on top, of one attempt, and not taken yet; nothing changes them any more
+        self._fresh: list[Execution] = []  # pushed and not taken yet: all of one attempt, and final
         self._profiles = Profiles()  # of the kept executions
         self._counts: dict[int, Counts] = {}  # by attempt; clones share those that are not in `_own`
         self._own: set[int] = set()
@@ -188,13 +189,16 @@ class StepSummary:
         attempt = fresh[0].step_segment.life.number
         profiles = [0] * len(rows)
         lengths = [row[2] for row in rows], [one.wall for one in fresh], [row[4] for row in rows]
-        fields: list[int] = []
+        own: list[int] = []  # of the net times: nearly always those of the wall times, too
         for measure, known in zip(_MEASURES, lengths, strict=True):
             if max(known) < 0:
                 continue
-            if not fields or known != lengths[NET]:
+            if own and known == lengths[NET]:
+                fields = own
+            else:
                 # As bucket_of, inlined, and one more; 0 where the length is not known.
                 fields = [int(log2(ns) * BUCKETS_AN_OCTAVE) + 1 if ns > 1 else int(ns >= 0) for ns in known]
+                own = own or fields
             shift = measure * _BITS
             profiles = [profile | field << shift for profile, field in zip(profiles, fields, strict=True)]
             for field, count in Counter(fields).items():
@@ -202,6 +206,10 @@ class StepSummary:
         self._watch(fresh, lengths[0], attempt, length)
         self._bin(rows, length)
         self._profiles.extend(profiles)
+
+    def __len__(self) -> int:
+        """Number of kept executions."""
+        return len(self._profiles) + len(self._fresh)
 
     # --- histograms ---------------------------------------------------------------------------------------------------
 
@@ -387,7 +395,22 @@ class StepSummary:
             raise ValueError("the step bins of a snapshot contradict each other")
         if len(summary._raw) >= LEAF or len(summary._notable) > STEPS_KEPT or len(summary._recent) >= max(LEAF, FEW):
             raise ValueError("a snapshot holds more steps than it should")
+        summary._prove()
         return summary
+
+    def _prove(self) -> None:
+        proof.whole((self.count, self._oldest, self._power, self._usual, *self._losts, *self._lows, *self._recent), 0)
+        for attempt, counts in self._counts.items():
+            proof.whole((attempt, *counts, *counts.values()), 0)
+        for one in (*self._bins, *([self._open] if self._open else [])):
+            proof.whole((*one[:5], *(number for spread in one[5:] if spread for number in spread)))
+        for row in (*self._raw, *self._stray.items(), *self._kept.items(), *self._notable.values()):
+            proof.whole(row)
+        lowest, begun = min((*self._stray.values(), 0)), len(self._lows)
+        if lowest < 0 or max((*self._stray.values(), 0)) >> self._power > begun or self._power > 64:
+            raise ValueError("the step bins of a snapshot contradict each other")
+        if not self._notable.keys() >= set(self._kept.values()) or len(self._counts) > ATTEMPTS + 1:
+            raise ValueError("the steps of a snapshot contradict each other")
 
 
 def _row(execution: Execution) -> Row:

@@ -219,7 +219,7 @@ class Timepiece:
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
 
     def visible_times(self) -> list[int]:
-        """Time by category outside exclusions, ns: a partition, but for the start-up hidden in first steps (rule R5)."""
+        """Time by category outside exclusions, ns: a partition, but for start-up hidden in first steps (rule R5)."""
         steps, hidden = self.steps, self.windows[0]
         times = list(self.visible_totals())
         times[rules.PRODUCTIVE] += steps.progress.total - hidden.kept_total

@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_goodput import semconv
 from otel_goodput.accounting import Ledger, bins, rules, step_summary
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET, NO_STEP_DONE, Overview
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.reports.timeline import Timeline
@@ -95,8 +99,10 @@ def check_stream(rows: Rows, seed: int) -> None:
             check(ledger, max(event.time for event in events[:first]) + fate.choice((0, 0, 5, 5000)))
     whole.feed(events)
     last = max(event.time for event in events)
-    assert check(ledger, last) == check(whole, last)
-    assert check(ledger, None, dead=True) == check(whole, None, dead=True)
+    for at, dead in ((last, False), (None, True)):
+        found, known = check(ledger, at, dead=dead), check(whole, at, dead=dead)
+        for field in fields(Overview):
+            assert getattr(found, field.name) == getattr(known, field.name), field.name
 
 
 @SOME
@@ -124,3 +130,44 @@ def test_bins_add_up_with_exclusions_and_clocks_that_are_behind(question: Questi
     check(ledger, None)
     check(ledger, question.at)
     check(through_snapshot(ledger), None, dead=True)
+
+
+# --- what does not depend on fates ------------------------------------------------------------------------------------
+
+PHASES = [phase for phase in range(len(semconv.PHASES)) if phase != rules.JOB]
+
+
+@SOME
+@given(st.lists(st.tuples(st.sampled_from(PHASES), st.sampled_from(["", "a", "b"]), st.integers(0, 9)), max_size=60))
+def test_groups_are_a_group_by(told: list[tuple[int, str, int]]) -> None:
+    events = [Event(1, ev.ATTEMPT, step=0), Event(1, ev.START, rules.JOB, 1)]
+    known: dict[tuple[int, str], list[tuple[int, bool]]] = {}
+    for at, (phase, name, length) in enumerate(told):
+        start = 10 * at + 2
+        events.append(Event(start, ev.START, phase, at + 2, at, name=name))
+        known.setdefault((phase, name), []).append((length, length % 3 == 1))
+        if length < 9:
+            compiled = name if phase == rules.COMPILE else ""
+            flags = ev.FAILED if length % 3 == 1 else 0
+            events.append(Event(start + length, ev.END, phase, at + 2, flags=flags, name=compiled))
+    ledger = Ledger()
+    for at in range(0, len(events), 7):
+        ledger.feed(events[at : at + 7])
+        ledger = through_snapshot(ledger)
+    found = {(one.phase, one.name): tuple(one[2:]) for one in ledger.overview().groups if one.phase != rules.JOB}
+    wanted = {}
+    for key, rows in known.items():
+        ended = [length for length, _ in rows if length < 9]
+        failed = sum(failed for length, failed in rows if length < 9)
+        wanted[key] = len(rows), sum(ended), min(ended, default=0), max(ended, default=0), failed
+    assert found == wanted
+
+
+def test_a_month_without_an_event_takes_no_time() -> None:
+    ledger = Ledger((3600 * 10**9,))
+    ledger.feed([Event(10**18, ev.ATTEMPT, step=0), Event(10**18, ev.START, rules.JOB, 1)])
+    later = 10**18 + 30 * 86400 * 10**9
+    overview = check(ledger, later)
+    assert summed(overview) == {"other": later - 10**18}
+    ledger.feed([Event(later, ev.END, rules.JOB, 1)])
+    assert check(ledger, later).bins == overview.bins
