@@ -121,7 +121,9 @@ export class LaneSource {
 
   /** Lanes of the leader, each with something in it. */
   leaderLanes() {
-    const lanes = [this.partitionLane(), this.stepLane(), this.deviceLane(), ...this.phaseLanes(), this.noticeLane(),
+    // One process's partition is the run's, which has a lane of its own.
+    const own = this.model.processes.length > 1 ? this.partitionLane() : null;
+    const lanes = [own, this.stepLane(), this.deviceLane(), ...this.phaseLanes(), this.noticeLane(),
       this.sliceLane(), this.riskLane()];
     return lanes.filter((lane) => lane && (lane.tracks.length || lane.bins || lane.marks || lane.levels || lane.curve));
   }

@@ -4,7 +4,7 @@ import { rgb } from "./colors.js";
 import { drawConnections, drawCurve, drawDisruptions, drawLabels, drawLevels, drawMarks, drawOutline, drawStretch } from "./decoration.js";
 import { factsOf } from "./facts.js";
 import { laneBins } from "./lanes.js";
-import { Frame, paintBins, paintSpans, paintStepBins } from "./painting.js";
+import { Frame, paintBins, paintShares, paintSpans, paintStepBins } from "./painting.js";
 import { spanPlaces } from "./places.js";
 import { relationsOf } from "./relations.js";
 
@@ -61,7 +61,8 @@ function paintRow(timeline, frame, row, top, bottom, ratio) {
     const lower = depth > 1 ? Math.round(high + ((low - high) * (at + 1)) / depth) - 1 : low;
     const options = { least: Math.round((lane.least || 1) * ratio), label: lane.labelOf ? lane.labelOf(at) : lane.label };
     if (lane.flags && !(lane.paintsOf && at === 0)) options.mark = flagMarks(surface, lane.flags, ratio, colors.bad);
-    paintSpans(cut, track, lane.paintsOf ? lane.paintsOf(at) : shownPaints(timeline, lane), upper, lower, options);
+    if (lane.kind === "owner") paintShares(cut, track, shownPaints(timeline, lane), upper, lower, lane.label);
+    else paintSpans(cut, track, lane.paintsOf ? lane.paintsOf(at) : shownPaints(timeline, lane), upper, lower, options);
   });
   if (lane.summed && !lane.rank) for (const [begin, end] of lane.summed) surface.veil(Math.round(cut.x(Math.max(begin, cut.low))), Math.round(cut.x(Math.min(end, cut.high))), high, low, colors.card);
 }

@@ -43,6 +43,8 @@ class Timeline {
     state.on(["view", "range", "category"], () => this.ask());
     state.on(["selected"], () => this.tell("selected"));
     state.on(["attempt"], () => this.rebuild());
+    state.on(["process"], () => this.goToProcess(state.process));
+    state.on(["document"], () => this.update(model));
     state.on(["theme"], () => this.recolor());
   }
 
