@@ -80,8 +80,9 @@ class _Segments:
             self.attempt, self.number = event.step, 0
             for identity, name in enumerate(self.names[1:], 1):
                 self._body += records.encode_name(identity, name.encode())
+        flags = event.arg if event.kind == ev.SLICES else event.flags
         body = BODY.pack(
-            event.kind, event.phase, event.flags, self.names.index(event.name), event.key, event.step, event.time
+            event.kind, event.phase, flags, self.names.index(event.name), event.key, event.step, event.time
         )
         self._body.append(body + (crc32(body) & 0xFFFF).to_bytes(2, "little"))
         self._last = event.time

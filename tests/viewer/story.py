@@ -10,7 +10,7 @@ from otel_goodput.accounting import Event, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.semconv import REASONS
+from otel_goodput.semconv import FALLBACK_CLOCKS, REASONS
 
 NAMES = ("", "eval", "train_step", "forward", "backward")
 STEPS = 120
@@ -22,7 +22,8 @@ PREP, RESTORE = rules.PHASE_INDEX["training_prep"], rules.PHASE_INDEX["checkpoin
 class Story:
     """Events one after the other, at times of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, observed: bool = True) -> None:
+        self.observed = observed
         self.now, self.key = BEGIN, FIRST_KEY
 
     def phase(self, of: int, length: int, step: int = ev.NO_STEP, name: str = "", flags: int = 0) -> Iterator[Event]:
@@ -39,13 +40,15 @@ class Story:
         key, begun = self.key, self.now
         slow = 400 * MS if number % 50 == 49 else 0
         yield Event(begun, ev.START, rules.STEP, key, number, records.EXPORT)
-        yield Event(begun, ev.OBSERVED, 0, key)
+        if self.observed:
+            yield Event(begun, ev.OBSERVED, 0, key)
         for name, length in (("forward", 30), ("backward", 50)):
             yield from self.phase(rules.PART, length * MS, number, name)
         self.now = begun + 90 * MS + number * 7919 % 31 * MS + slow
         flags = records.EXPORT | (records.OUTLIER if slow else 0) | (records.ERRED | ev.FAILED if number == 77 else 0)
         yield Event(self.now, ev.END, rules.STEP, key, number, flags)
-        yield Event(self.now + 5 * MS, ev.DEVICE_END, 0, key)
+        if self.observed:
+            yield Event(self.now + 5 * MS, ev.DEVICE_END, 0, key)
         self.now += 6 * MS
 
     def life(self, attempt: int, first: int, last: int) -> Iterator[Event]:
@@ -54,7 +57,9 @@ class Story:
         yield Event(self.now, ev.ATTEMPT, step=attempt)
         self.key += 1
         yield Event(self.now, ev.START, rules.JOB, self.key, flags=records.EXPORT)
+        yield Event(self.now, ev.CLOCK, FALLBACK_CLOCKS.index("unknown"))
         yield from self.phase(PREP, 2 * NS)
+        yield Event(self.now, ev.SLICES, key=4 - attempt, step=4 - attempt, arg=4)
         if first:
             yield from self.phase(RESTORE, NS, first - 1)
         yield from self.phase(rules.COMPILE, NS, name="train_step")
@@ -81,9 +86,11 @@ class Story:
         yield Event(self.now, ev.END, rules.JOB, FIRST_KEY + 1, flags=records.EXPORT)
 
 
-def story_run(directory: Path, names: Sequence[str] = NAMES, name: str = "story") -> RunDirectory:
-    """The run; `names` are called so instead."""
+def story_run(
+    directory: Path, names: Sequence[str] = NAMES, name: str = "story", *, observed: bool = True
+) -> RunDirectory:
+    """The run; `names` are called so instead. With `observed` False nothing tells when a step was done."""
     run = RunDirectory(directory / name)
     run.create({"run_id": name, "job_name": name, "created_at": BEGIN / NS, "process_count": 4})
     called = dict(zip(NAMES, names, strict=True))
-    return write_events(run, (event._replace(name=called[event.name]) for event in Story().told()), 4, names)
+    return write_events(run, (event._replace(name=called[event.name]) for event in Story(observed).told()), 4, names)
