@@ -5,7 +5,7 @@ import { make } from "./elements.js";
 
 /* global uPlot */
 
-const LABEL_ROOM = 40; // px at the right: half of the longest label of a time axis, which may stand at its end
+const LABEL_ROOM = 48; // px at the right: half of the longest label of a time axis, which may stand at its end
 
 const TIME_STEPS = [];
 for (const unit of [1, 1e3, 1e6]) for (const step of [1, 2, 5, 10, 20, 50, 100, 200, 500]) TIME_STEPS.push(unit * step);
