@@ -77,6 +77,7 @@ export function drawAxis(context, frame, colors, origin, { top, height, bottom, 
     context.fillStyle = colors.grid;
     context.fillRect(at - 0.5, top, 1, height);
     context.fillRect(at - 0.5, top + 2 * height, 1, bottom - top - 2 * height);
+    if (at + 4 + context.measureText(text).width > width) continue;
     context.fillStyle = colors.text;
     context.fillText(text, at + 4, top + height / 2 + 0.5);
   }

@@ -87,8 +87,10 @@ export class LaneSource extends RunSource {
 
   /** Lanes of the leader, each with something in it. */
   leaderLanes() {
+    // One process's partition is the run's, which has a lane of its own.
+    const own = this.model.processes.length > 1 ? this.partitionLane() : null;
     const lanes = [
-      this.partitionLane(),
+      own,
       this.stepLane(),
       this.deviceLane(),
       ...this.phaseLanes(),

@@ -1,4 +1,5 @@
 // How one lane is painted: single spans where there is room for them, exact shares of each pixel column where not.
+import { lowerBound } from "./data.js";
 
 const ROOM = 3; // pixels that a span must be wide to be drawn by itself
 let sumsBefore = new Float64Array(1024);
@@ -55,6 +56,38 @@ export function paintSpans(frame, track, paints, top, bottom, { least = 1, mark 
       at++;
     } else {
       at = paintColumn(frame, track, paints, Math.max(0, Math.floor(left)), top, bottom, least, at);
+    }
+  }
+}
+
+/**
+ * Spans that adjoin each other: every column of pixels shows the shares of what is in it, so that nothing that is there
+ * leaves a gap. Wide spans fill the columns that are theirs alone, and get labels.
+ */
+export function paintShares(frame, track, paints, top, bottom, label) {
+  const { surface } = frame;
+  if (!track.length || !(frame.high > frame.low)) return;
+  const low = Math.max(frame.low, track.begins[0]);
+  const high = Math.min(frame.high, track.ends[track.length - 1]);
+  const last = Math.min(surface.width, Math.ceil(frame.x(high)));
+  let at = track.firstBehind(low);
+  for (let x = Math.max(0, Math.floor(frame.x(low))); x < last; ) {
+    const begin = Math.max(low, frame.time(x));
+    const end = Math.min(high, frame.time(x + 1));
+    at = Math.max(at, lowerBound(track.begins, begin, at, track.length) - 1);
+    while (at + 1 < track.length && track.begins[at + 1] <= begin) at++;
+    if (track.begins[at] <= begin && track.ends[at] >= end) {
+      const right = Math.min(last, Math.max(x + 1, Math.floor(frame.x(track.ends[at]))));
+      surface.rect(x, right, top, bottom, paints[track.kinds[at]]);
+      if (right - x > 26 * frame.ratio) {
+        frame.labels.push({ text: label(track.rows[at], at), left: x, right, top, bottom, paint: paints[track.kinds[at]] });
+      }
+      x = right;
+    } else {
+      track.before(begin, sumsBefore, Math.max(0, at));
+      track.before(end, sumsAfter, Math.max(0, at));
+      stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, 0);
+      x += 1;
     }
   }
 }

@@ -5,7 +5,7 @@ import { drawConnections, drawCurve, drawFlags, drawLabels, drawLevels } from ".
 import { drawMarks, drawOutline, drawStretch, drawSummed } from "./decoration.js";
 import { factsOf } from "./facts.js";
 import { laneBins } from "./lanes.js";
-import { Frame, paintBins, paintSpans, paintStepBins } from "./painting.js";
+import { Frame, paintBins, paintShares, paintSpans, paintStepBins } from "./painting.js";
 import { spanPlaces } from "./places.js";
 import { relationsOf } from "./relations.js";
 
@@ -75,7 +75,8 @@ function paintRow(timeline, frame, row, top, bottom, ratio) {
       label: lane.labelOf ? lane.labelOf(at) : lane.label,
     };
     if (lane.flags && !(lane.paintsOf && at === 0)) options.mark = flagMarks(surface, lane.flags, ratio, colors.bad);
-    paintSpans(cut, track, lane.paintsOf ? lane.paintsOf(at) : shownPaints(timeline, lane), upper, lower, options);
+    if (lane.kind === "owner") paintShares(cut, track, shownPaints(timeline, lane), upper, lower, lane.label);
+    else paintSpans(cut, track, lane.paintsOf ? lane.paintsOf(at) : shownPaints(timeline, lane), upper, lower, options);
   });
   if (lane.summed && !lane.rank)
     for (const [begin, end] of lane.summed)

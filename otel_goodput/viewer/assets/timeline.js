@@ -53,6 +53,8 @@ class Timeline extends Viewport {
     });
     state.on(["process"], () => this.goToProcess(state.process));
     state.on(["attempt"], () => this.rebuild());
+    state.on(["process"], () => this.goToProcess(state.process));
+    state.on(["document"], () => this.update(model));
     state.on(["theme"], () => this.recolor());
   }
 
