@@ -84,9 +84,10 @@ export function paintShares(frame, track, paints, top, bottom, label) {
       }
       x = right;
     } else {
+      sumsOf = null;
       track.before(begin, sumsBefore, Math.max(0, at));
       track.before(end, sumsAfter, Math.max(0, at));
-      stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, 0);
+      stackColumn(frame, paints, track.present, x, top, bottom, end - begin, 0);
       x += 1;
     }
   }

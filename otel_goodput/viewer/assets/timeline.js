@@ -53,8 +53,6 @@ class Timeline extends Viewport {
     });
     state.on(["process"], () => this.goToProcess(state.process));
     state.on(["attempt"], () => this.rebuild());
-    state.on(["process"], () => this.goToProcess(state.process));
-    state.on(["document"], () => this.update(model));
     state.on(["theme"], () => this.recolor());
   }
 
