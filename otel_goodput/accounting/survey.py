@@ -34,6 +34,7 @@ def survey(cursor: Cursor, chronicle: Chronicle | None, at: int | None) -> Overv
         saves=chronicle.saves(landmarks.shifts),
         at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *landmarks.corners, (cursor.now, risk)],
         lives=_lives(cursor, landmarks.lives),
+        shifts=landmarks.shifts,
         losses=losses(cursor),
         notices=chronicle.notices,
         slices=chronicle.slices,

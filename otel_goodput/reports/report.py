@@ -73,7 +73,7 @@ class Report:
             raise GoodputError(f"{path} is a directory: name the file that the page goes to, such as report.html")
         if self.page is None:
             raise GoodputError("there is no page of this report: it is not that of a run with a journal")
-        files.write_privately(place, self.page(self).encode())
+        files.write_for_owner(place, self.page(self).encode())
         return place
 
     def __str__(self) -> str:

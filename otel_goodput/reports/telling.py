@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from otel_goodput.accounting import events as ev
@@ -34,29 +34,58 @@ from otel_goodput.reports.standing import ENDED, Lives
 from otel_goodput.semconv import REASONS
 
 NO_KEY: Final = 0  # of a job whose begin was not read
+NEVER: Final = 1 << 63  # later than any record
 CORNERS: Final = 4000  # of the curve of unsaved progress
 Progress = Callable[[int, int, str], None]
 
 
 def tell(
-    run: RunDirectory, process: int = 0, *, state: str = ENDED, asked: int, progress: Progress | None = None
+    run: RunDirectory,
+    process: int = 0,
+    *,
+    state: str = ENDED,
+    asked: int,
+    past: bool = False,
+    progress: Progress | None = None,
 ) -> Detail:
     """Read a process's whole journal.
 
     Args:
         state: of the process, see :func:`~otel_goodput.reports.standing.state_of`.
-        asked: the moment of the account, ns.
+        asked: the moment of the account, ns, by the clock of the latest attempt.
+        past: something may have been recorded long after `asked`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read.
     """
     damages = Damages()
     teller = Teller()
-    lives = Lives(teller.heard(_lives(run, process, damages, progress)), state, asked)
+    events = teller.heard(_lives(run, process, damages, progress))
+    if not past:
+        events = _of_latest(events, (run.attempts(process) or [0])[-1], asked)
+    lives = Lives(events, state, asked if past else NEVER)
     for event in lives:
         teller.take(event)
     return teller.detail(asked, damages)
 
 
-def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Sequence[Loss], *, dead: bool) -> Detail:
+def _of_latest(events: Iterable[Event], attempt: int, asked: int) -> Iterator[Event]:
+    """Leave out what the latest attempt recorded after `asked`; clocks of attempts before it may have been ahead."""
+    current = -1
+    for event in events:
+        if event.kind == ev.ATTEMPT:
+            current = event.step
+        elif current >= attempt and event.time > asked:
+            continue
+        yield event
+
+
+def tell_part(
+    parts: Sequence[tuple[int, list[Record]]],
+    asked: int,
+    losses: Sequence[Loss],
+    *,
+    dead: bool,
+    shifts: Mapping[int, int] | None = None,
+) -> Detail:
     """Tell a part of a journal: its records by attempt (from 0).
 
     What was open before is not known but for the job, so the first steps may lack what the device still had to do. What
@@ -66,8 +95,9 @@ def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Seq
         asked: until when, ns.
         losses: disruptions of the whole run, which decide the fate of steps.
         dead: the process of the last attempt in `parts` was over by `asked`.
+        shifts: by attempt (from 1), what is added to its times, ns.
     """
-    teller = Teller()
+    teller = Teller(shifts or {})
     for event in teller.heard(parts):
         if (
             event.kind != ev.ATTEMPT
@@ -78,7 +108,7 @@ def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Seq
         teller.take(event)
     if dead and parts:
         teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
-    return teller.detail(asked, Damages(), losses)
+    return teller.detail(asked - teller.shift, Damages(), losses)
 
 
 def _lives(
@@ -140,7 +170,8 @@ class _Beside:
 class Teller:
     """Feeds a tracer and keeps what it passes by."""
 
-    def __init__(self) -> None:
+    def __init__(self, shifts: Mapping[int, int] | None = None) -> None:
+        self._shifts = shifts or {}
         self._tracer = Tracer()
         self._beside: dict[int, _Beside] = {}
         self._found = Detail()
@@ -151,6 +182,11 @@ class Teller:
         self._corners: list[tuple[int, int]] = []
         self._job = 0
         self._over = False
+
+    @property
+    def shift(self) -> int:
+        """What is added to times of the current attempt, ns."""
+        return self._tracer.shift
 
     @property
     def running(self) -> bool:
@@ -175,6 +211,7 @@ class Teller:
             tracer.apply(event)
             self._close_attempt()
             self._attempt, self._over = step + 1, False
+            tracer.shift = self._shifts.get(self._attempt, 0)
             self._open, self._saves, self._compiled = {}, {}, set()
             return
         turning = (
@@ -194,6 +231,7 @@ class Teller:
             if not found.attempts or found.attempts[-1].number != self._attempt:
                 found.attempts.append(Attempt(self._attempt, tracer.now, tracer.now))
             found.attempts[-1].ended = False
+            found.attempts[-1].shift = tracer.shift
             self._job, self._over = key, True
         if kind == ev.START and phase != rules.STEP:
             self._begin(event, now)

@@ -34,7 +34,7 @@ COMMON = {
     "signal",
 }
 COMMON |= {"stepping", "available", "maintenance", "preemption", "rollback", "in_flight", "otel_goodput", "gcp"}
-COMMON |= {"device", "host", "unknown", "part", "running", "ended"}
+COMMON |= {"device", "host", "unknown", "part", "running", "ended", "phases"}
 
 
 def _strings(value: object) -> Iterator[str]:

@@ -73,6 +73,7 @@ function selectionParts(timeline, selected) {
   if (facts.span) rows.push(factRow("span id", facts.span, null, true));
   else if (["step", "phase"].includes(selected.kind))
     rows.push(factRow("span id", "not exported: only in the journal"));
+  rows.push(...spanRows(timeline.model, facts));
   const tools = make(
     "span",
     { class: "tools" },
@@ -112,6 +113,20 @@ function selectionParts(timeline, selected) {
       found,
     ),
   ];
+}
+
+/** What the span says in the trace, if its file was beside the journal: status, attributes and events. */
+function spanRows(model, facts) {
+  const told = facts.span && model.attributes.get(facts.span);
+  if (!told) return facts.span && model.attributes.text ? [factRow("attributes", model.attributes.text)] : [];
+  const words = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const rows = told.attributes.map(([name, value]) => factRow(name, words(value)));
+  if (told.status === 2) rows.unshift(factRow("status", told.message ? `error: ${told.message}` : "error"));
+  for (const { time, name, attributes } of told.events) {
+    const held = Object.entries(attributes).map(([key, value]) => `${key}: ${words(value)}`);
+    rows.push(factRow("event", [`${name} at ${duration(time)}`, ...held].join("\n")));
+  }
+  return rows;
 }
 
 function factRow(label, text, ns = null, copied = false) {
