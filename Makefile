@@ -58,6 +58,10 @@ everyday: $(EVERYDAY)/.everyday  ## programs as people write them, with the libr
 bench: $(VENV)/.bench  ## what it costs
 	$(PY) -m benchmarks $(BENCH_ARGS)
 
+bench-viewer: $(VENV)/.bench parts  ## what the page of a run costs to make, and to look at
+	$(PY) -m benchmarks.viewer $(BENCH_ARGS)
+	$(PY) -m benchmarks.browser $(BENCH_ARGS)
+
 bench-gcp: $(VENV)/.bench $(VENV)/.test  ## what exporting to Google Cloud costs, and loses
 	PYTHONPATH=tests $(PY) -m benchmarks.cloud $(BENCH_ARGS)
 
@@ -91,7 +95,7 @@ lock: $(VENV)/.made  ## renew the lock that `make LOCKED=1 test` installs
 
 # What tests run that does not come from PyPI. Without one its tests are skipped.
 parts: $(VENV)/.made
-	@for each in $(VENV)/.prometheus $(VENV)/bin/kustomize collector; do \
+	@for each in $(VENV)/.prometheus $(VENV)/bin/kustomize $(VENV)/.chromium collector; do \
 	  $(MAKE) --no-print-directory --quiet $$each || \
 	    echo "make: WITHOUT $${each##*/.} THE TESTS THAT NEED IT ARE SKIPPED; see above what is missing." >&2; done
 
@@ -117,6 +121,18 @@ $(VENV)/.prometheus: $(VENV)/.made
 	      exit 1; }; } && \
 	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool ./usr/bin/prometheus && \
 	  install -m 755 usr/bin/promtool usr/bin/prometheus "$(abspath $(VENV)/bin)" && touch "$(abspath $@)"
+
+# What the page is looked at with. Debian's package needs others, so it cannot lie in $(VENV) alone: it is installed by who
+# may do so, and by nobody else.
+$(VENV)/.chromium: $(VENV)/.made
+	@find_it() { for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	    command -v $$name && return; done; return 1; }; \
+	  found=$$(find_it) || \
+	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+	      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core \
+	        >/dev/null && found=$$(find_it); } || \
+	    { echo "make: no chromium: install Debian's package chromium, or put Chromium or Chrome on PATH." >&2; exit 1; }; \
+	  ln -sf "$$found" $(VENV)/bin/chromium && touch $@
 
 $(VENV)/.fast: $(VENV)/.made pyproject.toml
 	$(call install,--editable . --group fast)

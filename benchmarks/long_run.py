@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -68,8 +68,8 @@ def events(steps: int, attempts: int = ATTEMPTS, seed: int = 0) -> Iterator[Even
 class _Segments:
     """Writes records as segments, packed as a journal packs them."""
 
-    def __init__(self, run: RunDirectory, process: int) -> None:
-        self.run, self.process = run, process
+    def __init__(self, run: RunDirectory, process: int, names: Sequence[str]) -> None:
+        self.run, self.process, self.names = run, process, names
         self.attempt = self.number = -1
         self._body: list[bytes] = []
         self._last = 0
@@ -78,10 +78,11 @@ class _Segments:
         if event.kind == ev.ATTEMPT:
             self.close()
             self.attempt, self.number = event.step, 0
-            for identity, name in enumerate(NAMES[1:], 1):
+            for identity, name in enumerate(self.names[1:], 1):
                 self._body += records.encode_name(identity, name.encode())
+        flags = event.arg if event.kind == ev.SLICES else event.flags
         body = BODY.pack(
-            event.kind, event.phase, event.flags, NAMES.index(event.name), event.key, event.step, event.time
+            event.kind, event.phase, flags, self.names.index(event.name), event.key, event.step, event.time
         )
         self._body.append(body + (crc32(body) & 0xFFFF).to_bytes(2, "little"))
         self._last = event.time
@@ -111,8 +112,15 @@ def write(directory: Path, steps: int, processes: int = 1, *, name: str = "long"
     """Write a run of `steps` steps; of the processes but the first only what they remember of themselves."""
     run = RunDirectory(directory / name)
     run.create({"run_id": name, "job_name": name, "created_at": BEGIN / NS, "process_count": processes})
-    segments, ledger, batch, last = _Segments(run, 0), Ledger(), list[Event](), BEGIN
-    for event in events(steps):
+    return write_events(run, events(steps), processes)
+
+
+def write_events(
+    run: RunDirectory, told: Iterable[Event], processes: int = 1, names: Sequence[str] = NAMES
+) -> RunDirectory:
+    """Write the journal of a run that `told` happened in; `names` are those of its events, the first is empty."""
+    segments, ledger, batch, last = _Segments(run, 0, names), Ledger(), list[Event](), BEGIN
+    for event in told:
         segments.take(event)
         batch.append(event)
         last = event.time
@@ -123,7 +131,7 @@ def write(directory: Path, steps: int, processes: int = 1, *, name: str = "long"
     position = segments.close()
     index = SpanIndex(position[0])
     index.take(Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, last))
-    write_snapshot(run, 0, ledger.dump(), index, NAMES, position)
+    write_snapshot(run, 0, ledger.dump(), index, names, position)
     overview = ledger.overview(last)
     for attempt in range(position[0] + 1):
         run.lock(attempt, 0).path.touch()

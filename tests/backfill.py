@@ -1,7 +1,7 @@
 """Tells a sample timeline to the live API, with the times that it says.
 
 As a script it tells one attempt that dies at its end:
-``python -m recording.backfill CASE ATTEMPT BASE DIRECTORY ORDER``.
+``python -m backfill CASE ATTEMPT BASE DIRECTORY ORDER``.
 """
 
 from __future__ import annotations

@@ -44,6 +44,12 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-screenshots", action="store_true", help="run the demo and write pictures of its page to docs/"
+    )
+
+
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables by which processes of all workers share what jax has compiled, where compiling is not the matter."""

@@ -315,4 +315,5 @@ def test_nothing_superfluous_is_left(record: Callable[..., Recording]) -> None:
         recording.recorder.flush()
     recording.recorder.shutdown()
     names = sorted(path.name for path in (recording.folder / "journal").iterdir())
-    assert names == ["a0000-p0000-000000.segment", "a0000-p0000.lock", "p0000.snapshot"]
+    kept = ["a0000-p0000-000000.segment", "a0000-p0000.facts", "a0000-p0000.lock", "p0000.digest", "p0000.snapshot"]
+    assert names == kept

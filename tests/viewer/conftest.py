@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,10 @@ import pytest
 from tools.commands import environment
 
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.viewer.page import of_run
+
+from .browser import Look, launched, looking
+from .story import story_run
 
 NS = 1_000_000_000
 LIFE = Path(__file__).with_name("life.py")
@@ -39,3 +43,38 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
         live(directory, "lived", 0, 24, dies=True, **who)
         live(directory, "lived", 20, 59, **who)
     return RunDirectory(directory / "lived")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser."""
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture
+def look(chromium: Any) -> Iterator[Look]:
+    """A window of 1,280 by 900 pixels."""
+    with looking(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def story(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run that has everything that the page can show, see ``story.py``."""
+    return story_run(tmp_path_factory.mktemp("story"))
+
+
+def page_of(run: RunDirectory, path: Path, **how: Any) -> Path:
+    path.write_text(of_run(run, **how), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def story_page(story: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return page_of(story, tmp_path_factory.mktemp("page") / "story.html")
+
+
+@pytest.fixture(scope="session")
+def lived_page(lived: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return page_of(lived, tmp_path_factory.mktemp("page") / "lived.html")

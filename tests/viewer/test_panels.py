@@ -1,50 +1,44 @@
-"""The figures that the page's panels work out for a part of a run, by the page's own modules, run with node."""
+"""The figures that the page's panels work out for a part of a run, by the page's own modules, run in a browser."""
 
 from __future__ import annotations
 
-import json
+import base64
 import random
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import otel_goodput.viewer
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import Phase
+from otel_goodput.viewer import page
 from otel_goodput.viewer.columns import Container
 from otel_goodput.viewer.document import document
 
+from .browser import looking
 from .conftest import NS, live
 
-ASSETS = Path(otel_goodput.viewer.__file__).with_name("assets")
-SHOWS = Path(__file__).with_name("panels.mjs")
-NODE = shutil.which("node")
-
-pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
+SHOWS = Path(__file__).with_name("panels.js")
+ORIGIN = "http://modules.test/"  # answered by the test: browsers import no modules from a disk
 
 
 class Panels:
     """What the panels show of a run that is cut at some moments."""
 
-    def __init__(self, directory: Path, run: RunDirectory, cuts: int = 6, **how: Any) -> None:
+    def __init__(self, browser: Any, run: RunDirectory, cuts: int = 6, **how: Any) -> None:
         told = document(Session.open(run, **how))
         self.head = Container(told).head
-        path, modules = directory / "document", directory / "modules"
-        path.write_bytes(told)
-        shutil.copytree(ASSETS, modules)
-        (modules / "package.json").write_text('{"type": "module"}')
         chosen = random.Random(7)
         edges = sorted(chosen.sample(range(1, self.head["end"]), cuts))
-        assert NODE is not None
-        command = [NODE, str(SHOWS), str(modules), str(path), json.dumps(edges)]
-        done = subprocess.run(command, timeout=60, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        self.told = json.loads(done.stdout)
+        with looking(browser, ORIGIN) as look:
+            look.page.route("**/*", answer)
+            look.page.goto(ORIGIN)
+            self.told = look.page.evaluate(
+                "async ([text, cuts]) => (await import('/panels.js')).panels(text, cuts)",
+                [base64.b64encode(told).decode(), edges],
+            )
 
     def seconds(self, pieces: dict[str, int]) -> dict[str, Any]:
         """The form of a report's `seconds`, without zeros."""
@@ -58,9 +52,19 @@ class Panels:
         return found
 
 
+def answer(route: Any) -> None:
+    """An empty page, and the page's modules."""
+    name = route.request.url.removeprefix(ORIGIN)
+    if not name.endswith(".js"):
+        route.fulfill(content_type="text/html", body="<!doctype html><link rel=icon href='data:,'>")
+        return
+    text = SHOWS.read_text(encoding="utf-8") if name == SHOWS.name else page.modules()[name]
+    route.fulfill(content_type="text/javascript", body=text)
+
+
 @pytest.fixture(scope="module")
-def panels(lived: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Panels:
-    return Panels(tmp_path_factory.mktemp("panels"), lived)
+def panels(chromium: Any, lived: RunDirectory) -> Panels:
+    return Panels(chromium, lived)
 
 
 def without_zeros(seconds: dict[str, Any]) -> dict[str, Any]:
@@ -141,9 +145,9 @@ def test_groups_counted_by_the_page_are_those_of_the_journal(panels: Panels) -> 
     assert found(panels.told["all"]["groups"]) == found(panels.told["run"]["groups"]) == told
 
 
-def test_without_owners_a_stretch_is_about_right_and_says_so(tmp_path: Path) -> None:
+def test_without_owners_a_stretch_is_about_right_and_says_so(chromium: Any, tmp_path: Path) -> None:
     live(tmp_path, "long", 0, 1200)
-    panels = Panels(tmp_path, RunDirectory(tmp_path / "long"), spans=100)
+    panels = Panels(chromium, RunDirectory(tmp_path / "long"), spans=100)
     assert not panels.head["detail"]["complete"]
     for told in panels.told["ranges"]:
         assert not told["exact"]

@@ -5,6 +5,8 @@ import { make } from "./elements.js";
 
 /* global uPlot */
 
+const LABEL_ROOM = 48; // px at the right: half of the longest label of a time axis, which may stand at its end
+
 const TIME_STEPS = [];
 for (const unit of [1, 1e3, 1e6]) for (const step of [1, 2, 5, 10, 20, 50, 100, 200, 500]) TIME_STEPS.push(unit * step);
 for (const step of [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400])
@@ -64,7 +66,7 @@ export function drawPlot(mount, options, data) {
     {
       width: Math.max(200, mount.clientWidth),
       legend: { show: false },
-      padding: [8, 12, 0, 0],
+      padding: [8, LABEL_ROOM, 0, 0],
       ...rest,
       cursor: {
         y: false,

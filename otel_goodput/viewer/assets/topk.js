@@ -63,7 +63,8 @@ function drawTopK(model, state, draw) {
   const groups = (own || model.groups).filter((group) => group.phase !== job);
   const measure = (group) => (ranking.by === "time" ? group.sum_ns : group.count);
   const sorted = [...groups].sort((one, other) => measure(other) - measure(one));
-  const shown = sorted.slice(0, ranking.most);
+  const rows = () =>
+    sorted.slice(0, ranking.most).map((group) => groupRow(model, state, group, measure(sorted[0]), measure(group)));
   const where = own ? scopeTitle(scope) : "whole run (this time is not held phase by phase)";
   const input = make("input", {
     id: "top-k-count",
@@ -75,7 +76,9 @@ function drawTopK(model, state, draw) {
   });
   input.addEventListener("change", () => {
     ranking.most = Math.max(1, Math.min(1000, Math.round(Number(input.value)) || 10));
-    draw();
+    input.value = String(ranking.most);
+    // Only the rows: who leaves the field by a click on a button still finds that button there.
+    document.querySelector("#top-k tbody")?.replaceChildren(...rows());
   });
   const change = (by) => {
     ranking.by = by;
@@ -101,11 +104,7 @@ function drawTopK(model, state, draw) {
       ? make(
           "div",
           { class: "scroll" },
-          table(
-            "Phases by time or count",
-            TOP_COLUMNS,
-            shown.map((group) => groupRow(model, state, group, measure(sorted[0]), measure(group))),
-          ),
+          table("Phases by time or count", TOP_COLUMNS, rows()),
         )
       : make("p", { class: "soft", text: "No phase begins in this time." }),
     links(model),

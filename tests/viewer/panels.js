@@ -1,22 +1,15 @@
-// What the panels would show of a document, as JSON: run by test_panels.py with the page's own modules.
-// Arguments: the folder of the modules, the document, and moments (ns) that the run is cut at.
-import { readFileSync } from "node:fs";
-import { pathToFileURL } from "node:url";
+// What the panels would show of a document: imported by test_panels.py into a page that has the page's own modules.
+import { Model } from "./data.js";
+import { binned, partitionOf, scopeOf } from "./scope.js";
+import { histogramOf } from "./histogram.js";
+import { cadenceOf } from "./cadence.js";
+import { deviceUse } from "./device.js";
+import { groupsOf } from "./topk.js";
+import { fateCounts } from "./fates.js";
 
-const [folder, document, cuts] = process.argv.slice(2);
-const load = (name) => import(pathToFileURL(`${folder}/${name}`).href);
-const { Model } = await load("data.js");
-const { binned, partitionOf, scopeOf } = await load("scope.js");
-const { histogramOf } = await load("histogram.js");
-const { cadenceOf } = await load("cadence.js");
-const { deviceUse } = await load("device.js");
-const { groupsOf } = await load("topk.js");
-const { fateCounts } = await load("fates.js");
-
-const model = Model.read(new Uint8Array(readFileSync(document)));
 const sum = (values) => values.reduce((total, one) => total + one, 0);
 
-function told(range, attempt) {
+function told(model, range, attempt) {
   const scope = scopeOf(model, { range, attempt });
   const account = partitionOf(model, scope);
   const cut = binned(model, scope, 50);
@@ -43,13 +36,15 @@ function told(range, attempt) {
   };
 }
 
-const edges = [0, ...JSON.parse(cuts), model.end]; // the last stretch may reach beyond the end of the job
-console.log(
-  JSON.stringify({
-    run: told(null, null),
-    attempts: model.attempts.map((one) => told(null, one.number)),
-    ranges: edges.slice(1).map((end, at) => told([edges[at], end], null)),
-    all: told([0, model.end], null),
+/** `text`: a document in base64; `cuts`: moments (ns) that the run is cut at. */
+export function panels(text, cuts) {
+  const model = Model.read(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)));
+  const edges = [0, ...cuts, model.end]; // the last stretch may reach beyond the end of the job
+  return {
+    run: told(model, null, null),
+    attempts: model.attempts.map((one) => told(model, null, one.number)),
+    ranges: edges.slice(1).map((end, at) => told(model, [edges[at], end], null)),
+    all: told(model, [0, model.end], null),
     fates: Object.fromEntries(fateCounts(model)),
-  }),
-);
+  };
+}

@@ -1,0 +1,164 @@
+"""The page in a real browser: Chromium without a window, driven by Playwright, and what must hold wherever it looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waits import PATIENCE_S
+
+PATIENCE_MS = 1000 * PATIENCE_S
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# It asks nobody for anything on its own account either, so that what is asked for is the page's doing.
+FLAGS = (
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+)
+
+
+def chromium_path() -> str | None:
+    """Where the browser is: beside Python, where `make parts` puts it, or on PATH."""
+    places = (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    return next((found for place in places for name in NAMES if (found := shutil.which(name, path=place))), None)
+
+
+@contextmanager
+def launched() -> Iterator[Any]:
+    """A browser; the test is skipped where there is none.
+
+    It belongs to a module of tests, not to a worker: while Playwright is at work an event loop runs in this thread, and
+    what starts one of its own here would fail.
+    """
+    path = chromium_path()
+    if path is None:
+        pytest.skip("needs Chromium: see `make parts`")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=[*FLAGS])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Look:
+    """A page that somebody looks at. Whatever it says, asks for or opens is remembered."""
+
+    def __init__(self, page: Any, allowed: str = "") -> None:
+        self.page = page
+        self.allowed = allowed  # where a served page may ask
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("popup", lambda other: self.said.append(f"popup: {other.url}"))
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.set_default_timeout(PATIENCE_MS)
+        page.add_init_script(
+            "document.addEventListener('securitypolicyviolation', (event) => console.error('policy', event.blockedURI))"
+        )
+
+    def open(self, address: str | Path, hash_: str = "", *, ready: bool = True) -> Look:
+        """Show a file or an address; wait until all parts of the page stand."""
+        if isinstance(address, Path):
+            address = address.as_uri()
+        self.page.goto(f"{address}#{hash_}" if hash_ else address)
+        self.page.wait_for_selector("html[data-ready=yes]" if ready else "#message:not([hidden])", state="attached")
+        return self
+
+    def check(self) -> None:
+        """Nothing was complained of, and nothing was asked for but the page itself."""
+        assert not self.said
+        elsewhere = [one for one in self.asked if not one.startswith(("file://", "data:", self.allowed or "file://"))]
+        assert not elsewhere
+        if not self.allowed:
+            assert len({one.partition("#")[0] for one in self.asked if one.startswith("file:")}) <= 1, self.asked
+
+    # --- what is there ----------------------------------------------------------------------------------------------
+
+    def js(self, text: str, told: Any = None) -> Any:
+        """The value of an expression; `told` is its `told`."""
+        return self.page.evaluate(f"(told) => ({text})", told)
+
+    def until(self, text: str, told: Any = None) -> Any:
+        """Wait until an expression is true."""
+        return self.page.wait_for_function(f"(told) => ({text})", arg=told)
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def data(self, selector: str) -> list[dict[str, str]]:
+        """The data attributes of all elements that a selector finds."""
+        return self.page.eval_on_selector_all(selector, "(all) => all.map((one) => ({...one.dataset}))")
+
+    def state(self, name: str) -> Any:
+        return self.js("goodput.state[told]", name)
+
+    def view(self) -> list[float]:
+        """What the timeline shows, ns."""
+        return self.js("goodput.timeline.view()")
+
+    # --- what is done -----------------------------------------------------------------------------------------------
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def settle(self) -> None:
+        """All that waits for a frame has been drawn."""
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+        )
+
+    def at_timeline(self) -> None:
+        """Put the focus on the timeline."""
+        self.page.locator("#timeline canvas").scroll_into_view_if_needed()
+        self.page.locator("#timeline canvas").focus()
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """A point of the timeline's canvas as one of the window."""
+        box = self.page.locator("#timeline canvas").bounding_box()
+        return box["x"] + x, box["y"] + y
+
+    def span(self, kind: str, row: int) -> tuple[float, float]:
+        """The middle of a span of the timeline, in the window."""
+        found = self.js("goodput.timeline.spanX(told[0], told[1])", [kind, row])
+        assert found, f"{kind} {row} is not in sight"
+        return self.place((found["x0"] + found["x1"]) / 2, (found["y0"] + found["y1"]) / 2)
+
+    def column(self, table: str, name: str) -> list[float]:
+        return self.js("Array.from(goodput.model[told[0]][told[1]])", [table, name])
+
+
+@contextmanager
+def looking(browser: Any, allowed: str = "", **context: Any) -> Iterator[Look]:
+    """A window of its own, without what others remember; at its end nothing may have been complained of."""
+    usual = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
+    opened = browser.new_context(**usual | context)
+    try:
+        look = Look(opened.new_page(), allowed)
+        yield look
+        look.check()
+    finally:
+        opened.close()
+
+
+def head_of(told: bytes) -> dict[str, Any]:
+    """The JSON of a document."""
+    size = int.from_bytes(told[4:8], "little")
+    return json.loads(told[8 : 8 + size])
+
+
+def with_head(told: bytes, head: dict[str, Any]) -> bytes:
+    """A document with another JSON; its columns stay."""
+    size = int.from_bytes(told[4:8], "little")
+    packed = json.dumps(head).encode()
+    return told[:4] + len(packed).to_bytes(4, "little") + packed + told[8 + size :]

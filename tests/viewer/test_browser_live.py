@@ -1,0 +1,106 @@
+"""``otel-goodput serve`` in a browser: a job that runs and is killed, the index, and two runs side by side."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.commands import finished, goodput, killed, succeeded
+
+from .browser import Look, looking
+from .served import Server, living, serving
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def server(place: Path) -> Iterator[Server]:
+    finished("first", place, last=12)
+    killed("second", place)
+    with serving(place) as started:
+        yield started
+        assert started.errors.read_text() == ""
+
+
+@pytest.fixture
+def look(chromium: Any, server: Server) -> Iterator[Look]:
+    with looking(chromium, f"http://127.0.0.1:{server.port}/") as opened:
+        yield opened
+
+
+def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server) -> None:
+    look.open(f"http://127.0.0.1:{server.port}/")
+    assert {one["run"]: one["state"] for one in look.data("#runs-table tr[data-run]")} == {
+        "first": "ended",
+        "second": "died",
+    }
+    with living("third", place) as job:
+        look.until("document.querySelector(`tr[data-run='third']`)?.dataset.state === 'running'")
+        look.page.click("tr[data-run='third'] a")
+        look.page.wait_for_selector("html[data-ready=yes]")
+        look.until("document.getElementById('live-state').dataset.kind === 'live'")
+        assert "running" in look.text("#standing")
+        last, elapsed = look.js("[goodput.model.report.last_step, goodput.model.report.elapsed_s]")
+        look.until("goodput.model.report.last_step > told[0] && goodput.model.report.elapsed_s > told[1]", [last, elapsed])
+        # What is selected and shown stays, and the timeline has what is new.
+        look.js("goodput.timeline.select({kind: 'step', row: 1, process: 0})")
+        look.js("goodput.timeline.fit(0, 1e8)")
+        view, rows = look.view(), look.js("goodput.model.steps.rows")
+        look.until("goodput.model.steps.rows > told + 5", rows)
+        counted = "goodput.timeline.tree.leaderLanes.find((lane) => lane.key === 'steps').tracks[0].length"
+        look.until(f"{counted} === goodput.model.steps.rows")
+        assert look.view() == view
+        assert look.text("#selection h3") == "step 1"
+        job.send_signal(signal.SIGKILL)
+        look.until("document.getElementById('standing').textContent.includes('died')")
+    told = json.loads(succeeded(goodput("report", place / "third", "--json")))
+    look.until("goodput.model.report.elapsed_s === told", told["elapsed_s"])
+    look.settle()
+    held = [int(one["ns"]) for one in look.data("#partition .piece[data-category]")]
+    assert sum(held) == round(told["elapsed_s"] * 1e9)
+    look.page.click("a.back")
+    look.until("document.querySelector(`tr[data-run='third']`)?.dataset.state === 'died'")
+
+
+def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server: Server) -> None:
+    look.open(f"http://127.0.0.1:{server.port}/")
+    look.press("/")
+    assert look.js("document.activeElement.id") == "runs-search"
+    look.page.keyboard.type("sec")
+    look.until("[...document.querySelectorAll('#runs-table tbody tr')].filter((one) => one.checkVisibility()).length === 1")
+    look.page.fill("#runs-search", "")
+    assert look.page.is_disabled("#compare-open")
+    for name in ("first", "second"):
+        look.page.check(f"tr[data-run='{name}'] input")
+    look.page.click("#compare-open")
+    look.page.wait_for_selector("#compare-verdict")
+    asked = goodput("compare", place / "first", place / "second", "--json")
+    assert look.text("#compare-verdict") == json.loads(asked.stdout)["verdict"]
+    assert look.page.locator("#compare-sources tbody tr").count() > 3
+
+
+def test_a_server_that_goes_away_is_told(look: Look, server: Server) -> None:
+    look.open(f"http://127.0.0.1:{server.port}/")
+    look.until("document.getElementById('live-state').dataset.kind === 'live'")
+    server.stop()
+    look.until("document.getElementById('live-state').dataset.kind === 'lost'")
+    assert "connection lost" in look.text("#live-state")
+    assert look.page.locator("#runs-table tr[data-run]").count() == 2
+    look.said.clear()  # the browser itself says that it reaches nobody
+
+
+def test_a_run_that_is_not_there_is_told(look: Look, server: Server) -> None:
+    answer = look.page.goto(f"http://127.0.0.1:{server.port}/runs/none")
+    assert answer.status == 404
+    look.said.clear()  # the browser itself says so

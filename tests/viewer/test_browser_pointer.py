@@ -1,0 +1,285 @@
+"""The mouse on the timeline and the charts, what is selected, and what is shared by a link."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
+from otel_goodput.journal.history import all_events
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.recording.ids import attempt_trace_id
+
+from .browser import Look, looking
+
+
+@pytest.fixture
+def timeline(look: Look, story_page: Path) -> Look:
+    """The page, with its timeline in sight."""
+    look.open(story_page)
+    look.at_timeline()
+    return look
+
+
+def facts(look: Look) -> dict[str, int]:
+    return {one["fact"]: int(one["ns"]) for one in look.data("#selection dd[data-ns]")}
+
+
+def show(look: Look, kind: str, row: int) -> tuple[float, float]:
+    """Bring a span into sight; its middle, in the window."""
+    look.js("goodput.timeline.centre({kind: told[0], row: told[1], process: 0})", [kind, row])
+    look.js("goodput.timeline.select(null)")
+    look.settle()
+    return look.span(kind, row)
+
+
+def test_the_wheel_zooms_at_the_pointer_and_scrolls_lanes_with_shift(timeline: Look) -> None:
+    mouse = timeline.page.mouse
+    timeline.page.set_viewport_size({"width": 1280, "height": 560})  # too low for all lanes
+    timeline.until("goodput.timeline.height < 450")
+    timeline.at_timeline()
+    mouse.move(*timeline.place(300, 150))
+    before, at = timeline.view(), timeline.js("goodput.timeline.timeAt(300)")
+    mouse.wheel(0, -400)
+    timeline.until("goodput.state.view !== null")
+    after = timeline.view()
+    assert after[1] - after[0] < before[1] - before[0]
+    assert timeline.js("goodput.timeline.timeAt(300)") == pytest.approx(at, rel=1e-6)
+    page = timeline.js("scrollY")
+    timeline.page.keyboard.down("Shift")
+    mouse.wheel(0, 200)
+    timeline.until("goodput.timeline.scroll > 0")
+    timeline.page.keyboard.up("Shift")
+    assert timeline.view() == after and timeline.js("scrollY") == page
+    mouse.wheel(100, 0)
+    timeline.until("goodput.timeline.view()[0] > told", after[0])
+
+
+def test_a_drag_moves_the_view_and_shift_drag_selects_a_range(timeline: Look) -> None:
+    mouse = timeline.page.mouse
+    timeline.press("w", "w", "w")
+    before = timeline.view()
+    x, y = timeline.place(400, 150)
+    mouse.move(x, y)
+    mouse.down()
+    mouse.move(x - 50, y)
+    mouse.move(x - 100, y)
+    mouse.up()
+    wide = timeline.js("goodput.timeline.width")
+    assert timeline.view()[0] == pytest.approx(before[0] + 100 / wide * (before[1] - before[0]))
+    assert timeline.state("selected") is None
+    for shift, height in ((True, 150), (False, 35)):  # with Shift on the lanes, or without on the scale
+        timeline.press("Escape")
+        x, y = timeline.place(200, height)
+        edges = [round(timeline.js("goodput.timeline.timeAt(told)", at)) for at in (200, 450)]
+        if shift:
+            timeline.page.keyboard.down("Shift")
+        mouse.move(x, y)
+        mouse.down()
+        mouse.move(x + 100, y)
+        mouse.move(x + 250, y)
+        mouse.up()
+        timeline.page.keyboard.up("Shift")
+        assert timeline.state("range") == pytest.approx(edges, rel=1e-6)
+        timeline.settle()
+        length = timeline.state("range")[1] - timeline.state("range")[0]
+        for panel in ("#partition .piece[data-category]", "#selection [data-category]"):
+            assert sum(int(one["ns"]) for one in timeline.data(panel)) == length
+        assert "Selected" in timeline.text("#range-bar")
+    timeline.page.click("#range-clear")
+    assert timeline.state("range") is None
+
+
+def test_a_click_selects_what_the_journal_has(timeline: Look, story: RunDirectory) -> None:
+    events, origin = list(all_events(story)), int(timeline.js("goodput.model.origin_ns"))
+    attempts = [event.time for event in events if event.kind == ev.ATTEMPT]
+    for kind, table, number in (("step", "steps", 42), ("step", "steps", 100), ("phase", "phases", 50)):
+        timeline.page.mouse.click(*show(timeline, kind, number))
+        timeline.until("goodput.state.selected?.kind === told", kind)
+        row = timeline.state("selected")["row"]
+        told = facts(timeline)
+        start, wall = timeline.column(table, "start")[row], timeline.column(table, "wall")[row]
+        assert (told["begin"], told["end"]) == (start, start + wall)
+        [begun] = [one for one in events if one.kind == ev.START and one.time == origin + start and is_of(one, kind)]
+        life = sum(time <= begun.time for time in attempts)
+        ended = [one for one in events if one.kind == ev.END and one.key == begun.key and one.time >= begun.time]
+        assert told["end"] == ended[0].time - origin
+        words = {one["fact"]: text for one, text in rows(timeline)}
+        assert words["span id"].startswith(f"{begun.key:016x}")
+        assert words["trace id"].startswith(f"{attempt_trace_id('story', life - 1):032x}")
+        assert words["attempt"] == str(life)
+
+
+def is_of(event: Any, kind: str) -> bool:
+    return event.phase == rules.STEP if kind == "step" else event.phase not in (rules.STEP, rules.JOB)
+
+
+def rows(look: Look) -> list[tuple[dict[str, str], str]]:
+    told = look.page.locator("#selection dd")
+    return list(zip(look.data("#selection dd"), told.all_inner_texts(), strict=True))
+
+
+def test_a_double_click_zooms_to_a_span_and_an_empty_place_selects_nothing(timeline: Look) -> None:
+    x, y = show(timeline, "step", 60)
+    timeline.page.mouse.dblclick(x, y)
+    wall = timeline.column("steps", "wall")[60]
+    timeline.until("Math.abs(goodput.timeline.view()[1] - goodput.timeline.view()[0] - told) < 2", 1.5 * wall)
+    timeline.press("0")
+    row = next(one for one in timeline.js("goodput.timeline.lanes()") if one["name"] == "all attempts")
+    timeline.page.mouse.click(*timeline.place(100, row["y"] + 5))
+    timeline.until("goodput.state.selected === null")
+
+
+def test_ids_are_copied(chromium: Any, story_page: Path) -> None:
+    with looking(chromium, permissions=["clipboard-read", "clipboard-write"]) as look:
+        look.open(story_page)
+        look.js("goodput.timeline.select({kind: 'step', row: 7, process: 0})")
+        for label in ("trace id", "span id"):
+            shown = dict((one["fact"], text) for one, text in rows(look))[label]
+            look.page.click(f"#selection button[aria-label='Copy {label}']")
+            look.until("[...document.querySelectorAll('.copy')].some((one) => one.textContent === 'Copied')")
+            copied = look.page.evaluate("navigator.clipboard.readText()")
+            assert copied and shown.startswith(copied) and len(copied) in (16, 32)
+            look.until("![...document.querySelectorAll('.copy')].some((one) => one.textContent === 'Copied')")
+
+
+def test_connections_lead_from_one_to_the_other(timeline: Look) -> None:
+    def follow(title: str) -> None:
+        timeline.page.locator("#connections button", has_text=title).first.click()
+
+    timeline.js("goodput.timeline.select({kind: 'disruption', row: 0, process: 0})")
+    follow("next: attempt 2")
+    timeline.until("goodput.state.selected.kind === 'attempt'")
+    timeline.js("goodput.timeline.select({kind: 'disruption', row: 0, process: 0})")
+    follow("went back to step 60")
+    timeline.until("document.querySelector('#selection h3').textContent === 'step 60'")
+    again = timeline.state("selected")["row"]
+    assert timeline.column("steps", "attempt")[again] == 2
+    follow("the same step in attempt 1")
+    timeline.until("goodput.state.selected.row !== told", again)
+    assert timeline.column("steps", "attempt")[timeline.state("selected")["row"]] == 1
+    follow("dispatch → device")
+    assert timeline.state("selected")["kind"] == "step"
+    timeline.js("goodput.timeline.select({kind: 'save', row: 0, process: 0})")
+    follow("save → commit → durable")
+    begin, end = timeline.view()
+    assert begin < timeline.column("saves", "durable_at")[0] < end
+    follow("holds step 19")
+    timeline.until("document.querySelector('#selection h3').textContent === 'step 19'")
+
+
+def test_the_tree_opens_closes_pins_and_sorts(timeline: Look) -> None:
+    count = timeline.js("goodput.timeline.tree.rows.length")
+    row = timeline.page.locator(".tree-row", has_text="process 0").first
+    row.locator(".tree-caret").click()
+    timeline.until("goodput.timeline.tree.rows.length < told", count)
+    timeline.page.locator(".tree-row", has_text="process 0").first.dblclick()
+    timeline.until("goodput.timeline.tree.rows.length === told", count)
+    steps = timeline.page.locator(".tree-row", has_text="steps").first
+    steps.hover()
+    steps.locator(".tree-pin").click()
+    timeline.until("goodput.timeline.lanes()[0].pinned")
+    timeline.page.select_option("#rank-order", "lateness")
+    timeline.until("goodput.timeline.tree.order === 'lateness'")
+    assert timeline.js("goodput.timeline.lanes()[0].name") == "steps"  # pins stay
+
+
+def test_a_click_on_the_heat_map_opens_that_rank(timeline: Look) -> None:
+    heat = timeline.page.locator("#heatmap canvas")
+    heat.scroll_into_view_if_needed()
+    box = heat.bounding_box()
+    high = (box["height"] - 20) / timeline.js("goodput.model.processes.length")
+    timeline.page.mouse.click(box["x"] + 300, box["y"] + 2.5 * high)
+    timeline.until("goodput.state.process === 2")
+    timeline.until("goodput.timeline.activeRow().title === 'process 2'")
+    timeline.settle()
+    [row] = [one for one in timeline.js("goodput.timeline.lanes()") if one["name"] == "process 2"]
+    assert 0 <= row["y"] < timeline.js("goodput.timeline.height")
+    heat.focus()
+    timeline.press("ArrowDown", "ArrowRight", "Enter")
+    timeline.until("goodput.state.process === 1")
+
+
+def test_what_the_lanes_show_is_what_is_hovered(timeline: Look) -> None:
+    x, y = show(timeline, "step", 30)
+    timeline.page.mouse.move(x, y)
+    timeline.until("document.querySelector('.tl-tip').textContent.includes(`step ${told}`)", 30)
+    timeline.page.mouse.move(5, 5)
+    timeline.until("document.querySelector('.tl-tip').hidden")
+
+
+def test_every_column_of_the_partition_lane_is_full(timeline: Look) -> None:
+    painted = """(() => {
+        const {timeline} = goodput;
+        timeline.draw();
+        const lane = timeline.lanes().find((one) => one.name === "partition");
+        const {surface} = timeline;
+        const ratio = surface.width / timeline.width;
+        const y = Math.round((lane.y + lane.height - 3) * ratio);
+        const [left, right] = [0, goodput.model.end].map((time) => Math.floor(timeline.frame.x(time)));
+        let empty = 0;
+        for (let x = Math.max(1, left + 1); x < Math.min(surface.width, right - 1); x++)
+            if (surface.pixels[y * surface.width + x] === surface.background) empty += 1;
+        return empty;
+    })()"""
+    assert timeline.js(painted) == 0
+    for _ in range(12):
+        timeline.press("w")
+        assert timeline.js(painted) == 0
+
+
+def test_a_shared_link_shows_the_same(timeline: Look, story_page: Path, chromium: Any) -> None:
+    timeline.page.select_option("#own-charts select", index=1)
+    timeline.page.click("#add-chart")
+    timeline.page.locator("#top-k tr[data-name='eval'] button", has_text="+ chart").click()
+    timeline.until("goodput.state.charts.length === 2")
+    timeline.page.wait_for_selector("#own-charts .own-chart:nth-child(2) canvas")
+    timeline.js("goodput.timeline.select({kind: 'step', row: 50, process: 0})")
+    timeline.press("f")
+    timeline.js("goodput.state.set({range: [5e9, 9e9], category: 1})")
+    timeline.until("decodeURIComponent(location.hash) === decodeURIComponent('#' + goodput.state.toHash())")
+    address = timeline.page.url
+    same = "[goodput.state.toHash(), document.getElementById('selection').innerText, goodput.timeline.view()]"
+    expected = timeline.js(same)
+    with looking(chromium) as other:
+        other.open(story_page, address.partition("#")[2])
+        assert other.js(same) == expected
+        assert other.page.locator("#own-charts .own-chart").count() == 2
+        assert other.text("#range-bar") == timeline.text("#range-bar")
+
+
+def test_show_me_leads_to_the_largest_loss(timeline: Look) -> None:
+    timeline.page.click("#show-me")
+    source = timeline.js("goodput.model.categories[goodput.state.category].name")
+    assert source == timeline.js("goodput.model.verdict_source.category")
+    timeline.page.wait_for_selector("#stretches")
+    owners = timeline.js(
+        """[...goodput.model.owners.begin].map((begin, row) => [begin, goodput.model.owners.length[row]])
+        .filter((_, row) => goodput.model.owners.category[row] === goodput.state.category)"""
+    )
+    begin, end = timeline.view()
+    assert all(begin <= first and first + length <= end for first, length in owners)
+    pieces = timeline.page.locator("#partition .piece[data-category]:not(.dim)")
+    assert pieces.count() == 1 and pieces.first.get_attribute("data-category") == source
+    timeline.page.locator("#stretches button", has_text="Clear").click()
+    timeline.until("goodput.state.category === null && !document.getElementById('stretches')")
+
+
+def test_dragging_on_a_chart_selects_for_all_panels(timeline: Look) -> None:
+    over = timeline.page.locator("#shares .u-over")
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    timeline.page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 50)
+    timeline.page.mouse.down()
+    timeline.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 60, steps=3)
+    timeline.page.mouse.up()
+    timeline.until("goodput.state.range !== null")
+    begin, end = timeline.state("range")
+    assert [begin, end] == pytest.approx([0.25 * timeline.js("goodput.model.end"), 0.5 * timeline.js("goodput.model.end")], rel=0.02)
+    assert timeline.view() == [begin, end]
+    timeline.settle()
+    timeline.page.locator("#shares .u-over").dblclick()
+    timeline.until("goodput.state.range === null")
