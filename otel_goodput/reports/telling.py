@@ -14,8 +14,7 @@ from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.history import ordered
-from otel_goodput.journal.records import NewerVersion, Record
-from otel_goodput.journal.recovery import look, settled
+from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.detail import (
     FAILED,
@@ -30,6 +29,7 @@ from otel_goodput.reports.detail import (
     Phase,
     Step,
 )
+from otel_goodput.reports.lives import lives_of, of_latest
 from otel_goodput.reports.standing import ENDED, Lives
 from otel_goodput.semconv import REASONS
 
@@ -58,24 +58,13 @@ def tell(
     """
     damages = Damages()
     teller = Teller()
-    events = teller.heard(_lives(run, process, damages, progress))
+    events = teller.heard(lives_of(run, process, damages, progress))
     if not past:
-        events = _of_latest(events, (run.attempts(process) or [0])[-1], asked)
+        events = of_latest(events, (run.attempts(process) or [0])[-1], asked)
     lives = Lives(events, state, asked if past else NEVER)
     for event in lives:
         teller.take(event)
     return teller.detail(asked, damages)
-
-
-def _of_latest(events: Iterable[Event], attempt: int, asked: int) -> Iterator[Event]:
-    """Leave out what the latest attempt recorded after `asked`; clocks of attempts before it may have been ahead."""
-    current = -1
-    for event in events:
-        if event.kind == ev.ATTEMPT:
-            current = event.step
-        elif current >= attempt and event.time > asked:
-            continue
-        yield event
 
 
 def tell_part(
@@ -109,41 +98,6 @@ def tell_part(
     if dead and parts:
         teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
     return teller.detail(asked - teller.shift, Damages(), losses)
-
-
-def _lives(
-    run: RunDirectory, process: int, damages: Damages, progress: Progress | None
-) -> Iterator[tuple[int, list[Record]]]:
-    """Yield the number and the records of each attempt; what cannot be read goes to `damages`."""
-    attempt, expected = -1, 0
-    found: list[Record] = []
-    names = records.Names()
-    segments = run.segments(
-        process, left_out=lambda path, error: damages.file(path.name, error, newer=isinstance(error, NewerVersion))
-    )
-    for at, segment in enumerate(segments):
-        if segment.attempt != attempt:
-            if attempt >= 0:
-                yield attempt, found
-            attempt, expected, found, names = segment.attempt, 0, [], records.Names()
-        if segment.number > expected:
-            damages.missing(attempt, expected, segment.number - 1)
-        expected = segment.number + 1
-        try:
-            data = settled(segment)
-            skipped: list[records.Skip] = []
-            read = list(records.decode_segment(data, names, 0, skipped))
-        except (OSError, EOFError, ValueError) as error:
-            damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
-            continue
-        if skipped:
-            ends = at + 1 == len(segments) or segments[at + 1].attempt != attempt
-            look(damages, segment, data, skipped, read, {}, 0, ends)
-        found += read
-        if progress is not None:
-            progress(at + 1, len(segments), f"the journal of process {process}")
-    if attempt >= 0:
-        yield attempt, found
 
 
 class _Beside:
