@@ -144,8 +144,9 @@ class Ledger:
 
     def _release(self, key: int) -> None:
         self._held.pop(key, None)
-        self._observed.discard(key)
-        self._left.discard(key)
+        if self._observed or self._left:
+            self._observed.discard(key)
+            self._left.discard(key)
 
     def _observe(self, event: Event) -> None:
         key = event.key
