@@ -21,7 +21,6 @@ from otel_goodput.journal.records import ERROR, TRACE, signed
 
 # If the journal grows faster than the ledger can follow, callers must not wait forever.
 PATIENCE_S: Final = 1.0
-BEGUN: Final = 10_000  # open phases remembered; if there are more, the oldest will probably never end
 _NAMED: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # phases that users name
 _LONGEST: Final = (1 << 62) - 1  # less than device.NEVER
 
@@ -55,7 +54,6 @@ class Account:
         self._hanging = False  # the journal was not closed in time, and perhaps never will be
         self.reached = 0  # time of the latest event fed to the ledger, ns
         self._answered = 0
-        self._begun: dict[int, ev.Event] = {}  # phases other than steps, by span id
         self._recall: Callable[[], Ledger] | None = None
         self._recalled = False
 
@@ -153,27 +151,17 @@ class Account:
                 if listeners.on_events is not None:
                     listeners.on_events(events)
             finished = self.ledger.take_finished()
-            phases = self._ended(events) if listeners.on_phases is not None else []
+            phases = [self._told(*pair) for pair in self.ledger.take_ended()]
         if finished and listeners.on_steps is not None:
             listeners.on_steps(finished)
         if phases and listeners.on_phases is not None:
             listeners.on_phases(phases)
         return len(events) >= DRAINED
 
-    def _ended(self, events: list[ev.Event]) -> list[EndedPhase]:
-        """The phases other than steps that end with one of the events."""
-        begun, errors, found = self._begun, self.journal.errors, []
-        for event in events:
-            if event[1] == ev.START and event[2] != rules.STEP:
-                begun[event[3]] = event
-            elif event[1] == ev.END and (start := begun.pop(event[3], None)):
-                name = start[7] if event[2] in _NAMED else ""
-                blocking, error = not start[5] & ev.NONBLOCKING, errors.pop(event[3], "")
-                found.append(EndedPhase(event[2], name, blocking, error, max(0, event[0] - start[0])))
-        if len(begun) > BEGUN:
-            for key in [key for key, start in begun.items() if start[2] != rules.JOB][: BEGUN // 2]:
-                del begun[key]
-        return found
+    def _told(self, start: ev.Event, end: ev.Event) -> EndedPhase:
+        name = start[7] if end[2] in _NAMED else ""
+        blocking, error = not start[5] & ev.NONBLOCKING, self.journal.errors.pop(end[3], "")
+        return EndedPhase(end[2], name, blocking, error, max(0, end[0] - start[0]))
 
     def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:
         """The totals at `at` (ns; now by default), as one consistent snapshot.
