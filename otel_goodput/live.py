@@ -56,6 +56,7 @@ class LiveAccount:
             self.run_id, self.attempt = opened.run_id, opened.attempt
             self.index = opened.restored.index.successor(opened.attempt)
         ledger.collect_finished()
+        ledger.collect_ended()
         self._listeners = Listeners()
         self.account = Account(journal, ledger, clock, self._listeners)
         self._keeper: Keeper | None = None

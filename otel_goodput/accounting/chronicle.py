@@ -255,7 +255,7 @@ class Chronicle:
             "opened": list(self.opened.values()),
             "attempt": self.attempt,
             "groups": [[*key, *sums] for key, sums in self._groups.items()],
-            "phases": self._phases.copy(),
+            "entries": self._phases.copy(),
             "left_out": self._left_out,
             "saves": [[number, *save] for number, save in self._saves.items()],
             "saved": self._saved,
@@ -271,7 +271,7 @@ class Chronicle:
         found.opened = {fields[3]: Event(*fields) for fields in state["opened"]}
         found.attempt, found._left_out, found._saved = state["attempt"], state["left_out"], state["saved"]
         found._groups = {(phase, name): sums for phase, name, *sums in state["groups"]}
-        found._phases = [PhaseEntry(*fields) for fields in state["phases"]]
+        found._phases = [PhaseEntry(*fields) for fields in state["entries"]]
         found._saves = {number: Save(*fields) for number, *fields in state["saves"]}
         found._saving = dict(map(tuple, state["saving"]))
         found._notices = [(time, reason, withdrawn) for time, reason, withdrawn in state["notices"]]

@@ -151,7 +151,8 @@ class Account:
                 if listeners.on_events is not None:
                     listeners.on_events(events)
             finished = self.ledger.take_finished()
-            phases = [self._told(*pair) for pair in self.ledger.take_ended()]
+            ended = self.ledger.take_ended()
+            phases = [self._told(*pair) for pair in ended] if listeners.on_phases is not None else []
         if finished and listeners.on_steps is not None:
             listeners.on_steps(finished)
         if phases and listeners.on_phases is not None:
