@@ -44,6 +44,7 @@ class Timeline extends Viewport {
     bindKeys(this);
     this.bar.addEventListener("scroll", () => this.scrollTo(this.bar.scrollTop));
     new ResizeObserver(() => this.ask()).observe(this.box);
+    addEventListener("resize", () => this.ask()); // its height depends on the window's
     state.on(["view", "range", "category"], () => this.ask());
     state.on(["selected"], () => this.tell("selected"));
     state.on(["document"], () => this.update(this.model));

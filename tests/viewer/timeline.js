@@ -1,15 +1,19 @@
 // Draws random lanes with the timeline's own modules and holds them against a second reading, as slow and plain as can
-// be. Run by test_timeline.py. Arguments: the folder of the modules, a seed. Throws at the first difference.
-import assert from "node:assert/strict";
-import { pathToFileURL } from "node:url";
+// be. Imported by test_timeline.py into a page that has the page's own modules; throws at the first difference.
+import { BinTrack, packTracks, uncovered } from "./spans.js";
+import { Frame, paintBins, paintSpans } from "./painting.js";
+import { relativeTicks, utcTicks } from "./axis.js";
 
-const [folder, seed] = process.argv.slice(2);
-const load = (name) => import(pathToFileURL(`${folder}/${name}`).href);
-const { BinTrack, packTracks, uncovered } = await load("spans.js");
-const { Frame, paintBins, paintSpans } = await load("painting.js");
-const { relativeTicks, utcTicks } = await load("axis.js");
+/** Throw unless it holds. */
+function assert(holds, what = "") {
+  if (!holds) throw new Error(`it does not hold: ${what}`);
+}
 
-let drawn = Number(seed) + 1;
+assert.equal = (one, other) => assert(one === other, `${one} is ${other}`);
+assert.notEqual = (one, other) => assert(one !== other, `${one} is not ${other}`);
+assert.deepEqual = (one, other) => assert.equal(JSON.stringify(one), JSON.stringify(other));
+
+let drawn = 1;
 /** A whole number below `limit`, the same ones for the same seed. */
 function random(limit) {
   drawn = (drawn * 48271) % 2147483647;
@@ -154,4 +158,10 @@ function scales() {
   }
 }
 
-for (let round = 0; round < 60; round++) for (const check of [packing, sums, columns, bins, stretches, scales]) check();
+/** All of it, sixty times; the same for the same seed. Returns the number of rounds. */
+export function drawnAsTold(seed) {
+  drawn = Number(seed) + 1;
+  let rounds = 0;
+  for (; rounds < 60; rounds++) for (const check of [packing, sums, columns, bins, stretches, scales]) check();
+  return rounds;
+}
