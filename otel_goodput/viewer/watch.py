@@ -55,9 +55,10 @@ class Watch:
         key: what addresses call it.
     """
 
-    def __init__(self, run: RunDirectory, readings: Readings) -> None:
+    def __init__(self, run: RunDirectory, readings: Readings, spans: int) -> None:
         self.run = run
         self._readings = readings
+        self._spans = spans
         self.key = quote(run.path.name, safe="")
         self._making = threading.Lock()
         self._telling = threading.Lock()
@@ -104,7 +105,7 @@ class Watch:
 
     def _make(self) -> _Made:
         at, began = time.time(), time.thread_time()
-        session = Session.open(self.run, spans=SPANS)
+        session = Session.open(self.run, spans=self._spans)
         self._state = _state(session.report)
         data = document(session, live=self._state == RUNNING)
         packed = gzip.compress(data, 5, mtime=0)
@@ -155,8 +156,9 @@ def _state(report: Report) -> str:
 class Watches:
     """The runs that are looked at; those that nobody has looked at for long are forgotten."""
 
-    def __init__(self, readings: Readings) -> None:
+    def __init__(self, readings: Readings, spans: int = SPANS) -> None:
         self._readings = readings
+        self._spans = spans
         self._watches: OrderedDict[str, Watch] = OrderedDict()
 
     def of(self, run: RunDirectory) -> Watch:
@@ -164,7 +166,7 @@ class Watches:
         name = str(run.path)
         found = self._watches.get(name)
         if found is None:
-            found = self._watches[name] = Watch(run, self._readings)
+            found = self._watches[name] = Watch(run, self._readings, self._spans)
         self._watches.move_to_end(name)
         for old in list(self._watches):
             if len(self._watches) <= _MOST:
