@@ -36,7 +36,7 @@ from otel_goodput.viewer.gate import Gate, Hosts
 from otel_goodput.viewer.places import Directory, Remote
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Streams, Topic, event
-from otel_goodput.viewer.watch import SPANS, Watch, Watches
+from otel_goodput.viewer.watch import SPANS, Terms, Watch, Watches
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -61,22 +61,20 @@ class Application:
         hosts: names of this server.
         token: see :class:`Gate`.
         cookie: name of its cookie.
-        spans: steps and phases that a page has one by one from the start.
+        terms: how it shows runs.
 
     Raises:
         ConfigurationError: starlette is not installed.
     """
 
-    def __init__(
-        self, place: Directory | Remote, hosts: Hosts, token: str | None, cookie: str, spans: int = SPANS
-    ) -> None:
+    def __init__(self, place: Directory | Remote, hosts: Hosts, token: str | None, cookie: str, terms: Terms) -> None:
         check()
         from starlette.applications import Starlette
         from starlette.routing import Route
 
         self.readings = readings = Readings()
         self.catalogue = Catalogue(place, readings)
-        self.watches = Watches(readings, spans)
+        self.watches = Watches(readings, terms)
         self.streams: Streams | None = None
         self._index: Topic | None = None
         routes: dict[str, Endpoint] = {
@@ -227,16 +225,14 @@ def _dumped(found: Any) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode()
 
 
-def _json(found: Any) -> Response:
+def _json(found: Any, status: int = 200) -> Response:
     from starlette.responses import Response
 
-    return Response(_dumped(found), media_type="application/json")
+    return Response(_dumped(found), status_code=status, media_type="application/json")
 
 
 def _error(status: int, why: str) -> Response:
-    from starlette.responses import Response
-
-    return Response(_dumped({"error": why}), status_code=status, media_type="application/json")
+    return _json({"error": why}, status)
 
 
 # --- running it -------------------------------------------------------------------------------------------------------
@@ -301,7 +297,8 @@ def run(
     check()
     import uvicorn
 
-    application = Application(place, hosts, token, f"otel-goodput-{listener.getsockname()[1]}", spans)
+    port = listener.getsockname()[1]
+    application = Application(place, hosts, token, f"otel-goodput-{port}", Terms(spans, port, idle_s))
     gate = application.gate
     why = STOPPED
 

@@ -23,6 +23,8 @@ def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_pa
     with serving(place, "--spans", "1000") as server, looking(chromium, f"http://127.0.0.1:{server.port}/") as look:
         look.open(f"http://127.0.0.1:{server.port}/runs/long")
         assert not look.js("goodput.model.detail.complete")
+        assert look.js("goodput.model.server") == {"port": server.port, "idle_s": None}
+        assert str(server.port) in look.js("document.getElementById('settings').textContent")
         before = look.js("goodput.model.steps.rows")
         begin, end = look.js(
             "goodput.timeline.source.summed.reduce((one, other) => other[1] - other[0] > one[1] - one[0] ? other : one)"
