@@ -22,6 +22,7 @@ AROUND: Final = 50  # steps before and after a disruption
 LEAD: Final = 20  # steps read before those that are told, for what the device still had to do
 _PER_STEP: Final = 3  # spans of a step, with what belongs to it
 _RECORDS: Final = 400_000  # of one window
+_RECORDS_EACH: Final = 6  # of a step or phase: its begin and end, its mark and device end, an error
 
 Window = tuple[int, int]
 Progress = Callable[[int, int, str], None]
@@ -108,7 +109,7 @@ def window(
     asked += _latest_shift(overview)
     end = min(end, asked)
     lead = LEAD * _cadence(overview, asked)
-    stretch = _between(index, overview, begin - lead, max(begin, end), most * _RECORDS)
+    stretch = _between(index, overview, begin - lead, max(begin, end), min(_RECORDS, most * _RECORDS_EACH))
     until = min(end, stretch.until)
     dead = died and bool(overview.lives) and overview.lives[-1].end == until
     part = _told(stretch, overview, until, dead=dead)
