@@ -5,7 +5,7 @@ VENV ?= .venv
 EVERYDAY ?= .venv-everyday
 LOCK := .ci/requirements.lock
 # What the core is, and what it promises.
-FAST := tests/accounting tests/recording tests/reports tests/docs
+FAST := tests/accounting tests/recording tests/metrics tests/reports tests/text tests/docs $(wildcard tests/test_*.py)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # uv is four times as fast, but does not read where pip shall look; whatever it cannot do, pip does. Bytecode is made once,

@@ -73,13 +73,8 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
     if done.returncode:
         why = done.stderr.strip().splitlines() or ["it cannot be installed"]
         return Outcome(version, False, f"not installed: {why[-1].strip()}")
-    if not lowest:
-        for name, options in (("mypy", ("--python-version", version)), ("vermin", _VERMIN)):
-            check = [str(place / "bin" / name), *options]
-            checked = subprocess.run(check, check=False, cwd=ROOT, capture_output=True, text=True)
-            if checked.returncode:
-                lines = (checked.stdout + checked.stderr).strip().splitlines()
-                return Outcome(version, False, f"{name}: {lines[-1]}")
+    if not lowest and (why_not := read(version, place)):
+        return Outcome(version, False, why_not)
     ignored = [f"--ignore={folder}" for folder in LEFT_OUT]
     tests = [str(own), "-m", "pytest", "-n", "auto", "--dist", "worksteal", "-q", *ignored, *arguments]
     environment = {**os.environ, "PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
@@ -101,6 +96,17 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
     return Outcome(version, process.returncode == 0, said if process.returncode == 0 else f"{said}; see {log}")
 
 
+def read(version: str, place: Path) -> str:
+    """What mypy (for that version) and vermin find in the package, by an environment's tools; "" if nothing."""
+    for name, options in (("mypy", ("--python-version", version)), ("vermin", _VERMIN)):
+        check = [str(place / "bin" / name), *options]
+        checked = subprocess.run(check, check=False, cwd=ROOT, capture_output=True, text=True)
+        if checked.returncode:
+            lines = (checked.stdout + checked.stderr).strip().splitlines()
+            return f"{name}: {lines[-1]}"
+    return ""
+
+
 _VERMIN = ("-q", "--target=3.10-", "--no-tips", "--violations", "otel_goodput")
 
 
@@ -110,10 +116,11 @@ def main() -> int:
     parser.add_argument("--python", action="append", choices=SUPPORTED + UNCLAIMED, help="only this one (repeatable)")
     options, arguments = parser.parse_known_args()
     outcomes = []
+    absent: list[tuple[str, str]] = []
     for version in [LOWEST] if options.lowest else options.python or SUPPORTED + UNCLAIMED:
         python, why = interpreter(version)
         if not python:
-            print(f"Python {version}: NOT RUN, {why}", flush=True)
+            absent.append((version, why))
             continue
         print(f"Python {version} ({python}) ...", flush=True)
         outcome = run(version, python, arguments, lowest=options.lowest)
@@ -121,6 +128,13 @@ def main() -> int:
         print(f"Python {version}: {outcome.said}{' (it is not claimed)' if unclaimed else ''}", flush=True)
         if not unclaimed:
             outcomes.append(outcome)
+    for version, why in absent:
+        # The tests need the interpreter; whether the code is of that version can be read with another one.
+        place = next((ROOT / f".venv-{one.version}" for one in reversed(outcomes)), None)
+        found = "no other Python was run to check it with" if place is None else read(version, place)
+        print(f"Python {version}: NOT RUN, {why}; {found or 'mypy and vermin find nothing'}", flush=True)
+        if place is not None and found and version not in UNCLAIMED:
+            outcomes.append(Outcome(version, False, found))
     return int(not outcomes or not all(one.passed for one in outcomes))
 
 

@@ -1,6 +1,6 @@
 """``make bench-viewer``, its second part: what the page of a run costs in a browser; written to RESULTS-VIEWER.md.
 
-Chromium without a window and without a GPU draws the page, which is slower than a desk's browser. `frame` is the time of
+Chromium without a window and a GPU draws the page, which is slower than a desk's browser. `frame` is the time of
 the page's own code for a picture of the timeline, of hundreds of pans, zooms and scrolls one after the other.
 """
 
@@ -129,9 +129,11 @@ def _chromium() -> str:
 def _rows(cases: tuple[Case, ...]) -> Iterator[str]:
     from playwright.sync_api import sync_playwright
 
-    yield "| run | spans, rows of the tree | opens, median | longest | bound | frame, median | p95 | bound | heap | tab |"
+    columns = ("run", "spans, rows of the tree", "opens, median", "longest", "bound", "frame, median", "p95", "bound")
+    yield f"| {' | '.join((*columns, 'heap', 'tab'))} |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
-    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--enable-precise-memory-info"]
+    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    flags.append("--enable-precise-memory-info")
     with sync_playwright() as driver:
         for case in cases:
             with tempfile.TemporaryDirectory(prefix="otel-goodput-bench-") as folder:
@@ -146,12 +148,13 @@ def _rows(cases: tuple[Case, ...]) -> Iterator[str]:
             yield (
                 f"| {case.what} | {found.spans:,}, {found.lanes} | {statistics.median(found.opened):.0f} ms "
                 f"| {max(found.opened):.0f} ms | {case.opens:.0f} ms | {statistics.median(found.frames):.1f} ms "
-                f"| {p95:.1f} ms | {case.frame:.0f} ms | {found.heap / 2**20:.0f} MiB | {found.resident / 2**20:.0f} MiB |"
+                f"| {p95:.1f} ms | {case.frame:.0f} ms "
+                f"| {found.heap / 2**20:.0f} MiB | {found.resident / 2**20:.0f} MiB |"
             )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.browser", description="What the page costs in a browser.")
+    parser = argparse.ArgumentParser("python -m benchmarks.browser", description="What the page costs in a browser.")
     parser.add_argument("--fast", action="store_true", help="a small run only; RESULTS-VIEWER.md stays")
     options = parser.parse_args()
     lines: list[str] = []
@@ -162,10 +165,14 @@ def main() -> int:
         return 0
     told = "\n".join(lines)
     described = "\n".join(f"- {what}: {value}" for what, value in machine.describe()[:4])
-    before = RESULTS.read_text(encoding="utf-8").partition(BROWSER)[0] if RESULTS.exists() else "# What the page of a run costs\n\n"
+    before = "# What the page of a run costs\n\n"
+    if RESULTS.exists():
+        before = RESULTS.read_text(encoding="utf-8").partition(BROWSER)[0]
     about = (
-        f"Chromium without a window or a GPU, {SIZE['width']} × {SIZE['height']} pixels. `opens`: from the navigation until all parts stand and are "
-        f"drawn, {OPENED} times. `frame`: a picture of the timeline, {LOOKS} pans, {LOOKS} zooms and {LOOKS} scrolls. `heap`: of its scripts, after "
+        f"Chromium without a window or a GPU, {SIZE['width']} × {SIZE['height']} pixels. "
+        "`opens`: from the navigation until all parts stand and are "
+        f"drawn, {OPENED} times. `frame`: a picture of the timeline, {LOOKS} pans, {LOOKS} zooms and "
+        f"{LOOKS} scrolls. `heap`: of its scripts, after "
         "a collection; `tab`: what the process of the page holds of its own."
     )
     RESULTS.write_text(f"{before}{BROWSER}\n\n## In a browser\n\n{about}\n\n{described}\n\n{told}\n", encoding="utf-8")

@@ -75,7 +75,7 @@ class Truth(NamedTuple):
 def truth(
     taken: Iterable[Reading], untold: Iterable[str] = (), *, left_is_done: bool = True, compiles: bool = True
 ) -> Truth:
-    """Each instant belongs to what the device works on, else to the chore that began last, else to nothing.
+    """Assign each instant to the device's work, else to the chore that began last, else to nothing.
 
     Args:
         taken: readings of one run.

@@ -15,6 +15,7 @@ from otel_goodput.guard import TRUE, report_once
 from otel_goodput.options import Options, taking_options
 from otel_goodput.recorder import Recorder
 from otel_goodput.recording.phases import Phases
+from otel_goodput.recording.step_line import StepLine
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.reports.report import Report
 from otel_goodput.text.redact import redacting_logger
@@ -37,8 +38,9 @@ def _find() -> PhaseTracer | None:
 class _Default(Recorder):
     """The recorder that the module-level functions act on, until ``configure()`` replaces it."""
 
-    def _successor(self) -> PhaseTracer | None:
-        return _find()
+    def _successor(self) -> StepLine | None:
+        tracer = _find()
+        return None if tracer is None else tracer.line
 
 
 def _disabled() -> bool:

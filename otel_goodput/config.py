@@ -14,7 +14,7 @@ from otel_goodput.envvars import EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, report_once
 from otel_goodput.options import OPTIONS, Options, check
-from otel_goodput.text.durations import NS, parse_duration, parse_moment
+from otel_goodput.schedulers import LAUNCHERS
 from otel_goodput.text.redact import encodable
 
 if TYPE_CHECKING:
@@ -25,16 +25,8 @@ _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
 # Variables that give the run id if the user does not: the scheduler's id of the job, which stays the same on restarts.
 RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
-INTEGRATIONS: Final = ("jax", "orbax", "signals", "maintenance", "kubernetes")
-FEWEST_SPANS: Final = 100  # lowest limit for a trace
-DEVICE_CLOCKS: Final = ("auto", "observe", "host")
 # Variables in which launchers count the restarts of a job.
-RESTART_SOURCES: Final = (
-    "JOBSET_RESTART_ATTEMPT",
-    "RESTART_ATTEMPT",
-    "SLURM_RESTART_COUNT",
-    "TORCHELASTIC_RESTART_COUNT",
-)
+RESTART_SOURCES: Final = tuple(name for launcher in LAUNCHERS for name in launcher.restarts)
 
 
 @dataclass(frozen=True)
@@ -66,15 +58,15 @@ class Config:
     submitted_at: int | None
     process_index: int
     process_count: int
-    leader: int = 0
-    renewable: bool = False
-    ideal_step_time_s: float | None = None
-    flops_per_step: float | None = None
-    peak_flops: float | None = None
-    trace_spans: int = 5000
-    integrations: tuple[str, ...] = ()
-    device_clock: str = "auto"
-    settings: Mapping[str, Setting] = field(default_factory=dict, repr=False)
+    leader: int
+    renewable: bool
+    ideal_step_time_s: float | None
+    flops_per_step: float | None
+    peak_flops: float | None
+    trace_spans: int
+    integrations: tuple[str, ...]
+    device_clock: str
+    settings: Mapping[str, Setting] = field(repr=False)
 
     @property
     def leads(self) -> bool:
@@ -109,68 +101,6 @@ def boolean(text: str) -> bool:
     raise ValueError(f"not a boolean: {text!r}")
 
 
-def _windows(text: str) -> tuple[int, ...]:
-    spans = tuple(parse_duration(part) for part in text.split(",") if part.strip())
-    if spans and min(spans) < NS:
-        raise ValueError(f"a rolling window must be at least one second: {text!r}")
-    return spans
-
-
-def _sampling(text: str) -> int:
-    every = int(text)
-    if not 1 <= every < 1_000_000_000:
-        raise ValueError(f"step sampling must be between 1 (every step) and 999,999,999, not {every}")
-    return every
-
-
-def _spans(text: str) -> int:
-    most = int(text)
-    if most and not FEWEST_SPANS <= most < 1_000_000_000:
-        raise ValueError(f"spans per trace must be at least {FEWEST_SPANS}, or 0 for no limit, not {most}")
-    return most
-
-
-def _traces(text: str) -> bool:
-    if text not in ("shared", "own"):
-        raise ValueError(f"step traces must be shared or own, not {text!r}")
-    return text == "own"
-
-
-def _grace(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds < 1e6:
-        raise ValueError(f"not a number of seconds: {text!r}")
-    return seconds
-
-
-def _processes(text: str) -> str:
-    if text in ("leader", "all"):
-        return text
-    parts = [part.strip() for part in text.split(",")]
-    if all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
-        return ",".join(str(int(part)) for part in parts)
-    raise ValueError(f"processes must be leader, all, or indices such as 0,4, not {text!r}")
-
-
-def _device_clock(text: str) -> str:
-    if (mode := text.lower()) not in DEVICE_CLOCKS:
-        raise ValueError(f"the device clock must be one of {', '.join(DEVICE_CLOCKS)}, not {text!r}")
-    return mode
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _integrations(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(_names(text.lower())))
-    if unknown := [name for name in names if name not in (*INTEGRATIONS, "auto", "none")]:
-        raise ValueError(f"integrations must be auto, none, or some of {', '.join(INTEGRATIONS)}, not {unknown[0]!r}")
-    if "none" in names and len(names) > 1:
-        raise ValueError("integrations: none cannot be combined with others")
-    return () if "none" in names else INTEGRATIONS if "auto" in names else names
-
-
 class _Reader:
     """Reads settings in order of precedence. A wrong argument raises; a wrong variable is logged and ignored."""
 
@@ -178,8 +108,8 @@ class _Reader:
         self.environ = environ
         self.settings: dict[str, Setting] = {}
 
-    def __call__(self, option: str, options: Mapping[str, Any], parse: Any) -> Any:
-        given, variable = options.get(option), OPTIONS[option].variable
+    def __call__(self, option: str, options: Mapping[str, Any]) -> Any:
+        given, variable, parse = options.get(option), OPTIONS[option].variable, OPTIONS[option].parse
         assert variable is not None, "what is read here has one"
         if given is not None:
             text = ",".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
@@ -227,12 +157,12 @@ def read(
     """
     check("configure", options)
     process_index, process_count = options.get("process_index"), options.get("process_count")
-    leader, ideal_step_time = options.get("leader", 0), options.get("ideal_step_time")
+    leader, ideal_step_time = options.get("leader", OPTIONS["leader"].default), options.get("ideal_step_time")
     flops_per_step, peak_flops = options.get("flops_per_step"), options.get("peak_flops")
     environ = os.environ if environ is None else environ
     setting = _Reader(environ)
     job = encodable((job_name or environ.get("OTEL_SERVICE_NAME") or "").strip() or _script_name())
-    run = setting("run_id", options, str.strip)
+    run = setting("run_id", options)
     named = bool(run)
     if not run:
         given = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), "")
@@ -283,14 +213,14 @@ def read(
     return Config(
         job_name=job,
         run_id=run,
-        directory=setting("directory", options, str) or "goodput",
-        exporters=setting("exporters", options, _names),
-        processes=setting("processes", options, _processes),
-        step_sampling=setting("step_sampling", options, _sampling),
-        own_traces=setting("step_traces", options, _traces),
-        windows=setting("windows", options, _windows),
-        grace_period_s=setting("grace_period", options, _grace),
-        submitted_at=setting("submitted_at", options, parse_moment),
+        directory=setting("directory", options) or "goodput",
+        exporters=setting("exporters", options),
+        processes=setting("processes", options),
+        step_sampling=setting("step_sampling", options),
+        own_traces=setting("step_traces", options),
+        windows=setting("windows", options),
+        grace_period_s=setting("grace_period", options),
+        submitted_at=setting("submitted_at", options),
         process_index=index,
         process_count=count,
         leader=leader,
@@ -298,9 +228,9 @@ def read(
         ideal_step_time_s=ideal_step_time,
         flops_per_step=flops_per_step,
         peak_flops=peak_flops,
-        trace_spans=setting("trace_spans", options, _spans),
-        integrations=setting("integrations", options, _integrations),
-        device_clock=setting("device_clock", options, _device_clock),
+        trace_spans=setting("trace_spans", options),
+        integrations=setting("integrations", options),
+        device_clock=setting("device_clock", options),
         settings=setting.settings,
     )
 

@@ -24,6 +24,10 @@ from otel_goodput.guard import report_once
 
 _RUNNING: Final = Path("/proc/loadavg")  # the fourth word is the number of runnable threads: proc(5)
 
+# When the process stops, an export may be under way, and the last one follows it. Both must fit into the grace period.
+SHARE_OF_GRACE: Final = 0.4
+LAST_WORD_S: Final = 0.2  # that exporters reserve at the end of the process for saying what was not delivered
+
 Closer = Callable[[int], object]
 """Given the milliseconds that remain, closes one thing."""
 

@@ -16,6 +16,14 @@ class EnvVar(NamedTuple):
     default: str
     brief: str
 
+    @property
+    def choices(self) -> list[str]:
+        """The values that its type lists."""
+        return self.type.split(" | ")
+
+
+# What watches a job beside its phases: libraries, and what announces or describes the end.
+INTEGRATIONS: Final = ("jax", "orbax", "signals", "maintenance", "kubernetes")
 
 OTEL_GOODPUT_RUN_ID: Final = EnvVar(
     "OTEL_GOODPUT_RUN_ID",
@@ -33,7 +41,7 @@ OTEL_GOODPUT_EXPORTERS: Final = EnvVar(
     "OTEL_GOODPUT_EXPORTERS",
     "list",
     "auto",
-    "comma-separated list of gcp, gcp-otlp, workload, otlp, console, file, none; or auto",
+    "exporters by name, separated by commas; none; or auto, which chooses by the environment",
 )
 OTEL_GOODPUT_PROCESSES: Final = EnvVar(
     "OTEL_GOODPUT_PROCESSES", "leader | all | list", "all", "which processes export their spans"
@@ -70,7 +78,7 @@ OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
     "another address for all of Google's services; http:// is plaintext and without credentials, for emulators",
 )
 OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar(
-    "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", "some of jax, orbax, signals, maintenance, kubernetes; or none"
+    "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", f"some of {', '.join(INTEGRATIONS)}; or none"
 )
 OTEL_GOODPUT_DEVICE_CLOCK: Final = EnvVar(
     "OTEL_GOODPUT_DEVICE_CLOCK",
@@ -95,24 +103,7 @@ OTEL_GOODPUT_STRICT: Final = EnvVar(
     "OTEL_GOODPUT_STRICT", "bool", "false", "re-raise this package's own errors (for tests)"
 )
 
-ENVVARS: Final[tuple[EnvVar, ...]] = (
-    OTEL_GOODPUT_RUN_ID,
-    OTEL_GOODPUT_DIR,
-    OTEL_GOODPUT_EXPORTERS,
-    OTEL_GOODPUT_PROCESSES,
-    OTEL_GOODPUT_STEP_SAMPLING,
-    OTEL_GOODPUT_STEP_TRACES,
-    OTEL_GOODPUT_TRACE_SPANS,
-    OTEL_GOODPUT_WINDOWS,
-    OTEL_GOODPUT_GCP_PROJECT,
-    OTEL_GOODPUT_GCP_ENDPOINT,
-    OTEL_GOODPUT_INTEGRATIONS,
-    OTEL_GOODPUT_DEVICE_CLOCK,
-    OTEL_GOODPUT_GRACE_PERIOD,
-    OTEL_GOODPUT_SUBMITTED_AT,
-    OTEL_GOODPUT_EXIT_CODE,
-    OTEL_GOODPUT_STRICT,
-)
+ENVVARS: Final[tuple[EnvVar, ...]] = tuple(each for each in tuple(globals().values()) if isinstance(each, EnvVar))
 
 # Standard variables that change the behaviour of this package, read by OpenTelemetry's SDK or by this package.
 STANDARD: Final[tuple[EnvVar, ...]] = (

@@ -137,6 +137,21 @@ def write_named(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
+def write_for_owner(place: Path, data: bytes) -> None:
+    """Write a file of the user that only its owner may read, whole or not at all; `place` is as :func:`named` gives it.
+
+    What is no regular file, such as a pipe or ``/dev/null``, is written to and not replaced. Raises OSError.
+    """
+    try:
+        regular = stat.S_ISREG(place.stat().st_mode)
+    except FileNotFoundError:
+        regular = True
+    if regular:
+        write_privately(place, data)
+    else:
+        write_named(place, data)
+
+
 def nowhere() -> TextIO:
     """Open the null device for writing."""
     return Path(os.devnull).open("w", encoding="utf-8")

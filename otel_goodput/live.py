@@ -20,6 +20,7 @@ from otel_goodput.journal.account import Account
 from otel_goodput.journal.facts import FactSheet
 from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.keeper import Keeper
+from otel_goodput.journal.listeners import Listeners
 from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.metrics import instruments
@@ -55,18 +56,25 @@ class LiveAccount:
             self.run_id, self.attempt = opened.run_id, opened.attempt
             self.index = opened.restored.index.successor(opened.attempt)
         ledger.collect_finished()
-        self.account = Account(journal, ledger, clock)
+        ledger.collect_ended()
+        self._listeners = Listeners()
+        self.account = Account(journal, ledger, clock, self._listeners)
+        self._keeper: Keeper | None = None
         if self.opened is not None:
             self.opened.introduce(self.account)
         self.facts = FactSheet(config, self.attempt, clock())
         self.account.begin_attempt(flags)
 
-    def keep(self, work: Callable[[], None]) -> Keeper:
-        """Create the keeper of the journal, without starting it; it calls `work` at every tick."""
-        run, prepare = (None, None) if self.opened is None else (self.opened.run, self.opened.prepare)
-        self.keeper = Keeper(self.account, run, self.index, work, prepare)
-        self.keeper.facts = self.facts
-        return self.keeper
+    def keep(self, work: Callable[[], None], between: Callable[[], None] = lambda: None) -> Keeper:
+        """Create the keeper of the journal, without starting it.
+
+        It calls `work` at every tick, and `between` also while it is busy catching up.
+        """
+        opened = self.opened
+        run = None if opened is None else opened.run
+        prepare = None if opened is None or opened.missing is None else opened.prepare
+        self._keeper = Keeper(self.account, run, self.index, work, prepare, between, self.facts)
+        return self._keeper
 
     def measure(
         self,
@@ -90,7 +98,7 @@ class LiveAccount:
         meter = provider.get_meter(SCOPE_NAME, __version__)
         record: Any = instruments.register(meter, totals, overhead, dropped, *ready)
         if durations:
-            self.account.on_steps, self.account.on_phases = record.steps, record.phases
+            self._listeners.hear_durations(record.steps, record.phases)
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
         """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.
@@ -99,12 +107,15 @@ class LiveAccount:
         """
 
         def close(_: int) -> None:
-            self.keeper.stop()
+            if self._keeper is not None:
+                self._keeper.stop()
             if release:
                 self.release()
 
-        self.account.hanging = bool(deadline.close_all([("journal", close)], seconds))
-        return not self.account.hanging
+        closed = not deadline.close_all([("journal", close)], seconds)
+        if not closed:
+            self.account.hang()
+        return closed
 
     def release(self) -> None:
         """Release the journal's lock, so that another process may write the run."""

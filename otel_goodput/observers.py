@@ -50,7 +50,7 @@ class Observers:
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period_s)
-        if config.leads and (text := launchers.unseen(tracer.traces.attempt)):
+        if config.leads and (text := launchers.unseen(tracer.attempt)):
             logger.warning("%s", text)
         tracer.hooks.watch_device(self._device_clock)
         tracer.hooks.at_tick(self._device_clock.poll, self._integrations.poll, self._watch.renew, self._find_peak)
@@ -77,7 +77,7 @@ class Observers:
         until = time.monotonic() + seconds
         self._watch.close(seconds / 2)
         self._integrations.remove()
-        self._tracer.close_open()
+        self._tracer.line.close_open()
         self._device_clock.close(until - time.monotonic())
 
     def _find_peak(self) -> None:

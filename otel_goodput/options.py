@@ -1,6 +1,7 @@
-"""The options of ``configure()``: each one defined once, with its type, default, variable and meaning.
+"""The options of ``configure()``: each one defined once, with its type, default, variable, meaning and parser.
 
-Arguments, their help, ``otel-goodput env``, the README's table and the check of variables are derived from it.
+Arguments, their help, ``otel-goodput env``, the README's table, the reading and the check of variables are derived from
+it.
 """
 
 # No `from __future__ import annotations`: the annotations are evaluated at run time.
@@ -13,6 +14,7 @@ from opentelemetry.util import types
 
 from otel_goodput import envvars
 from otel_goodput.envvars import EnvVar
+from otel_goodput.text.durations import NS, parse_duration, parse_moment
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -20,6 +22,72 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 F = TypeVar("F", bound=Callable[..., object])
+
+FEWEST_SPANS: Final = 100  # lowest limit for a trace
+
+
+def _windows(text: str) -> tuple[int, ...]:
+    spans = tuple(parse_duration(part) for part in text.split(",") if part.strip())
+    if spans and min(spans) < NS:
+        raise ValueError(f"a rolling window must be at least one second: {text!r}")
+    return spans
+
+
+def _sampling(text: str) -> int:
+    every = int(text)
+    if not 1 <= every < 1_000_000_000:
+        raise ValueError(f"step sampling must be between 1 (every step) and 999,999,999, not {every}")
+    return every
+
+
+def _spans(text: str) -> int:
+    most = int(text)
+    if most and not FEWEST_SPANS <= most < 1_000_000_000:
+        raise ValueError(f"spans per trace must be at least {FEWEST_SPANS}, or 0 for no limit, not {most}")
+    return most
+
+
+def _traces(text: str) -> bool:
+    if text not in (choices := envvars.OTEL_GOODPUT_STEP_TRACES.choices):
+        raise ValueError(f"step traces must be {' or '.join(choices)}, not {text!r}")
+    return text == "own"
+
+
+def _grace(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < 1e6:
+        raise ValueError(f"not a number of seconds: {text!r}")
+    return seconds
+
+
+def _processes(text: str) -> str:
+    if text in ("leader", "all"):
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    if all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
+        return ",".join(str(int(part)) for part in parts)
+    raise ValueError(f"processes must be leader, all, or indices such as 0,4, not {text!r}")
+
+
+def _device_clock(text: str) -> str:
+    if (mode := text.lower()) not in (choices := envvars.OTEL_GOODPUT_DEVICE_CLOCK.choices):
+        raise ValueError(f"the device clock must be one of {', '.join(choices)}, not {text!r}")
+    return mode
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _integrations(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(_names(text.lower())))
+    if unknown := [name for name in names if name not in (*envvars.INTEGRATIONS, "auto", "none")]:
+        raise ValueError(
+            f"integrations must be auto, none, or some of {', '.join(envvars.INTEGRATIONS)}, not {unknown[0]!r}"
+        )
+    if "none" in names and len(names) > 1:
+        raise ValueError("integrations: none cannot be combined with others")
+    return () if "none" in names else envvars.INTEGRATIONS if "auto" in names else names
 
 
 class Option(NamedTuple):
@@ -29,11 +97,13 @@ class Option(NamedTuple):
         brief: its meaning; empty to use the description of its variable.
         variable: its environment variable, if it has one.
         default: the default of the argument.
+        parse: returns the value of a text, for options with a variable; raises ValueError or OverflowError.
     """
 
     brief: str = ""
     variable: EnvVar | None = None
     default: Any = None
+    parse: Callable[[str], Any] = str.strip
 
     @property
     def meaning(self) -> str:
@@ -48,17 +118,19 @@ class Options(TypedDict, total=False):
     """Keyword arguments of ``configure()``, ``Recorder`` and ``config.read()``."""
 
     run_id: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_RUN_ID)]
-    directory: Annotated[str | Path | None, Option(variable=envvars.OTEL_GOODPUT_DIR)]
-    exporters: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_EXPORTERS)]
-    processes: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_PROCESSES)]
-    step_sampling: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_STEP_SAMPLING)]
-    step_traces: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_STEP_TRACES)]
-    trace_spans: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_TRACE_SPANS)]
-    windows: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_WINDOWS)]
-    integrations: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_INTEGRATIONS)]
-    device_clock: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_DEVICE_CLOCK)]
-    grace_period: Annotated[float | None, Option(variable=envvars.OTEL_GOODPUT_GRACE_PERIOD)]
-    submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT)]
+    directory: Annotated[str | Path | None, Option(variable=envvars.OTEL_GOODPUT_DIR, parse=str)]
+    exporters: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_EXPORTERS, parse=_names)]
+    processes: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_PROCESSES, parse=_processes)]
+    step_sampling: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_STEP_SAMPLING, parse=_sampling)]
+    step_traces: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_STEP_TRACES, parse=_traces)]
+    trace_spans: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_TRACE_SPANS, parse=_spans)]
+    windows: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_WINDOWS, parse=_windows)]
+    integrations: Annotated[
+        str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_INTEGRATIONS, parse=_integrations)
+    ]
+    device_clock: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_DEVICE_CLOCK, parse=_device_clock)]
+    grace_period: Annotated[float | None, Option(variable=envvars.OTEL_GOODPUT_GRACE_PERIOD, parse=_grace)]
+    submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT, parse=parse_moment)]
     process_index: Annotated[int | None, Option("index of this process, from 0; by default set by the launcher")]
     process_count: Annotated[int | None, Option("number of processes; by default set by the launcher")]
     leader: Annotated[int, Option("index of the process whose phases are accounted", default=0)]

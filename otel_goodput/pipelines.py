@@ -27,6 +27,7 @@ from otel_goodput.guard import report_once
 from otel_goodput.journal.account import Account
 from otel_goodput.recording.acknowledging import AcknowledgingExporter
 from otel_goodput.recording.admission import Admission
+from otel_goodput.recording.passing import PassingSpanExporter
 from otel_goodput.recording.sampling import PhaseSampler
 from otel_goodput.recording.unexported import UnexportedSpan
 from otel_goodput.semconv import DROPPED
@@ -229,22 +230,16 @@ class Batcher(BatchSpanProcessor):
             )
 
 
-class _Counted(SpanExporter):
+class _Counted(PassingSpanExporter):
     """An exporter that reports the number of spans before it passes them on."""
 
     def __init__(self, exporter: SpanExporter, leave: Callable[[int], None]) -> None:
-        self._exporter = exporter
+        super().__init__(exporter)
         self._leave = leave
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self._leave(len(spans))
-        return self._exporter.export(spans)
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
+        return super().export(spans)
 
 
 def _batching(exporter: SpanExporter) -> Batcher:

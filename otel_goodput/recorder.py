@@ -36,11 +36,14 @@ from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.budget import Budget
 from otel_goodput.recording.emitter import SpanEmitter
 from otel_goodput.recording.hooks import Hooks
+from otel_goodput.recording.job_spans import JobSpans
 from otel_goodput.recording.job_thread import JobThread
+from otel_goodput.recording.misuse import Misuse
 from otel_goodput.recording.open_spans import OpenSpans
 from otel_goodput.recording.phases import Phases
 from otel_goodput.recording.sampling import StepSampler
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
+from otel_goodput.recording.step_line import StepLine
 from otel_goodput.recording.step_policy import StepPolicy
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
@@ -118,7 +121,7 @@ class Recorder(Phases):
             traced=tracer_provider is None,
         )
         self.resource: Resource = resource
-        live.facts.resource, live.facts.detected = resource, lambda: resource.wait(0)
+        live.facts.describe(resource, lambda: resource.wait(0))
         live.facts.add(options.get("hyperparameters") or {})
         self._productivity = Productivity(config, opened.run if config.leads else None)
         self._paces: Paces | None = None
@@ -161,20 +164,11 @@ class Recorder(Phases):
         for each in (self._processor, *pipelines.processors):
             tracer_provider.add_span_processor(each)
         self.tracer_provider = tracer_provider
-        self._tracer = tracer = PhaseTracer(
-            account,
-            tracer_provider.get_tracer(SCOPE_NAME, __version__),
-            generator,
-            thread,
-            hooks,
-            policy,
-            admission,
-            traces,
-            spans,
-            emitter,
-            self._processor,
-            self._successor,
-        )
+        sdk_tracer, misused = tracer_provider.get_tracer(SCOPE_NAME, __version__), Misuse(account.notes)
+        jobs = JobSpans(account, sdk_tracer, generator, traces, thread, misused)
+        new_key = (generator or ids.PrivateIdGenerator()).new_span_id
+        line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, self._successor)
+        self._tracer = tracer = PhaseTracer(line, sdk_tracer, self._processor, samples_parents=generator is None)
         self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         self._unexported: list[UnexportedSpan] = []
         if opened.run is not None and pipelines.batchers:
@@ -183,12 +177,11 @@ class Recorder(Phases):
             )
             if opened.before is not None:
                 opened.before.recall(without_credentials(str(config.directory)))
-        self._keeper = live.keep(self._work)
-        self._keeper.between = tracer.sum_up
+        self._keeper = live.keep(self._work, tracer.sum_up)
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
         if config.leads:  # last, because a reader may collect all metrics immediately
             wanted = meter_provider is not None or pipelines.measured
-            overhead, ready = (lambda: tracer.overhead), hooks.ready
+            overhead, ready = (lambda: line.overhead), hooks.ready
             live.measure(self.meter_provider, self._totals, overhead, self._dropped, ready, durations=wanted)
         self._keeper.start()
         if opened.mirror is not None:
@@ -213,9 +206,9 @@ class Recorder(Phases):
     def _live_tracer(self) -> PhaseTracer | None:
         return self._tracer
 
-    def _successor(self) -> PhaseTracer | None:
-        """Return the tracer for the next call of a function that a phase decorates."""
-        return self._tracer
+    def _successor(self) -> StepLine | None:
+        """Return what the next call of a function that a phase decorates is recorded with."""
+        return None if self._tracer is None else self._tracer.line
 
     def _work(self) -> None:
         """Do the recorder's work at every tick of the keeper."""
@@ -245,7 +238,7 @@ class Recorder(Phases):
         If a loop of very short steps is ahead of the ledger, this waits up to 1 s for the ledger, and up to 10 s once
         the job has ended. If that was not enough, ``behind`` says by how much the answer is behind.
         """
-        job = None if self._tracer is None else self._tracer.traces.job_span
+        job = None if self._tracer is None else self._tracer.job_span
         return self._totals(PATIENCE_S if job is not None and job.is_recording() else SETTLED_S)
 
     def _totals(self, patience: float = PATIENCE_S) -> Totals:

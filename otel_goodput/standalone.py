@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +22,9 @@ from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
+from otel_goodput.text.redact import redacting_logger
 
-logger = logging.getLogger("otel_goodput")
+logger = redacting_logger("otel_goodput")
 
 
 class GoodputSpanProcessor(PhaseSpanProcessor):
@@ -65,7 +65,6 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._live_account = live = LiveAccount(config, in_memory=in_memory)
         self.run_id = live.run_id
         self._facts = live.facts
-        live.facts.detected = lambda: live.facts.resource is not None
         super().__init__(live.account, JobThread())
         self._runtimes = AsyncRuntimes() if config.device_clock != ClockState.HOST else None
         self._looking = threading.Lock()
@@ -104,8 +103,8 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         begin = perf_counter_ns()
         super().on_start(span, parent_context)
-        if self._facts.resource is None:
-            self._facts.resource = span.resource
+        if not self._facts.described:
+            self._facts.describe(span.resource)
         self._overhead += perf_counter_ns() - begin
 
     def on_end(self, span: ReadableSpan) -> None:

@@ -69,7 +69,7 @@ SCENARIOS = (
     Scenario(
         "exits and deadlines",
         (
-            "exporters/test_deadline.py",
+            "test_deadline.py",
             "exporters/test_exit.py",
             "exporters/google/test_exit.py",
             "tools/send/test_send_deadline.py",

@@ -6,13 +6,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from exported import Spans
 from http_server import HttpServer
 from hypothesis import settings
 from opentelemetry import context
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from ports import reserved_port
+from recorded import NS, Record, Recording
 
 # Variables that change what we do: OpenTelemetry's, ours, and those that schedulers and launchers set.
 _PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOB", "TORCHELASTIC_", "KUBERNETES_", "TPU_", "MEGASCALE_")
@@ -68,6 +74,39 @@ def http_server() -> Iterator[HttpServer]:
     """Answers 404 until the test replaces its `answer`."""
     with HttpServer() as server:
         yield server
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Iterator[Record]:
+    """Configures the default recorder; a second call goes on with the run, as a restart would."""
+    import otel_goodput as goodput
+    from otel_goodput.journal.rundir import folder_name
+
+    made = []
+
+    def configure(make: Callable[..., Any] = goodput.configure, **options: Any) -> Recording:
+        exporter, reader = Spans(), InMemoryMetricReader()
+        whole = {"job_name": "line", "run_id": "run", "directory": tmp_path / "runs", "exporters": "none", **options}
+        recorder = make(**whole, span_processors=[exporter.processor], metric_readers=[reader])
+        assert isinstance(recorder, goodput.Recorder)
+        made.append(recorder)
+        return Recording(recorder, exporter, reader, tmp_path / "runs" / folder_name(recorder.run_id))
+
+    yield configure
+    for recorder in made:
+        recorder.shutdown()  # else what it watches in others' libraries is still watched in other tests
+
+
+@pytest.fixture
+def recording(record: Record) -> Recording:
+    """The default recorder, configured."""
+    return record()
+
+
+@pytest.fixture
+def base() -> int:
+    """A moment (ns) later than all that really happens during a test, to backfill from."""
+    return (time.time_ns() // NS + 3600) * NS
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked. `over` is set when the server goes: who waits before an answer waits for that, too."""
+    """What was asked. `over` is set when the server closes; answers that wait must also wait for it."""
 
     method: str
     path: str  # with its query

@@ -28,8 +28,7 @@ def reserved_port() -> Iterator[int]:
 
 
 def kept_address() -> str:
-    """An address of loopback like that, until this process ends: for processes that are killed and listen there again.
-    """
+    """Return such an address, held until this process ends: for processes that are killed and listen again."""
     held = _held()
     port = held.getsockname()[1]
     held.detach()  # stays open, and no object is there that could close it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import time
 from collections.abc import Callable
 
@@ -20,3 +22,39 @@ def until(
     while not condition():
         assert time.monotonic() < deadline, f"it never came: {lacking()}"
         time.sleep(pause)
+
+
+class Lines:
+    """What a process writes to a pipe, read without ever waiting longer than until a deadline.
+
+    Args:
+        descriptor: the end of the pipe that is read.
+        lacking: what is told where it says nothing more, such as its stderr.
+    """
+
+    def __init__(self, descriptor: int, lacking: Callable[[], object] = lambda: "") -> None:
+        self._descriptor = descriptor
+        self._lacking = lacking
+        self._said = b""
+        self.ended = False
+
+    def next(self, deadline: float) -> str | None:
+        """The next line, without its newline; None where the pipe was closed. `deadline` by time.monotonic()."""
+        while b"\n" not in self._said and not self.ended:
+            readable, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            assert readable, f"it says nothing more: {self._lacking()}"
+            found = os.read(self._descriptor, 1 << 16)
+            self.ended = not found
+            self._said += found
+        if not self._said:
+            return None
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode()
+
+    def until(self, wanted: Callable[[str], object], what: object, seconds: float = PATIENCE_S) -> str:
+        """The first line that is wanted, which `what` describes; AssertionError where it does not come."""
+        deadline = time.monotonic() + seconds
+        while (line := self.next(deadline)) is not None:
+            if wanted(line):
+                return line
+        raise AssertionError(f"it ended before it said {what!r}: {self._lacking()}")

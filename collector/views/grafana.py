@@ -106,7 +106,7 @@ def _attempts(number: int, y: int) -> list[dict[str, Any]]:
     attempt, trace = label(semconv.ATTEMPT), label(semconv.TRACE_ID)
     heard = f"last_over_time({prometheus_metric(semconv.LAST_SIGN)}{braces(*_RUN)}[$__range])"
     about = f"last_over_time({TARGET}{braces(*_RUN)}[$__range])"
-    # What is found out of the surroundings comes later, so that a target may have said two things of itself.
+    # The resource is detected after the start, so a target may have reported two versions of itself.
     said = grouped("max", [PROMETHEUS_INSTANCE, attempt, trace], about)
     latest = grouped("max", [PROMETHEUS_INSTANCE], heard)
     row = {"x": 0, "y": y, "w": SCALE * COLUMNS, "h": 1}

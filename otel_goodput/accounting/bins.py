@@ -17,7 +17,9 @@ from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PR
 from otel_goodput.accounting.step_segments import StepSegment
 
 MOST: Final = 1024  # bins
-FINEST: Final = 20  # of the width: the power of two to begin with, ns; about a millisecond
+FINEST: Final = 24  # of the width: the power of two to begin with, ns; 17 ms
+# To close a bin costs more than an event, so the bins of a young run are fewer: an eighth until they are a second wide.
+MATURE: Final = 30
 
 
 class Bins(Buckets):
@@ -60,7 +62,7 @@ class Bins(Buckets):
 
     def reach(self, time: int) -> None:
         """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
-        while time - self._begin >> self._power >= MOST:
+        while time - self._begin >> self._power >= (MOST if self._power >= MATURE else MOST // 8):
             self._widen()
 
     def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> None:
@@ -74,10 +76,13 @@ class Bins(Buckets):
                 add(self._gains, category, duration)
         merged: list[Bucket] = []
         for even, odd in zip(buckets[::2], buckets[1::2], strict=True):
-            bucket = even.copy()
-            for category, duration in odd.items():
-                add(bucket, category, duration)
-            merged.append({category: duration for category, duration in bucket.items() if duration})
+            bucket = even | odd
+            for category in even.keys() & odd.keys():
+                if duration := even[category] + odd[category]:
+                    bucket[category] = duration
+                else:
+                    del bucket[category]
+            merged.append(bucket)
         self._buckets = merged
         self._lows = self._lows[::2]
         self._power += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from operator import sub
 from typing import ClassVar, TypeVar
 
 from otel_goodput.accounting.execution import Execution, Parts
@@ -138,10 +139,10 @@ class Buckets:
         base, gains = self._base, self._gains
         if len(base) < len(times):
             base += [0] * (len(times) - len(base))
-        if not gains:
-            return {at: one - other for at, (one, other) in enumerate(zip(times, base, strict=True)) if one != other}
-        spent = (one - other + gains.get(at, 0) for at, (one, other) in enumerate(zip(times, base, strict=True)))
-        return {at: duration for at, duration in enumerate(spent) if duration}
+        spent = list(map(sub, times, base))
+        for category, duration in gains.items():
+            spent[category] += duration
+        return {category: duration for category, duration in enumerate(spent) if duration}
 
     def _move(self, place: int, source: int, target: int, duration: int) -> None:
         self._change(self._at(place), source, target, duration)

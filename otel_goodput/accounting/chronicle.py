@@ -5,7 +5,7 @@ It takes events as they arrive, in bounded space. Times are those of the events:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Final, TypeVar
 
 from otel_goodput.accounting import events as ev
@@ -44,12 +44,20 @@ class Chronicle:
 
     Attributes:
         opened: START events of open phases, by key; the ledger adds and removes them.
+        executions: lengths of steps without a name that ended without a failure; the ledger adds them, ns.
+        pairs: START and END of other phases that ended; the ledger adds them.
+        ended: `pairs` of phases other than steps, until taken; None if nobody collects them.
         attempt: number of the current attempt.
+        complete: it has been told of the run from its beginning.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, complete: bool = True) -> None:
         self.opened: dict[int, Event] = {}
+        self.executions: list[int] = []
+        self.pairs: list[tuple[Event, Event]] = []
+        self.ended: list[tuple[Event, Event]] | None = None
         self.attempt = 0
+        self.complete = complete
         self._groups: dict[tuple[int, str], Sums] = {}
         self._phases: list[PhaseEntry] = []  # ended, or of a process that is gone
         self._left_out = 0
@@ -62,34 +70,47 @@ class Chronicle:
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def end(self, ended: list[tuple[Event, Event]]) -> None:
-        """Take phases that ended, as (START event, END event), in order. They are not in `opened` any more."""
-        lengths: dict[tuple[int, str], list[int]] = {}
-        for start, end in ended:
-            phase, name = start[2], start[7]
-            if phase == COMPILE:
-                name = end[7] or name
-            length = end[0] - start[0]
-            if length < 0:
-                length = 0
-            group = phase, name
-            if group in lengths:
-                lengths[group].append(length)
-            else:
-                lengths[group] = [length]
-            if end[5] & FAILED:
-                self._sums(phase, name)[4] += 1
-            if phase not in _IN_NUMBERS:
-                self._end_one(start, end, name, start[0] + length)
-        for (phase, name), known in lengths.items():
-            sums = self._sums(phase, name)
-            sums[0] += len(known)
-            sums[1] += sum(known)
-            sums[2] = min(known) if sums[2] < 0 else min(sums[2], *known)
-            sums[3] = max(sums[3], *known)
+    def gather(self) -> None:
+        """Count what the ledger has added. The lists stay the same, for the ledger holds them while it adds."""
+        if self.executions:
+            self._count(STEP, "", self.executions)
+            self.executions.clear()
+        if self.pairs:
+            if self.ended is not None:
+                self.ended += [pair for pair in self.pairs if pair[0][2] != STEP]
+            self._end(self.pairs)
+            self.pairs.clear()
         if len(self.opened) > OPENED:
             for key in [key for key, start in self.opened.items() if start[2] != JOB][: OPENED // 2]:
                 self._leave(self.opened.pop(key))
+
+    def _end(self, pairs: Sequence[tuple[Event, Event]]) -> None:
+        loads: list[int] = []  # most of them
+        for start, end in pairs:
+            phase, name, failed = start[2], start[7], end[5] & FAILED
+            length = end[0] - start[0]
+            if phase == DATA_LOADING and not (name or failed):
+                loads.append(length)
+                continue
+            if phase == COMPILE:
+                name = end[7] or name
+            self._count(phase, name, (length,))
+            if failed:
+                self._sums(phase, name)[4] += 1
+            if phase not in _IN_NUMBERS:
+                self._end_one(start, end, name, start[0] + max(0, length))
+        if loads:
+            self._count(DATA_LOADING, "", loads)
+
+    def _count(self, phase: int, name: str, lengths: Sequence[int]) -> None:
+        sums = self._sums(phase, name)
+        least, most = min(lengths), max(lengths)
+        if least < 0:  # a clock went back
+            lengths, least, most = [max(0, length) for length in lengths], 0, max(0, most)
+        sums[0] += len(lengths)
+        sums[1] += sum(lengths)
+        sums[2] = least if sums[2] < 0 else min(sums[2], least)
+        sums[3] = max(sums[3], most)
 
     def _end_one(self, start: Event, event: Event, name: str, end: int) -> None:
         began, _, phase, key, step, flags, _, _ = start
@@ -101,6 +122,7 @@ class Chronicle:
 
     def note(self, event: Event) -> None:
         """Take an event of another kind."""
+        self.gather()
         time, kind, phase, key, step, flags, arg, _ = event
         if kind == ev.ATTEMPT:
             for start in self.opened.values():
@@ -159,6 +181,7 @@ class Chronicle:
 
     def begin_save(self, event: Event) -> None:
         """Take the START event of a save."""
+        self.gather()
         self._saved += 1
         self._saves[self._saved] = Save(self.attempt, event[4], event[0], NOT_KNOWN, NOT_KNOWN, False)
         self._saving[event[3]] = self._saved
@@ -232,7 +255,7 @@ class Chronicle:
             "opened": list(self.opened.values()),
             "attempt": self.attempt,
             "groups": [[*key, *sums] for key, sums in self._groups.items()],
-            "phases": self._phases.copy(),
+            "entries": self._phases.copy(),
             "left_out": self._left_out,
             "saves": [[number, *save] for number, save in self._saves.items()],
             "saved": self._saved,
@@ -248,7 +271,7 @@ class Chronicle:
         found.opened = {fields[3]: Event(*fields) for fields in state["opened"]}
         found.attempt, found._left_out, found._saved = state["attempt"], state["left_out"], state["saved"]
         found._groups = {(phase, name): sums for phase, name, *sums in state["groups"]}
-        found._phases = [PhaseEntry(*fields) for fields in state["phases"]]
+        found._phases = [PhaseEntry(*fields) for fields in state["entries"]]
         found._saves = {number: Save(*fields) for number, *fields in state["saves"]}
         found._saving = dict(map(tuple, state["saving"]))
         found._notices = [(time, reason, withdrawn) for time, reason, withdrawn in state["notices"]]

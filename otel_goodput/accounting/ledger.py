@@ -41,14 +41,14 @@ class Ledger:
     Args:
         spans: lengths of rolling windows, ns.
         cursor: the cursor to continue from (after a restart, or with exact windows); a new one by default.
-        chronicle: what goes with `cursor`; None if what it has told so far is not known.
+        chronicle: what goes with `cursor`.
     """
 
     def __init__(
         self, spans: Sequence[int] = (), cursor: Cursor | None = None, chronicle: Chronicle | None = None
     ) -> None:
         self._settled = cursor or Cursor(spans, overview=True)
-        self._chronicle = chronicle if cursor is not None else Chronicle()
+        self._chronicle = chronicle or Chronicle(complete=cursor is None)
         self._pending: list[Event] = []
         # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
         # without marks have an unknown clock, all phases that can be marked hold it back as well.
@@ -81,21 +81,23 @@ class Ledger:
         latest = pending[-1][0] if pending else self._mark
         ordered = True
         chronicle = self._chronicle
-        opened: dict[int, Event] = {} if chronicle is None else chronicle.opened
-        ended: list[tuple[Event, Event]] = []
+        opened, executions, pairs = chronicle.opened, chronicle.executions, chronicle.pairs
         for event in events:
-            time, kind, phase, key, _, flags, _, _ = event
+            time, kind, phase, key, _, flags, _, _ = event[:]  # a plain tuple, which is unpacked in half the time
             if kind == ev.START:
                 if key not in opened:
                     opened[key] = event
-                    if phase == SAVE and chronicle is not None:
+                    if phase == SAVE:
                         chronicle.begin_save(event)
                 if phase == STEP or (self._marking and phase in MARKABLE and not flags & ev.NONBLOCKING):
                     held[key] = time
             elif kind == ev.END:
                 begun = opened.pop(key, None)
                 if begun is not None:
-                    ended.append((begun, event))
+                    if begun[2] == STEP and not (flags & ev.FAILED or begun[7]):
+                        executions.append(time - begun[0])
+                    else:
+                        pairs.append((begun, event))
                 if key in held:
                     if (flags & ev.ON_DEVICE or key in observed) and key not in self._left:
                         observed.add(key)
@@ -111,10 +113,7 @@ class Ledger:
                 self._observe(event)
                 continue
             elif kind == ev.ATTEMPT:
-                if chronicle is not None:
-                    chronicle.end(ended)
-                    chronicle.note(event)
-                    ended = []
+                chronicle.note(event)
                 self._arrange(ordered)
                 self._next_attempt(event)
                 latest, ordered = 0, True
@@ -125,17 +124,14 @@ class Ledger:
                 self._left.add(key)
             elif kind == ev.CLOCK:
                 self._marking = FALLBACK_CLOCKS[phase] == ClockState.UNKNOWN
-            elif chronicle is not None:
-                chronicle.end(ended)
+            else:
                 chronicle.note(event)
-                ended = []
             if time < latest:
                 ordered = False
             else:
                 latest = time
             pending.append(event)
-        if chronicle is not None:
-            chronicle.end(ended)
+        chronicle.gather()
         self._arrange(ordered)
         self._settle(self._watermark())
         while len(pending) > WAITING and held:
@@ -148,8 +144,9 @@ class Ledger:
 
     def _release(self, key: int) -> None:
         self._held.pop(key, None)
-        self._observed.discard(key)
-        self._left.discard(key)
+        if self._observed or self._left:
+            self._observed.discard(key)
+            self._left.discard(key)
 
     def _observe(self, event: Event) -> None:
         key = event.key
@@ -264,6 +261,21 @@ class Ledger:
         self._settled.steps.finished = []
         return taken
 
+    def collect_ended(self) -> None:
+        """Collect ended phases for :meth:`take_ended` from now on."""
+        self._chronicle.ended = []
+
+    def take_ended(self) -> list[tuple[Event, Event]]:
+        """START and END of each phase other than a step that ended since the last call, in order of the ENDs.
+
+        Empty unless :meth:`collect_ended` was called.
+        """
+        taken = self._chronicle.ended
+        if not taken:
+            return []
+        self._chronicle.ended = []
+        return taken
+
     def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
         """The totals at `at` (ns since the epoch; the last event by default). Constant work.
 
@@ -294,7 +306,7 @@ class Ledger:
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
         """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
         head, blobs = snapshot.dump(self._settled.clone())
-        chronicle = None if self._chronicle is None else self._chronicle.to_state()
+        chronicle = self._chronicle.to_state() if self._chronicle.complete else None
         waiting = {
             "pending": [list(event) for event in self._pending],
             "held": list(self._held.items()),
@@ -314,9 +326,9 @@ class Ledger:
             ValueError, KeyError, TypeError: the snapshot is damaged or of another format.
         """
         told = head.get("chronicle")
-        chronicle = None if told is None else Chronicle.from_state(told)
+        chronicle = Chronicle(complete=False) if told is None else Chronicle.from_state(told)
         cursor = snapshot.load(head["cursor"], blobs, tuple(spans))
-        if (chronicle is None) is not (cursor.landmarks is None):
+        if chronicle.complete is not (cursor.landmarks is not None):
             raise ValueError("a snapshot holds only a part of what an overview shows")
         ledger = cls(cursor=cursor, chronicle=chronicle)
         waiting = head["waiting"]

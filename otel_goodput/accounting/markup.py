@@ -8,7 +8,7 @@ from typing import Final
 
 from otel_goodput.semconv import CATEGORIES, Category
 
-NS: Final = 1_000_000_000
+NS: Final = 1_000_000_000  # here too: the pure core imports nothing but the words on the wire
 
 # Productive time is green. Each kind of badput has a hue of its own.
 _PRODUCTIVE: Final = "#2e7d32"

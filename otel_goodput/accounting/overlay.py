@@ -12,7 +12,6 @@ from typing import Any, Final
 Shares = tuple[float, float]
 Weighted = Sequence[float]  # ns: [slices known, stepping, available, clock unknown]
 
-WEIGHTS: Final = 4
 NOTHING: Final[Weighted] = (0, 0, 0, 0)
 
 

@@ -154,6 +154,7 @@ class Overview:
         at_risk: corners of the curve of unsaved progress: (time, ns).
         notices: (time, reason, withdrawn); slices: (time, active, available, total).
         excluded: (begin, end) of excluded times.
+        shifts: by attempt (from 0) whose clock is behind the account's: what is added to its times, ns.
         complete: False if the account goes on from a snapshot of an older version, which remembered none of this: then
             there is nothing here but the latest step and sign of life, and only the segments of the journal tell more.
     """
@@ -177,4 +178,5 @@ class Overview:
     excluded: Sequence[tuple[int, int]] = ()
     last_step: int | None = None
     last_sign: int = 0
+    shifts: Mapping[int, int] = field(default_factory=dict)
     complete: bool = True

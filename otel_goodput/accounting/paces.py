@@ -61,7 +61,10 @@ def straggler(paces: Sequence[Pace]) -> Straggler | None:
 
 
 def late(paces: Sequence[Pace]) -> Straggler | None:
-    """Return the process that spends most time outside steps, and that share of its cadence; None as `straggler`."""
+    """Return the process that spends most time outside steps, and that share of its cadence.
+
+    None under the same condition as :func:`straggler`.
+    """
     known = [pace for pace in paces if pace.steps >= FEW and pace.median > 0]
     if len(known) < 2:
         return None

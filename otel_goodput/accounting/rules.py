@@ -58,8 +58,7 @@ ELASTIC_CATEGORY: Final = {
 }
 
 # R3: rank of an owning phase. The highest open rank wins; within a rank, the latest started phase. A step executing on
-# the device ranks between ORDINARY and WAITING; the open step on the host ranks below all of them.
-ORDINARY: Final = 0
+# the device ranks above the phases that are not listed, and below WAITING; the open step on the host below all.
 WAITING: Final = 1
 REINITIALIZING: Final = 2
 RANK: Final[dict[int, int]] = {ELASTIC_WAIT: WAITING, ELASTIC_REINIT: REINITIALIZING}

@@ -30,7 +30,6 @@ FORMAT: Final = 5
 CHECK: Final = 32  # size in bytes of the digest at the beginning; it covers everything after it
 
 
-
 class NewerFormat(ValueError):
     """The snapshot has a newer format than this version reads."""
 

@@ -1,4 +1,7 @@
-"""The steps of a run: which executions are kept, which are lost, and what interrupted them (rules R4 to R6)."""
+"""The steps of a run: which executions are kept, which are lost, and what interrupted them (rules R4 to R6).
+
+Longer than other files: every decision about an execution changes the same stack, segments, windows and sums at once.
+"""
 
 from __future__ import annotations
 

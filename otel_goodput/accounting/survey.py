@@ -9,12 +9,12 @@ from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.windows import EXCLUDED, leading
 
 
-def survey(cursor: Cursor, chronicle: Chronicle | None, at: int | None) -> Overview:
+def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
     """Return the overview of `cursor` as it stands now, asked about `at` (ns by the clock of the latest attempt)."""
     steps, landmarks, summary, bins = cursor.steps, cursor.landmarks, cursor.steps.summary, cursor.steps.bins
     asked = cursor.now if at is None else at + cursor.shift
     last_sign = cursor.now if cursor.finished else asked
-    if landmarks is None or summary is None or chronicle is None:
+    if landmarks is None or summary is None or not chronicle.complete:
         return Overview(cursor.begin or 0, 1, last_step=steps.last_step, last_sign=last_sign, complete=False)
     running = list(steps.running.values())
     startups = _startups(cursor)
@@ -34,6 +34,7 @@ def survey(cursor: Cursor, chronicle: Chronicle | None, at: int | None) -> Overv
         saves=chronicle.saves(landmarks.shifts),
         at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *landmarks.corners, (cursor.now, risk)],
         lives=_lives(cursor, landmarks.lives),
+        shifts=landmarks.shifts,
         losses=losses(cursor),
         notices=chronicle.notices,
         slices=chronicle.slices,

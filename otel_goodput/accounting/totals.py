@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from otel_goodput.accounting import markup, paces, rules
 from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.markup import NS
 from otel_goodput.accounting.overlay import Weighted
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, Category
-
-NS = 1_000_000_000
 
 NOT_KNOWN: Final = "not known: dispatch only"
 _BLURRED: Final = 100  # goodput is not known if more than 1/100 of the time is under steps of unknown clock

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from otel_goodput.envvars import OTEL_GOODPUT_EXIT_CODE
 from otel_goodput.guard import report_once
+from otel_goodput.placement import LARGEST
+from otel_goodput.schedulers import LAUNCHERS, Launcher
 from otel_goodput.semconv import Reason
-
-LARGEST: Final = 1 << 40  # largest number accepted from a variable
 
 
 class Launch(NamedTuple):
@@ -34,46 +34,6 @@ class Launch(NamedTuple):
     max_restarts: int | None = None
     ends_at: int | None = None
 
-
-class Launcher(NamedTuple):
-    """The names of a launcher's variables, by meaning; of several names the first one that is set counts.
-
-    The launcher is detected only by variables whose name begins with `prefix`.
-    """
-
-    name: str
-    prefix: str
-    restarts: Sequence[str] = ()
-    job_id: Sequence[str] = ()
-    max_restarts: Sequence[str] = ()
-    ends_at: Sequence[str] = ()  # s since the epoch
-
-
-# From the outermost to the innermost: torchrun may run within either of the others. JobSet itself sets only labels and
-# annotations; these are the variables in which manifests usually pass them on, through the downward API.
-LAUNCHERS: Final = (
-    Launcher(
-        "jobset",
-        "JOBSET_",
-        restarts=("JOBSET_RESTART_ATTEMPT", "RESTART_ATTEMPT"),
-        job_id=("JOBSET_NAME",),
-        max_restarts=("JOBSET_MAX_RESTARTS",),
-    ),
-    Launcher(
-        "slurm",
-        "SLURM_",
-        restarts=("SLURM_RESTART_COUNT",),
-        job_id=("SLURM_JOB_ID", "SLURM_JOBID"),
-        ends_at=("SLURM_JOB_END_TIME",),
-    ),
-    Launcher(
-        "torchrun",
-        "TORCHELASTIC_",
-        restarts=("TORCHELASTIC_RESTART_COUNT",),
-        job_id=("TORCHELASTIC_RUN_ID",),
-        max_restarts=("TORCHELASTIC_MAX_RESTARTS",),
-    ),
-)
 
 # Shells report the end by a signal as 128 + its number, Python's subprocess as minus its number.
 _SIGNALLED: Final = frozenset({signal.SIGTERM, signal.SIGINT})

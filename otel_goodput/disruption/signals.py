@@ -43,7 +43,7 @@ class _Link:
     __slots__ = ("called", "due", "handler_due", "native", "ours", "python")
 
     def __init__(self, python: Handler | None, native: Action | None) -> None:
-        self.python = python  # if there is a native handler, too: called only if that passes the signal on
+        self.python = python  # if there is a native handler, called only when that passes the signal on
         self.native = native
         self.ours: Action | None = None
         self.handler_due = False  # the descriptor has notified us of the signal, its Python handler has yet to run

@@ -14,7 +14,7 @@ from otel_goodput.disruption.maintenance import Maintenance
 from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.disruption.notices import Notices
 from otel_goodput.disruption.signals import Signals
-from otel_goodput.recording.tracer import PhaseTracer
+from otel_goodput.recording.watched import Watched
 from otel_goodput.semconv import GOODPUT_DISRUPTION_REASON, GOODPUT_NOTICE_EVENT, REASONS
 
 C = TypeVar("C", bound=Callable[[], object])
@@ -33,7 +33,7 @@ class Watch:
     def __init__(
         self,
         names: Collection[str],
-        tracer: PhaseTracer,
+        tracer: Watched,
         flush: Callable[[float], object],
         finish: Callable[[float], object],
         grace_s: float,
@@ -42,10 +42,10 @@ class Watch:
         self._notices = Notices(self._tell, flush, grace_s, self._retract)
         self._signals = Signals(self._notices, tracer.clock, grace_s, finish) if "signals" in names else None
         self._maintenance = None
-        code = exit_code() if tracer.traces.attempt else None
+        code = exit_code() if tracer.attempt else None
         if code is not None and (reason := exit_reason(code)) in PRECEDENCE:
             # Before the job starts: this is why the previous attempt ended, unless that has recorded a reason itself.
-            tracer.account.notice(REASONS.index(reason), tracer.clock())
+            tracer.notice(REASONS.index(reason), tracer.clock())
         if self._signals is not None:
             self._signals.install()
         if "maintenance" in names and (host := metadata_host()) is not None:
@@ -70,17 +70,17 @@ class Watch:
         self._notices.close(seconds)
 
     def _tell(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
-        span = self._tracer.traces.job_span
+        span = self._tracer.job_span
         if _finished(span):
             return  # closing a notebook, or stopping a script in its last lines, disrupts no job
-        self._tracer.account.notice(REASONS.index(reason), moment)
+        self._tracer.notice(REASONS.index(reason), moment)
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
 
     def _retract(self, left: str | None, moment: int, about: dict[str, types.AttributeValue]) -> None:
-        self._tracer.account.notice(0, moment, withdrawn=True)
+        self._tracer.notice(0, moment, withdrawn=True)
         if left is not None:
-            self._tracer.account.notice(REASONS.index(left), moment)
+            self._tracer.notice(REASONS.index(left), moment)
 
 
 def _finished(job: object) -> bool:

@@ -10,12 +10,13 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.deadline import ShutdownSignal
+from otel_goodput.recording.passing import PassingSpanExporter
 
 MOST_KEPT: Final = 4096  # spans; as many as the journal remembers for a restart
 PATIENCE: Final = 2  # failures of the oldest batch that are tolerated while newer ones are delivered
 
 
-class BufferingSpanExporter(SpanExporter):
+class BufferingSpanExporter(PassingSpanExporter):
     """Passes spans on, the oldest batch first. An export succeeds if all earlier batches have been delivered as well.
 
     The SDK's processor drops spans once it has handed them over, even if their export fails. Most exporters do not
@@ -32,7 +33,7 @@ class BufferingSpanExporter(SpanExporter):
     """
 
     def __init__(self, exporter: SpanExporter, stopping: ShutdownSignal | None = None) -> None:
-        self._exporter = exporter
+        super().__init__(exporter)
         self._stopping = stopping
         self._last_try_due = False  # no export has begun since the process began to stop
         self._kept: deque[Sequence[ReadableSpan]] = deque()
@@ -102,9 +103,6 @@ class BufferingSpanExporter(SpanExporter):
     def _forget(self, at: int) -> None:
         self._count -= len(self._kept[at])
         del self._kept[at]
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self) -> None:
         """Shut down. What is still kept is lost, unless an export that is under way delivers it."""

@@ -74,6 +74,7 @@ FILE: Final = ExporterSpec(
     describe,
     auto=auto,
     number=33,
+    local=True,
 )
 
 

@@ -12,13 +12,13 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput.deadline import ShutdownSignal
+from otel_goodput.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput.guard import report_once
+from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
 
 YOUNG_S: Final = 60.0  # a collector that was not reached for so long is not about to start
 PAUSE_S: Final = 0.1
 CONNECT_S: Final = 1.0
-LAST_WORD_S: Final = 0.2  # reserved at the end for reporting what was not delivered
 
 Address = tuple[str, int]
 
@@ -89,31 +89,23 @@ class Listener:
         return False
 
 
-class AwaitingSpanExporter(SpanExporter):
+class AwaitingSpanExporter(PassingSpanExporter):
     """A span exporter that waits for its receiver at the end."""
 
     def __init__(self, exporter: SpanExporter, listener: Listener) -> None:
-        self._exporter = exporter
+        super().__init__(exporter)
         self._listener = listener
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         well = self._listener.deliver(lambda: self._exporter.export(spans) is SpanExportResult.SUCCESS)
         return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
 
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
 
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
-
-
-class AwaitingMetricExporter(MetricExporter):
+class AwaitingMetricExporter(PassingMetricExporter):
     """A metric exporter that waits for its receiver at the end."""
 
     def __init__(self, exporter: MetricExporter, listener: Listener) -> None:
-        # The SDK's reader reads these two attributes of its exporter, under these names.
-        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
-        self._exporter = exporter
+        super().__init__(exporter)
         self._listener = listener
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
@@ -122,9 +114,3 @@ class AwaitingMetricExporter(MetricExporter):
             return result is MetricExportResult.SUCCESS
 
         return MetricExportResult.SUCCESS if self._listener.deliver(send) else MetricExportResult.FAILURE
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        self._exporter.shutdown(timeout_millis=timeout_millis, **kwargs)

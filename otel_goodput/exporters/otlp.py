@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_goodput.exporters.endpoints import address, endpoint
+from otel_goodput.exporters.endpoints import Endpoint, address, endpoint
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, protocol, timeout, variables
 from otel_goodput.exporters.spec import (
     SIGNALS,
@@ -78,7 +78,12 @@ def packages(environ: Mapping[str, str]) -> list[str]:
 
 
 def describe(context: ExporterContext) -> list[Destination]:
-    return [Destination(signal, str(endpoint(context.environ, signal))) for signal in SIGNALS]
+    return [Destination(each.signal, str(each)) for each in endpoints(context.environ)]
+
+
+def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
+    """Return the endpoint of each signal."""
+    return [endpoint(environ, signal) for signal in SIGNALS]
 
 
 def auto(situation: Situation) -> str:
@@ -96,4 +101,5 @@ OTLP: Final = ExporterSpec(
     packages=packages,
     auto=auto,
     number=36,
+    endpoints=endpoints,
 )

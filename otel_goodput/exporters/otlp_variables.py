@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from otel_goodput.deadline import SHARE_OF_GRACE
 from otel_goodput.guard import report_once
 
 GRPC: Final = "grpc"
@@ -17,8 +18,6 @@ EXPORTER_MODULES: Final[dict[str, str]] = {
 
 DEFAULT_TIMEOUT_S: Final = 10.0
 
-# When the process stops, an export may be under way, and the last one follows it. Both must fit into the grace period.
-SHARE_OF_GRACE: Final = 0.4
 MIN_TIMEOUT_S: Final = 0.1
 
 

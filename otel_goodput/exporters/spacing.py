@@ -22,14 +22,15 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 
-from otel_goodput.accounting.totals import NS
 from otel_goodput.deadline import ShutdownSignal
+from otel_goodput.recording.passing import PassingMetricExporter
 from otel_goodput.semconv import TELEMETRY_SPACED
+from otel_goodput.text.durations import NS
 
 SPACING: Final = 5 * NS
 
 
-class SpacedExporter(MetricExporter):
+class SpacedExporter(PassingMetricExporter):
     """A metric exporter that dates the last points at least 5 s after the previous ones, and marks all metrics.
 
     Args:
@@ -38,9 +39,7 @@ class SpacedExporter(MetricExporter):
     """
 
     def __init__(self, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
-        # The SDK's reader reads these two attributes of its exporter, under these names.
-        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
-        self._exporter = exporter
+        super().__init__(exporter)
         self._stopping = stopping
         self._newest = 0  # time of the newest point so far, unix ns
 
@@ -49,12 +48,6 @@ class SpacedExporter(MetricExporter):
         marked = MetricsData([_marked(resource, earliest) for resource in metrics_data.resource_metrics])
         self._newest = max((point.time_unix_nano for point in _points(marked)), default=self._newest)
         return self._exporter.export(marked, timeout_millis=timeout_millis, **kwargs)
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        self._exporter.shutdown(timeout_millis=timeout_millis, **kwargs)
 
 
 def _points(data: MetricsData) -> Iterator[Any]:

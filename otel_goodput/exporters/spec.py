@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.trace.export import SpanExporter
 
+    from otel_goodput.exporters.endpoints import Endpoint
+
 TRACES: Final = "traces"
 METRICS: Final = "metrics"
 SIGNALS: Final = (TRACES, METRICS)
@@ -80,6 +82,10 @@ def _no_packages(_: Mapping[str, str]) -> Sequence[str]:
     return ()
 
 
+def _no_endpoints(_: Mapping[str, str]) -> Sequence[Endpoint]:
+    return ()
+
+
 @dataclass(frozen=True)
 class ExporterSpec:
     """The description of an exporter, for ``configure()``, ``auto``, ``otel-goodput doctor`` and the README's table.
@@ -100,6 +106,9 @@ class ExporterSpec:
             is opened.
         auto: returns why `auto` chooses it; empty if `auto` does not.
         number: identifies it in the journal, 32 to 63, and never changes. None: it is derived from the name.
+        endpoints: returns the OTLP endpoint of each signal, given the environment; ``otel-goodput doctor`` connects to
+            them, and has the opened exporters send nothing to them.
+        local: what it writes stays on this machine.
     """
 
     name: str
@@ -111,6 +120,13 @@ class ExporterSpec:
     packages: Callable[[Mapping[str, str]], Sequence[str]] = _no_packages
     auto: Callable[[Situation], str] = _never
     number: int | None = None
+    endpoints: Callable[[Mapping[str, str]], Sequence[Endpoint]] = _no_endpoints
+    local: bool = False
+
+    @property
+    def automatic(self) -> bool:
+        """Whether `auto` may choose it."""
+        return self.auto is not _never
 
     @property
     def hint(self) -> str:

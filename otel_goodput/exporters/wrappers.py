@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.exporters.fitting import fitting, fitting_metrics
 from otel_goodput.guard import report_once
+from otel_goodput.recording.passing import PassingMetricExporter
 
 
 class _Ground:
@@ -87,14 +88,12 @@ class SafeSpanExporter(SpanExporter):
             self._ground.tell("closing spans", error)
 
 
-class SafeMetricExporter(MetricExporter):
+class SafeMetricExporter(PassingMetricExporter):
     """A metric exporter that never raises, and does nothing in forked children."""
 
     def __init__(self, name: str, exporter: MetricExporter) -> None:
-        # The SDK's reader reads these two attributes of its exporter, under these names.
-        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        super().__init__(exporter)
         self._ground = _Ground(name)
-        self._exporter = exporter
         self._failed = 0
 
     @property

@@ -27,7 +27,7 @@ class Integration(NamedTuple):
     install: str
 
 
-INTEGRATIONS: Final[dict[str, Integration]] = {
+LIBRARIES: Final[dict[str, Integration]] = {
     "jax": Integration("jax", "otel_goodput.integrations.jax:install"),
     "orbax": Integration("orbax.checkpoint", "otel_goodput.integrations.orbax:install"),
 }
@@ -40,12 +40,12 @@ class Integrations:
     """The integrations of one recorder.
 
     Args:
-        names: integrations to install; names that are not in ``INTEGRATIONS`` are ignored.
+        names: integrations to install; names that are not in ``LIBRARIES`` are ignored.
         tracer: what they record with.
     """
 
     def __init__(self, names: Sequence[str], tracer: PhaseTracer) -> None:
-        self._waiting = [name for name in names if name in INTEGRATIONS]
+        self._waiting = [name for name in names if name in LIBRARIES]
         self._tracer = tracer
         self._removers: list[Remove] = []
         self._installing = threading.Lock()
@@ -64,7 +64,7 @@ class Integrations:
 
     def _poll(self) -> None:
         for name in tuple(self._waiting):
-            library, place = INTEGRATIONS[name]
+            library, place = LIBRARIES[name]
             if library not in sys.modules:
                 continue
             try:

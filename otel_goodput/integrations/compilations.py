@@ -13,31 +13,15 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Final
 
-from opentelemetry import trace as trace_api
-from opentelemetry.trace import SpanContext
 from opentelemetry.util import types
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal.records import EXPORT, FLOOD, PARENT, signed
-from otel_goodput.recording import ids
-from otel_goodput.recording.admission import Gate
-from otel_goodput.recording.budget import NOTABLE
-from otel_goodput.recording.fast_span import current_span
-from otel_goodput.recording.finished import PhaseReadableSpan
-from otel_goodput.recording.short_span import ShortSpan
-from otel_goodput.recording.tracer import PhaseTracer
+from otel_goodput.recording.compile_phases import CompilePhase
+from otel_goodput.recording.watched import Watched
 from otel_goodput.semconv import (
-    GOODPUT_BLOCKING,
     GOODPUT_COMPILE_CACHE_HIT,
     GOODPUT_COMPILE_CACHE_RETRIEVAL,
-    GOODPUT_COMPILE_FUNCTION,
     GOODPUT_COMPILE_RECOMPILATION,
     GOODPUT_COMPILE_STAGES,
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    GOODPUT_TRACE_NUMBER,
-    Phase,
 )
 
 TRACE, LOWER, BACKEND = range(3)
@@ -68,44 +52,12 @@ def is_heard() -> bool:
 class Compilation:
     """One compilation in progress."""
 
-    __slots__ = (
-        "again",
-        "aside",
-        "end",
-        "function",
-        "gate",
-        "hit",
-        "key",
-        "parent",
-        "retrieval",
-        "since",
-        "stages",
-        "start",
-        "step",
-        "taken",
-        "titles",
-    )
+    __slots__ = ("again", "end", "hit", "phase", "retrieval", "since", "stages", "titles")
 
-    def __init__(
-        self,
-        key: int,
-        function: str,
-        start: int,
-        parent: SpanContext | ShortSpan,
-        step: int,
-        aside: bool,
-        gate: Gate,
-        taken: bool,
-    ) -> None:
-        self.key = key
-        self.function = function
-        self.titles = (function, f"jit({function})")  # what jax calls it in its stages
-        self.start = self.since = self.end = start
-        self.parent = parent
-        self.step = step
-        self.aside = aside
-        self.gate = gate
-        self.taken = taken  # exported, however short it is
+    def __init__(self, phase: CompilePhase) -> None:
+        self.phase = phase
+        self.titles = (phase.function, f"jit({phase.function})")  # what jax calls it in its stages
+        self.since = self.end = phase.start
         self.stages = [0, 0, 0]  # ns in each stage
         self.again = False
         self.hit: bool | None = None
@@ -128,12 +80,13 @@ class Compilations:
     On the compiling threads it only appends records and tuples; spans are built by :meth:`tick`.
 
     Args:
-        tracer: records the compilations.
+        tracer: the recorder.
         theirs: returns whether a function of that name is the compiler's own; its recompilations are not reported.
     """
 
-    def __init__(self, tracer: PhaseTracer, theirs: Callable[[str], bool] = lambda _: False) -> None:
-        self._tracer = tracer
+    def __init__(self, tracer: Watched, theirs: Callable[[str], bool] = lambda _: False) -> None:
+        self._hooks = tracer.hooks
+        self._phases = tracer.compilations
         self._theirs = theirs
         self._clock = tracer.clock
         # By ident, cheaper than a threading.local. A thread that reuses the ident of an ended one finds it at depth 0.
@@ -173,11 +126,11 @@ class Compilations:
         if stage != BACKEND:
             self._between[get_ident()] = current
             return
-        if not current.aside:
-            device = self._tracer.hooks.device
+        if not current.phase.aside:
+            device = self._hooks.device
             if device is not None:
                 device.compiled(now)
-        function = current.function
+        function = current.phase.function
         current.again = function in self._compiled
         if not current.again and function and len(self._compiled) < FUNCTIONS:
             if self._theirs(function):
@@ -203,67 +156,12 @@ class Compilations:
                 current.since = start
                 return current
             self._finish(current)
-        return self._open(_plain(title), start)
-
-    def _open(self, function: str, start: int) -> Compilation:
-        tracer = self._tracer
-        around = current_span()
-        aside = not tracer.blocks(None)
-        gate = tracer.admission.gate(Phase.COMPILE, function, aside)
-        step = None if aside else tracer.spans.step
-        inside = step.get_span_context() if around is step and step is not None else self._context(around, step)
-        taken = gate.take() and tracer.admission.afford(inside.trace_id, tracer.admission.budget.phases)
-        if taken:
-            tracer.spans.hold(around)
-        key = tracer.new_key()
-        flags = EXPORT if taken else 0
-        if aside:
-            flags |= ev.NONBLOCKING
-        name = tracer.account.journal.name(function) if function else 0
-        number = ev.NO_STEP if step is None else step.step
-        tracer.jobs.append(ev.START, rules.COMPILE, flags, name, key, number, start)
-        if around is step and step is not None:
-            # The usual case. It needs no PARENT record: the journal's reader knows the step by its number.
-            return Compilation(key, function, start, step, number, aside, gate, taken)
-        parent = self._context(around, step)
-        if parent.trace_id != tracer.traces.root(0).trace_id:
-            tracer.account.foreign_trace(key, parent.trace_id)
-        if parent.span_id != tracer.traces.job_context.span_id:
-            tracer.jobs.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
-        return Compilation(key, function, start, parent, number, aside, gate, taken)
-
-    def _context(self, span: trace_api.Span, step: ShortSpan | None) -> SpanContext:
-        """Return the parent of what is compiled in `span`: that span, or our root if `span` is not part of the job."""
-        tracer, context = self._tracer, span.get_span_context()
-        number = tracer.latest.step if step is None else step.step
-        if context.is_valid and not tracer.traces.own and tracer.traces.volumes.number_of(context.trace_id) is None:
-            return tracer.traces.root(tracer.traces.volumes.number(number))
-        return tracer.traces.parent_of(number, context)
+        return Compilation(self._phases.begin(_plain(title), start))
 
     def _finish(self, done: Compilation, compiled: str = "") -> None:
         """End `done`; `compiled` is the name of its function, empty if it was only traced."""
-        account = self._tracer.account
-        name = account.journal.name(compiled) if compiled else 0
-        exported = self._exports(done)
-        flags = EXPORT if exported else FLOOD
-        self._tracer.jobs.append(ev.END, rules.COMPILE, flags, name, done.key, ev.NO_STEP, done.end)
-        if exported and not self._tracer.closed:
+        if self._phases.end(done.phase, done.end, compiled):
             self._done.append(done)
-
-    def _exports(self, done: Compilation) -> bool:
-        """Return whether `done` is exported; if it is not, add it to the gate's summary."""
-        gate, parent = done.gate, done.parent
-        slow = gate.stands_out(done.end - done.start, failed=False)
-        if done.taken:
-            return True
-        inside = parent.get_span_context() if isinstance(parent, ShortSpan) else parent
-        late = isinstance(parent, ShortSpan) and parent.closed
-        if slow and not late and self._tracer.admission.afford(inside.trace_id, NOTABLE):
-            if isinstance(parent, ShortSpan):
-                self._tracer.spans.keep(parent)
-            return True
-        gate.leave_out(done.start, done.end)
-        return False
 
     # --- in the background --------------------------------------------------------------------------------------------
 
@@ -276,7 +174,7 @@ class Compilations:
                 done = self._done.popleft()
             except IndexError:  # another thread was quicker
                 break
-            self._tracer.emitter.emit(self._span(done))
+            self._phases.emit(done.phase, done.end, _attributes(done))
 
     def settle(self) -> None:
         """Before the account is read: end what was traced and not compiled right after."""
@@ -293,36 +191,18 @@ class Compilations:
             if compilation.end <= moment and (taken := self._between.pop(thread, None)) is not None:
                 self._finish(taken)
 
-    def _span(self, done: Compilation) -> PhaseReadableSpan:
-        tracer = self._tracer
-        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: Phase.COMPILE}
-        if done.function:
-            attributes[GOODPUT_COMPILE_FUNCTION] = done.function
-        if done.step >= 0:
-            attributes[GOODPUT_STEP] = done.step
-        if done.again:
-            attributes[GOODPUT_COMPILE_RECOMPILATION] = True
-        if done.aside:
-            attributes[GOODPUT_BLOCKING] = False
-        if done.hit is not None:
-            attributes[GOODPUT_COMPILE_CACHE_HIT] = done.hit
-        if done.retrieval:
-            attributes[GOODPUT_COMPILE_CACHE_RETRIEVAL] = done.retrieval
-        parent = self._context(done.parent, done.parent) if isinstance(done.parent, ShortSpan) else done.parent
-        if number := tracer.traces.volumes.number_of(parent.trace_id):
-            attributes[GOODPUT_TRACE_NUMBER] = number
-        stages = zip(GOODPUT_COMPILE_STAGES, done.stages, strict=True)
-        attributes |= {name: duration for name, duration in stages if duration}
-        return PhaseReadableSpan(
-            Phase.COMPILE,
-            SpanContext(parent.trace_id, done.key, False, ids.SAMPLED),
-            parent,
-            tracer.emitter.resource,
-            attributes,
-            start_time=done.start,
-            end_time=done.end,
-            instrumentation_scope=tracer.emitter.scope,
-        )
+
+def _attributes(done: Compilation) -> types.Attributes:
+    """Return what is known of a compilation beside its phase."""
+    attributes: dict[str, types.AttributeValue] = {}
+    if done.again:
+        attributes[GOODPUT_COMPILE_RECOMPILATION] = True
+    if done.hit is not None:
+        attributes[GOODPUT_COMPILE_CACHE_HIT] = done.hit
+    if done.retrieval:
+        attributes[GOODPUT_COMPILE_CACHE_RETRIEVAL] = done.retrieval
+    stages = zip(GOODPUT_COMPILE_STAGES, done.stages, strict=True)
+    return attributes | {name: duration for name, duration in stages if duration}
 
 
 def _plain(title: object) -> str:

@@ -27,7 +27,7 @@ from otel_goodput.integrations.watcher import TOGETHER, Watcher, ready
 from otel_goodput.journal.records import signed
 from otel_goodput.recording.observation import Observation
 from otel_goodput.recording.short_span import ShortSpan
-from otel_goodput.recording.tracer import PhaseTracer
+from otel_goodput.recording.watched import Watched
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
 
 # Blocking phases that own the work they put on the device.
@@ -77,7 +77,7 @@ class DeviceClock:
         awake: something may be on a device. If not, steps and loads need not be reported to the clock.
     """
 
-    def __init__(self, tracer: PhaseTracer, mode: str = "auto", processes: int = 1, patience: float = 10.0) -> None:
+    def __init__(self, tracer: Watched, mode: str = "auto", processes: int = 1, patience: float = 10.0) -> None:
         self._tracer = tracer
         self._mode = mode
         self._patience = patience
@@ -197,7 +197,7 @@ class DeviceClock:
             if phase == rules.JOB:
                 self._job = key
                 self._segments.clear()
-            if self._asleep or phase not in OWNERS or not self._tracer.thread.blocks(None):
+            if self._asleep or phase not in OWNERS or not self._tracer.blocks(None):
                 return
             if phase != rules.STEP and abs(self._tracer.clock() - start) > BACKFILLED:
                 return
@@ -236,7 +236,7 @@ class DeviceClock:
             if observation is not None:
                 self._sharing = 0
             elif segment is None:
-                if span.start_time < self._awake_at and self._tracer.thread.blocks(None):
+                if span.start_time < self._awake_at and self._tracer.blocks(None):
                     return self._mark_step(span.key, span.start_time, end)
             elif segment.cut:
                 self._mark_segment(segment, end)
@@ -247,7 +247,7 @@ class DeviceClock:
         return observation
 
     def load(self, start: int) -> None:
-        if not self._tracer.thread.blocks(None):
+        if not self._tracer.blocks(None):
             return
         self._watcher.pass_by(start)
         if self._segments:
@@ -257,7 +257,7 @@ class DeviceClock:
                 contain("device clock", error)
 
     def loaded(self, end: int) -> None:
-        if self._segments and self._tracer.thread.blocks(None):
+        if self._segments and self._tracer.blocks(None):
             self._segments[-1].since = end
         self._watcher.pass_by(end)
 
@@ -395,7 +395,7 @@ class DeviceClock:
 
     def settle(self) -> None:
         """Before the account is read: once the job is over, wait `patience` s in all for what it left on the device."""
-        job = self._tracer.traces.job_span
+        job = self._tracer.job_span
         if job is None or job.is_recording():
             self._settled_by = None
         elif self._watcher.queue:

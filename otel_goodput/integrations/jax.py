@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_goodput.guard import contain, report_once
 from otel_goodput.integrations.compilations import BACKEND, FUNCTIONS, LOWER, TRACE, Compilations, is_heard
-from otel_goodput.recording.tracer import PhaseTracer
+from otel_goodput.recording.watched import Watched
 
 STAGES: Final = {
     "/jax/core/compile/jaxpr_trace_duration": TRACE,
@@ -31,7 +31,7 @@ _LISTENERS: Final = (
 )
 
 
-def install(tracer: PhaseTracer) -> Callable[[], None] | None:
+def install(tracer: Watched) -> Callable[[], None] | None:
     """Listen to jax from now on. Return what ends it, or None while jax is still being imported."""
     jax = sys.modules.get("jax")
     monitoring = getattr(jax, "monitoring", None)
@@ -69,7 +69,7 @@ def is_jaxs(function: str) -> bool:
 class Listener:
     """The listeners on ``jax.monitoring``. None of them raises: an error in one would abort the user's compilation."""
 
-    def __init__(self, tracer: PhaseTracer, monitoring: Any) -> None:
+    def __init__(self, tracer: Watched, monitoring: Any) -> None:
         self._compilations: Compilations | None = Compilations(tracer, is_jaxs)
         self._tracer = tracer
         self._monitoring = monitoring

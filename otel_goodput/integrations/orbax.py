@@ -274,7 +274,7 @@ class Hook:
                 lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_SAVE, step=asked[-1].step, durable=False
             )
             save = context.__enter__()
-        for commit in asked:  # last: who is interrupted before that will not answer
+        for commit in asked:  # last: a thread interrupted before this never calls answer()
             commit.ask()
 
         def done(_: Any, error: BaseException | None) -> None:

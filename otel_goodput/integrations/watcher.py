@@ -21,7 +21,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import contain
 from otel_goodput.recording.observation import Observation
-from otel_goodput.recording.tracer import PhaseTracer
+from otel_goodput.recording.watched import Watched
 
 IN_FLIGHT: Final = 1024  # observations in the queue at most
 DEADLINE: Final = 600_000_000_000  # ns after which work that is not ready is accounted by the host's clock
@@ -67,7 +67,7 @@ class Watcher:
 
     def __init__(
         self,
-        tracer: PhaseTracer,
+        tracer: Watched,
         refuse: Callable[[Observation], None],
         check: Callable[[Observation], bool],
     ) -> None:
@@ -298,7 +298,7 @@ class Watcher:
             # It was not polled in time, and no step behind it would make up for an end that is too late.
             end, learn = usual, False
         if end <= target.at_once:
-            end = target.ended  # nothing was in front of the mark, and its own way is not work
+            end = target.ended  # the device was idle; the mark's own latency is not work
         self._tell(count, max(begun, end), learn)
         return 0
 

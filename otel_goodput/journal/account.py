@@ -9,18 +9,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from otel_goodput.accounting import Ledger, Totals, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
 from otel_goodput.journal.journal import DRAINED, Journal
+from otel_goodput.journal.listeners import EndedPhase, Listeners
 from otel_goodput.journal.notes import Note, Notes
 from otel_goodput.journal.records import ERROR, TRACE, signed
 
 # If the journal grows faster than the ledger can follow, callers must not wait forever.
 PATIENCE_S: Final = 1.0
-BEGUN: Final = 10_000  # open phases remembered; if there are more, the oldest will probably never end
 _NAMED: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # phases that users name
 _LONGEST: Final = (1 << 62) - 1  # less than device.NEVER
 
@@ -30,19 +30,6 @@ def fitting(number: int) -> int:
     return max(-_LONGEST, min(_LONGEST, number))
 
 
-class EndedPhase(NamedTuple):
-    """A phase other than a step that has ended.
-
-    `duration` is in ns, `error` is the ``error.type`` or empty, `name` is the one that the user gave.
-    """
-
-    phase: int
-    name: str
-    blocking: bool
-    error: str
-    duration: int
-
-
 class Account:
     """The journal and the ledger of one process.
 
@@ -50,26 +37,23 @@ class Account:
         journal: where events are recorded.
         ledger: the run so far.
         clock: returns ns since the epoch.
+        listeners: told of what the ledger takes.
 
     Attributes:
         notes: remarks that a person must know to read the figures.
-        look: if set, called with the events that the ledger takes.
     """
 
-    def __init__(self, journal: Journal, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, journal: Journal, ledger: Ledger, clock: Clock, listeners: Listeners | None = None) -> None:
         self.journal = journal
         self.ledger = ledger
         self.clock = clock
         self.append: Callable[..., None] = journal.append
         self.notes = Notes()
-        self.look: Callable[[list[ev.Event]], None] | None = None
-        self.on_steps: Callable[[list[int]], None] | None = None
-        self.on_phases: Callable[[list[EndedPhase]], None] | None = None
+        self.listeners = listeners or Listeners()
         self.lock = threading.RLock()  # guards the ledger
-        self.hanging = False  # the journal was not closed in time, and perhaps never will be
+        self._hanging = False  # the journal was not closed in time, and perhaps never will be
         self.reached = 0  # time of the latest event fed to the ledger, ns
         self._answered = 0
-        self._begun: dict[int, ev.Event] = {}  # phases other than steps, by span id
         self._recall: Callable[[], Ledger] | None = None
         self._recalled = False
 
@@ -114,7 +98,7 @@ class Account:
         another ledger when totals are first asked for.
         """
         self.append = nothing
-        self.look = self.on_steps = self.on_phases = None
+        self.listeners.silence()
         if not self.lock.acquire(blocking=False):
             self._recall = recall
         self.lock = threading.RLock()
@@ -122,6 +106,10 @@ class Account:
     def leave(self, recall: Callable[[], Ledger]) -> None:
         """Close the journal before the ledger has caught up; `recall` reads the rest when totals are asked for."""
         self._recall = recall
+
+    def hang(self) -> None:
+        """Take note that the journal was not closed in time: its disk hangs, and whoever closes it holds the ledger."""
+        self._hanging = True
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -131,7 +119,7 @@ class Account:
         Do not call it on the training thread's hot path.
         """
         until = time.monotonic() + patience
-        if self.hanging and not self._given_back(patience):
+        if self._hanging and not self._given_back(patience):
             self.lock = threading.RLock()
             self._recalled = True
         while self.take_some():
@@ -140,8 +128,8 @@ class Account:
         return True
 
     def _given_back(self, seconds: float) -> bool:
-        """Whether the thread that closes the journal releases the ledger in time; if not, its disk hangs."""
-        self.hanging = False
+        """Whether the thread that closes the journal releases the ledger in time. False means that the disk hangs."""
+        self._hanging = False
         if self.lock.acquire(timeout=max(seconds, 0.0)):
             self.lock.release()
             return True
@@ -149,6 +137,7 @@ class Account:
 
     def take_some(self) -> bool:
         """Feed the next events of the journal to the ledger; returns whether there are more."""
+        listeners = self.listeners
         with self.lock:
             if self._recall is not None:
                 recall, self._recall, self._recalled = self._recall, None, True
@@ -159,30 +148,21 @@ class Account:
             if events:
                 self.reached = max(self.reached, events[-1].time)
                 self.ledger.feed(events)
-                if self.look is not None:
-                    self.look(events)
+                if listeners.on_events is not None:
+                    listeners.on_events(events)
             finished = self.ledger.take_finished()
-            phases = self._ended(events) if self.on_phases is not None else []
-        if finished and self.on_steps is not None:
-            self.on_steps(finished)
-        if phases and self.on_phases is not None:
-            self.on_phases(phases)
+            ended = self.ledger.take_ended()
+            phases = [self._told(*pair) for pair in ended] if listeners.on_phases is not None else []
+        if finished and listeners.on_steps is not None:
+            listeners.on_steps(finished)
+        if phases and listeners.on_phases is not None:
+            listeners.on_phases(phases)
         return len(events) >= DRAINED
 
-    def _ended(self, events: list[ev.Event]) -> list[EndedPhase]:
-        """The phases other than steps that end with one of the events."""
-        begun, errors, found = self._begun, self.journal.errors, []
-        for event in events:
-            if event[1] == ev.START and event[2] != rules.STEP:
-                begun[event[3]] = event
-            elif event[1] == ev.END and (start := begun.pop(event[3], None)):
-                name = start[7] if event[2] in _NAMED else ""
-                blocking, error = not start[5] & ev.NONBLOCKING, errors.pop(event[3], "")
-                found.append(EndedPhase(event[2], name, blocking, error, max(0, event[0] - start[0])))
-        if len(begun) > BEGUN:
-            for key in [key for key, start in begun.items() if start[2] != rules.JOB][: BEGUN // 2]:
-                del begun[key]
-        return found
+    def _told(self, start: ev.Event, end: ev.Event) -> EndedPhase:
+        name = start[7] if end[2] in _NAMED else ""
+        blocking, error = not start[5] & ev.NONBLOCKING, self.journal.errors.pop(end[3], "")
+        return EndedPhase(end[2], name, blocking, error, max(0, end[0] - start[0]))
 
     def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:
         """The totals at `at` (ns; now by default), as one consistent snapshot.

@@ -98,15 +98,11 @@ class FactSheet:
         config: the configuration in force.
         attempt: number of the attempt, from 0.
         started_at: ns.
-
-    Attributes:
-        resource: of this process; None while unknown.
-        detected: returns whether the resource is complete.
     """
 
     def __init__(self, config: Config, attempt: int, started_at: int) -> None:
-        self.resource: Resource | None = None
-        self.detected: Callable[[], bool] = lambda: True
+        self._resource: Resource | None = None
+        self._complete: Callable[[], bool] = lambda: self._resource is not None
         self._config = config
         self._attempt = attempt
         self._started_at = started_at
@@ -117,6 +113,15 @@ class FactSheet:
         self._due = 0.0  # when to look next, s since it was made
         self._looks = 0
         self._written = b""
+
+    @property
+    def described(self) -> bool:
+        """Whether the resource is known."""
+        return self._resource is not None
+
+    def describe(self, resource: Resource, complete: Callable[[], bool] = lambda: True) -> None:
+        """Tell the resource of this process; `complete` returns whether all of it has been detected."""
+        self._resource, self._complete = resource, complete
 
     def add(self, hyperparameters: Mapping[str, Any]) -> None:
         """Add hyperparameters; a later value replaces an earlier one. It does not raise, whatever they are."""
@@ -136,7 +141,7 @@ class FactSheet:
         An error is reported once; the next call in time tries again.
         """
         age = time.monotonic() - self._made
-        if not last and (age < self._due or (not self._looks and age < DETECTED_S and not self.detected())):
+        if not last and (age < self._due or (not self._looks and age < DETECTED_S and not self._complete())):
             return
         self._due = age + AGAIN_S[min(self._looks, len(AGAIN_S) - 1)]
         self._looks += 1
@@ -152,7 +157,7 @@ class FactSheet:
     def gathered(self) -> Facts:
         """The facts as they are known now."""
         hidden = secrets(os.environ)
-        attributes = {} if self.resource is None else self.resource.attributes
+        attributes = {} if self._resource is None else self._resource.attributes
         resource, cut = flat({key: _listed(value) for key, value in attributes.items()}, MOST)
         settings = {
             name: (str(safe(name, setting.value, hidden)), setting.source)

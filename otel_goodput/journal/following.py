@@ -80,22 +80,22 @@ class Follower:
         self._places: dict[str, Place | None] = {}  # by name without .gz; None: not used yet
         self._paths: dict[Place, Path] = {}
         self._order: list[Place] = []
+        self._late = False  # a segment has appeared before the one that is being read
 
     def poll(self) -> int:
         """Read what is new; returns the number of new records. It does not raise, whatever the files contain."""
         if not self.restored:
             self._list()
             return self._restore()
-        known = set(self._paths)
         self._list()
-        current = self._current.place if self._current is not None else (self._next or (-1, 0, 0))[:2]
-        late = any(place < current for place in self._paths.keys() - known)
-        if late or any(source.filled() for source in self._sources()):
+        if self._late or any(source.filled() for source in self._sources()):
             return self._restore()
         if self._spoilt > 1:
             return 0
         try:
             taken = self._read_on()
+            while self._at_end() and self._discovered():  # a spare has been put to use meanwhile
+                taken += self._read_on()
         except (OSError, EOFError):
             self._mark = -1  # it was packed or removed just now, or cannot be read: the next poll looks again
             self._drop()
@@ -142,6 +142,7 @@ class Follower:
 
     def _restore(self) -> int:
         self.close()
+        self._late = False
         restored = restore(self.run, self.process, self._spans)
         self.restored += 1
         self._ledger, self._damages = restored.ledger, restored.damages
@@ -213,17 +214,34 @@ class Follower:
             paths = {name.removesuffix(".gz"): self.run.journal / name for name in sorted(found, reverse=True)}
         else:
             paths = {name: self.run.journal / name for name, place in self._places.items() if place is None}
-        full = self._current is None or self._current.read >= CAPACITY or self._current.path.suffix == ".gz"
+        reading = self._current.place if self._current is not None else (self._next or (-1, 0, 0))[:2]
+        # Spares are put to use without any change of the folder, when the current segment is full.
+        look = changed or self._at_end()
         for name, path in paths.items():
             place = self._places.get(name)
-            if place is None and (name not in self._places or full or int(name[1:].split("-")[0]) > self.attempt):
+            attempt = int(name[1:].split("-")[0])
+            if place is None and (
+                attempt > self.attempt or (look and attempt == self.attempt) or name not in self._places
+            ):
                 place = self._place(path)
                 self._places[name] = place
                 if place is not None:
                     self._order.insert(bisect_right(self._order, place), place)
+                    self._late = self._late or place < reading
             if place is not None:
                 self._moved(place, path)
                 self._paths[place] = path
+
+    def _at_end(self) -> bool:
+        """Whether the next record may be in another segment."""
+        source = self._current
+        return source is None or source.read >= CAPACITY - _BEHIND or source.path.suffix == ".gz"
+
+    def _discovered(self) -> bool:
+        """Whether there is a segment that was not there a moment ago."""
+        before = len(self._order)
+        self._list()
+        return len(self._order) > before
 
     def _moved(self, place: Place, path: Path) -> None:
         """Open a segment again if another file is in its place: packed, or a copy from elsewhere that was renamed."""

@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -123,8 +122,8 @@ class Journal:
         self.attempt = attempt
         self.process = process
         self.dropped = 0
+        self.rolled = threading.Event()  # set when a spare has been taken; whoever lays spares waits for it
         self.spares: deque[Segment] = deque()
-        self.rolled: Callable[[], None] = lambda: None  # called when a spare has been taken
         self.names: list[str] = [""]
         self.errors: dict[int, str] = {}  # ``error.type`` by the key of the phase, until its end has been drained
         self._ids: dict[str, int] = {}
@@ -163,7 +162,7 @@ class Journal:
                     segment.adopt(self.attempt, self.process, full.number + 1)
                     self._segments.append(segment)
                 self._segment = self._segments[-1]
-        self.rolled()
+        self.rolled.set()
         return self._segment
 
     def leave(self) -> None:

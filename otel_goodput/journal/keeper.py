@@ -46,6 +46,8 @@ class Keeper:
         index: the span index of this attempt.
         prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
         work: further work for every tick (summaries of steps, upload).
+        between: the part of it that must not wait for the ledger.
+        facts: what is told of this attempt; None if nothing is.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class Keeper:
         index: SpanIndex,
         work: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] | None = None,
+        between: Callable[[], None] = lambda: None,
+        facts: FactSheet | None = None,
     ) -> None:
         self.account = account
         self.run = run
         self.work = work
-        self.facts: FactSheet | None = None  # what is told of this attempt, if anything is
-        self.between: Callable[[], None] = lambda: None  # work that must not wait for the ledger
+        self._facts = facts
+        self._between = between
         self._behind = False
         self.index = index
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
@@ -75,9 +79,9 @@ class Keeper:
         self._stop = threading.Event()
         self._pass = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
-        self._wake = threading.Event()
+        # Set when there is work before the next tick: by the spares, or by the journal itself if it has none.
+        self._wake = account.journal.rolled if run is None else threading.Event()
         self._spares = Spares(account.journal, run, self._wake.set, prepare)
-        account.journal.rolled = self._wake.set if run is None else self._spares.wake
         if run is not None:
             account.notes.load(run, account.journal.process)
 
@@ -153,7 +157,7 @@ class Keeper:
             if not self._behind or self._stop.is_set():
                 break
             self._beat()
-            self.between()
+            self._between()
             for segment in journal.waiting():
                 segment.rest()
             self._seal()
@@ -278,8 +282,8 @@ class Keeper:
             report_once("digest", "the overview of the run cannot be saved (will retry): %s", error)
 
     def _tell(self) -> None:
-        if self.facts is not None and self.run is not None and self._spares.writable:
-            self.facts.keep(self.run)
+        if self._facts is not None and self.run is not None and self._spares.writable:
+            self._facts.keep(self.run)
 
     def _note(self) -> None:
         if self.run is not None and self._spares.writable:
@@ -304,8 +308,8 @@ class Keeper:
                     self._write_out(segment)
             journal.current.beat(self.account.clock())
             self._snapshot()
-            if self.facts is not None and self._spares.writable:
-                self.facts.keep(run, last=True)
+            if self._facts is not None and self._spares.writable:
+                self._facts.keep(run, last=True)
             self._whole = caught_up and self._spares.writable
             if not caught_up:
                 spans = self.account.ledger.settled.spans

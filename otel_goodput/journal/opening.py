@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +49,7 @@ class Opened:
         continued: the note on an unfinished run that is continued; empty if there is nothing to say.
         before: the finished run, if this is a new run because that one had finished.
         remarks: further notes.
-        prepare: set if the folder could not be created: tries again; raises OSError if that fails.
+        missing: what belongs in ``run.json``, if the folder could not be created.
     """
 
     run_id: str
@@ -61,7 +59,7 @@ class Opened:
     restored: Restored
     lock: Lock | None
     mirror: Mirror | None
-    prepare: Callable[[], None] | None = None
+    missing: dict[str, Any] | None = None
     continued: str = ""
     before: Before | None = None
     remarks: list[Note] = field(default_factory=list)
@@ -74,6 +72,14 @@ class Opened:
             account.notes.add(CONTINUED, self.continued, (Category.INFRASTRUCTURE_RECOVERY,))
         if self.before is not None:
             Sequel(account, self.run_id, self.before)
+
+    def prepare(self) -> None:
+        """Try again to create the folder and take the lock, if that has failed. Raises OSError if it fails again."""
+        if self.run is not None and self.missing is not None:
+            self.run.create(self.missing)
+            self.lock = self.run.lock(self.attempt, self.journal.process)
+            self.lock.acquire()
+            self.missing = None
 
     def recall(self) -> Ledger:
         """Read the ledger back from disk; an empty one if nothing is on disk."""
@@ -113,10 +119,8 @@ def open_journal(config: Config, clock: Clock) -> Opened:
                 _reason(error, run.path),
             )
             journal = Journal(attempt, process, Segment(None))
-            opened = Opened(run_id, attempt, run, journal, restored, None, mirror)
-            opened.prepare = partial(_prepare, opened, identity)
-            opened.remarks = _remarks(candidate)
-            return opened
+            remarks = _remarks(candidate)
+            return Opened(run_id, attempt, run, journal, restored, None, mirror, missing=identity, remarks=remarks)
         other = f"{config.run_id}~{os.getpid()}"
         if series == other:
             other += f"-{os.urandom(3).hex()}"
@@ -273,14 +277,6 @@ def _first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:
         except FileExistsError:
             continue
     raise FileExistsError(f"{run.journal} is full of foreign files")
-
-
-def _prepare(opened: Opened, identity: dict[str, Any]) -> None:
-    """Try again to create the folder and take the lock."""
-    if opened.run is not None:
-        opened.run.create(identity)
-        opened.lock = opened.run.lock(opened.attempt, opened.journal.process)
-        opened.lock.acquire()
 
 
 def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, Any]:

@@ -69,7 +69,8 @@ class Paces:
 
 
 def read_paces(run: RunDirectory, attempt: int, at: int, count: int | None = None) -> list[Pace]:
-    """Read the paces of the processes of `attempt`. Those foreign, unreadable or stale at `at` (ns) are left out.
+    """Read the paces of the processes of `attempt`. Skips those of other
+    attempts, unreadable ones, and those stale at `at` (ns).
 
     Args:
         count: number of processes, if known.

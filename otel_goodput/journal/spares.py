@@ -53,8 +53,8 @@ class Spares:
         self._numbers = count(1)  # the first segment already exists
         self._wanted = FEWEST
         self._stopped = False
-        self._wake = threading.Event()
-        self._wake.set()
+        self._rolled = journal.rolled
+        self._rolled.set()
         self._laying = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-spares", daemon=True)
 
@@ -62,14 +62,10 @@ class Spares:
         if self._run is not None:
             self._thread.start()
 
-    def wake(self) -> None:
-        """Report that a spare was taken. Returns at once."""
-        self._wake.set()
-
     def _loop(self) -> None:
         while not self._stopped:
-            self._wake.wait()
-            self._wake.clear()
+            self._rolled.wait()
+            self._rolled.clear()
             try:
                 self.lay()
             except Exception as error:
@@ -135,7 +131,7 @@ class Spares:
     def clear(self) -> None:
         """Stop, and remove the unused spares."""
         self._stopped = True
-        self._wake.set()
+        self._rolled.set()
         with self._laying:
             while self._journal.spares:
                 spare = self._journal.spares.popleft()

@@ -117,24 +117,29 @@ class Sequel:
         self._account = account
         self._run_id = run_id
         self._before = before
-        account.look = self._look
+        self._listening = True
+        account.listeners.hear_events(self._look)
 
     def _look(self, events: list[Event]) -> None:
         for event in events:
             if event.kind == ev.END and event.phase == rules.JOB:
-                self._account.look = None
+                self._stop()
             elif event.kind == ev.START and event.phase == _RESTORE:
                 self._say("it restores a checkpoint")
             elif event.kind == ev.START and event.phase == rules.STEP:
                 # Some loops count steps from 1.
                 if event.step > 1 or (event.step == 1 and self._before.top < 1):
                     self._say(f"it begins at step {event.step}")
-                self._account.look = None
-            if self._account.look is None:
+                self._stop()
+            if not self._listening:
                 return
 
+    def _stop(self) -> None:
+        self._listening = False
+        self._account.listeners.hear_events(None)
+
     def _say(self, why: str) -> None:
-        self._account.look = None
+        self._stop()
         text = (
             f"run {self._run_id!r} is a new one, because run {self._before.run_id!r} had finished; but {why}. If it "
             f"continues the training of that run, set {OTEL_GOODPUT_RUN_ID.name}={self._before.run_id}"

@@ -13,11 +13,11 @@ from otel_goodput import semconv
 from otel_goodput.accounting import Partition, Totals
 from otel_goodput.accounting.paces import straggler
 from otel_goodput.accounting.rules import PART
-from otel_goodput.accounting.totals import NS
 from otel_goodput.guard import contain
-from otel_goodput.journal.account import EndedPhase
 from otel_goodput.journal.journal import OVERFLOW
+from otel_goodput.journal.listeners import EndedPhase
 from otel_goodput.semconv import Category, JobState, Metric
+from otel_goodput.text.durations import NS
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]
 

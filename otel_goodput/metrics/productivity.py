@@ -9,12 +9,13 @@ import sys
 from dataclasses import replace
 from typing import NamedTuple
 
-from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.accounting.totals import Totals
 from otel_goodput.config import Config
 from otel_goodput.files import write_privately
 from otel_goodput.guard import report_once
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json, read_json, whole
+from otel_goodput.text.durations import NS
 
 
 class Inputs(NamedTuple):

@@ -13,6 +13,7 @@ from otel_goodput.journal.account import Account
 from otel_goodput.journal.records import EXPORTED, SUMMED
 from otel_goodput.recording.continuations import ContinuationSpan
 from otel_goodput.recording.finished import AttemptSpan, PhaseReadableSpan
+from otel_goodput.recording.passing import PassingSpanExporter
 from otel_goodput.semconv import (
     ATTEMPT,
     GOODPUT_PHASE,
@@ -24,7 +25,7 @@ from otel_goodput.semconv import (
 _SUMMARIES: Final = frozenset({STEPS_SUMMARY_SPAN, PHASES_SUMMARY_SPAN})
 
 
-class AcknowledgingExporter(SpanExporter):
+class AcknowledgingExporter(PassingSpanExporter):
     """Passes spans to `exporter` and records each success in the journal.
 
     Args:
@@ -34,7 +35,7 @@ class AcknowledgingExporter(SpanExporter):
     """
 
     def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
-        self._exporter = exporter
+        super().__init__(exporter)
         self._account = account
         self._number = number
         self._note(0)
@@ -43,7 +44,7 @@ class AcknowledgingExporter(SpanExporter):
         self._account.append(EXPORTED, self._number, 0, 0, key, NO_STEP, self._account.clock())
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._exporter.export(spans)
+        result = super().export(spans)
         if result is SpanExportResult.SUCCESS:
             # Only phases and roots have END records in the journal. The spans of one attempt are exported in the order
             # of these records, so the last span id is enough.
@@ -69,9 +70,3 @@ class AcknowledgingExporter(SpanExporter):
         for (attempt, name), end in ends.items():
             label = self._account.journal.name(name) if name else 0
             self._account.append(EXPORTED, self._number, SUMMED, label, attempt, NO_STEP, end)
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)

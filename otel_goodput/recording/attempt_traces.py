@@ -134,6 +134,10 @@ class AttemptTraces:
             while True:
                 self._emitter.emit(self._roots.popleft())
 
+    def place_job(self, span: trace_api.Span) -> None:
+        """Take `span`, which has just begun, as the job: what has no other parent hangs on it."""
+        self.job_context, self.job_span = span.get_span_context(), span
+
     def close(self) -> None:
         """Stop recording."""
         self._append = nothing

@@ -10,6 +10,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Final
 
+from otel_goodput.journal.unexported import ENDLESS
+
 # The worth of a span. A span is exported only while its share is filled to less than these tenths, so that room is
 # left for spans of higher worth.
 ROUTINE: Final = 0  # sampled steps, with their loads and parts
@@ -17,7 +19,6 @@ NOTABLE: Final = 1  # slow steps and phases, and phases other than steps
 VITAL: Final = 2  # jobs, failures, summaries
 _TENTHS: Final = (6, 8, 10)
 
-ENDLESS: Final = 1 << 62
 SMALL: Final = 8  # a share of fewer spans is used for failures alone
 DETAILED: Final = 10  # a process with at least a tenth of a trace exports single steps, as the leader does
 RESERVED: Final = 8  # spans of every trace for its root and its links to other traces

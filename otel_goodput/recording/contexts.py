@@ -129,7 +129,7 @@ class PhaseContext:
             raise
         finally:
             if tracer is not None:
-                tracer.overhead += perf_counter_ns() - begin
+                tracer.line.add_overhead(perf_counter_ns() - begin)
         return self._yielded(None, INVALID_SPAN)
 
     def __exit__(
@@ -150,7 +150,7 @@ class PhaseContext:
             self._forget(entry, error or interrupt)
             raise
         finally:
-            entry.tracer.overhead += perf_counter_ns() - begin
+            entry.tracer.line.add_overhead(perf_counter_ns() - begin)
 
     def _holds_up(self, tracer: PhaseTracer) -> bool:
         """Whether the phase blocks training, and so begins an implicit job if none is open."""
@@ -180,7 +180,7 @@ class PhaseContext:
             span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
         if span.is_recording():  # else a shutdown has ended it
             if not entry.here:
-                tracer.misused.elsewhere(self._phase)
+                tracer.line.misused.elsewhere(self._phase)
             if not tracer.closed:
                 self._finish(tracer, span, error)
             span.end(self._end_time(tracer, span))
@@ -232,7 +232,7 @@ class PhaseContext:
         if end is None:
             return tracer.clock()
         start: int | None = getattr(span, "start_time", None)
-        return tracer.check_end(start, end) if start is not None and end < start else end
+        return tracer.line.check_end(start, end) if start is not None and end < start else end
 
     def __call__(self, function: F) -> F:
         return decorate(lambda: type(self)(self._find, self._phase, **self._arguments), function)
@@ -249,7 +249,7 @@ class RestoreContext(PhaseContext):
         if self._arguments.get("step") is not None:
             tracer.restored(operator.index(self._arguments["step"]))
         elif tracer.blocks(None):
-            tracer.unsure = True
+            tracer.line.forget_number()
 
 
 class JobContext(PhaseContext):
@@ -281,7 +281,7 @@ class JobContext(PhaseContext):
         super().__del__()
         tracer = self._find() if not self._used else None
         if tracer is not None:
-            tracer.misused.never_entered()
+            tracer.line.misused.never_entered()
 
     def _holds_up(self, tracer: PhaseTracer) -> bool:
         return False
@@ -290,7 +290,7 @@ class JobContext(PhaseContext):
         return tracer.jobs.take_over() or tracer.jobs.start(start)
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
-        tracer.end_inner(left=error is None or clean_exit(error))
+        tracer.line.end_inner(left=error is None or clean_exit(error))
         if isinstance(error, KeyboardInterrupt):
             tracer.account.notice(REASONS.index(Reason.SIGNAL), tracer.clock())
 

@@ -69,7 +69,7 @@ class Entry:
     def mend(self, error: BaseException | None = None) -> None:
         """After an interrupt, or if the phase was never closed: end the span and restore the previous context."""
         try:
-            span = self.span or self.tracer.spans.begun_at(self.start)
+            span = self.span or self.tracer.line.spans.begun_at(self.start)
             if span is not None and span is not self.tracer.jobs.implicit:  # begun for the phase, at the same moment
                 if self.here and self._within is not None and current_span() is span:
                     context_api.attach(alive(self._within))

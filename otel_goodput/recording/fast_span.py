@@ -192,7 +192,7 @@ class FastSpan(ShortSpan):
         if sampled:
             self.thread = get_ident()
             if self._phase == STEP and not flags & ev.NONBLOCKING:
-                line.thread.stepped = True
+                line.thread.step()
             line.announce(self)
         annotate = line.hooks.annotate
         if annotate is not None and self._phase == STEP:

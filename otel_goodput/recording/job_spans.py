@@ -92,8 +92,7 @@ class JobSpans:
         if not span.is_recording():
             traces.forget_roots()
         traces.write_roots()
-        traces.job_context = span.get_span_context()
-        traces.job_span = span
+        traces.place_job(span)
         return span
 
     def begin_implicit(self, start: int) -> None:

@@ -26,6 +26,10 @@ class JobThread:
         self.identity = threading.get_ident()
         self.stepped = False
 
+    def step(self) -> None:
+        """Take note that the training thread has opened a step."""
+        self.stepped = True
+
     def blocks(self, said: bool | None) -> bool:
         """Return whether a phase opened now by this thread is blocking; `said` is the user's argument, or None."""
         if said is not None:

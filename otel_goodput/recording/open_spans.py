@@ -30,9 +30,9 @@ class OpenSpans:
         self.short: dict[int, ShortSpan] = {}
         self.phases: dict[int, Span] = {}
         self.step: ShortSpan | None = None
-        self._thread = thread
-        self._admission = admission
-        self._traces = traces
+        self.thread = thread
+        self.admission = admission
+        self.traces = traces
 
     def find(self, key: int) -> trace_api.Span | None:
         """Return the open phase with this span id; None if there is none."""
@@ -44,15 +44,15 @@ class OpenSpans:
 
     def hold(self, around: trace_api.Span) -> None:
         """Export the open step and the phases around a span that is exported on this thread inside `around`."""
-        if self._admission.budget.small:
+        if self.admission.budget.small:
             return
-        if self.step is not None and self._thread.blocks(None):
+        if self.step is not None and self.thread.blocks(None):
             self.step.keep()
         self.keep(around)
 
     def keep(self, span: trace_api.Span) -> None:
         """Export `span` and the unsampled phases around it, because a span inside `span` is exported."""
-        admission = self._admission
+        admission = self.admission
         if admission.budget.small:
             return
         if isinstance(span, ShortSpan):
@@ -73,11 +73,11 @@ class OpenSpans:
         parent = span.parent
         if parent is None:
             return None
-        if not self._admission.budget.small:
+        if not self.admission.budget.small:
             if parent.trace_flags.sampled:
                 return parent
             around = self.find(parent.span_id)
             if around is not None:
                 self.keep(around)
                 return parent
-        return self._traces.root_of(parent.trace_id)  # its parent has ended, or this process does not export it
+        return self.traces.root_of(parent.trace_id)  # its parent has ended, or this process does not export it

@@ -138,7 +138,8 @@ class Phases:
 
         def again() -> Opening[FastSpan]:
             tracer = self._find()
-            return self.step(next(numbers) if numbers is not None else 0 if tracer is None else tracer.next_number())
+            following = 0 if tracer is None else tracer.line.next_number()
+            return self.step(following if numbers is None else next(numbers))
 
         def observe(span: object, output: object) -> None:
             # A result without arrays is no mistake in a program that does not use jax.

@@ -22,10 +22,11 @@ class SaveContext(PhaseContext):
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
         span = super()._begin(tracer, start)
-        if tracer.admission.budget.detailed and span.get_span_context().span_id not in tracer.admission.left_out:
-            tracer.thinner.cut()
+        line = tracer.line
+        if line.admission.budget.detailed and span.get_span_context().span_id not in line.admission.left_out:
+            line.thinner.cut()
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
-        step = tracer.spans.step if tracer.blocks(None) else None
+        step = line.spans.step if tracer.blocks(None) else None
         if step is not None:
             step.saved = True
         return span

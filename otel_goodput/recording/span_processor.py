@@ -35,6 +35,7 @@ from otel_goodput.semconv import (
     GOODPUT_PHASE,
     GOODPUT_STEP,
     GOODPUT_STEP_COMPLETED,
+    SCOPE_NAME,
 )
 
 
@@ -104,7 +105,7 @@ class PhaseSpanProcessor(SpanProcessor):
         flags = 0
         if self._exported(span, attributes):
             flags = EXPORT
-            if self._spans is not None:
+            if self._spans is not None and not self._held(span, phase):
                 self._spans.hold(trace_api.get_current_span())
         if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
             flags |= ev.NONBLOCKING
@@ -123,6 +124,11 @@ class PhaseSpanProcessor(SpanProcessor):
             self._account.foreign_trace(context.span_id, context.trace_id)
         if span.parent is not None and span.parent.span_id != self._job_key:
             self._account.append(PARENT, 0, 0, 0, context.span_id, signed(span.parent.span_id), start)
+
+    def _held(self, span: Span, phase: int) -> bool:
+        """Whether ``PhaseTracer.start_span`` has held what is around: on the user's own provider it does so first."""
+        scope = span.instrumentation_scope
+        return self._admission is None and phase != rules.JOB and scope is not None and scope.name == SCOPE_NAME
 
     def _count(self, context: SpanContext) -> None:
         """Count a span of the user's own, and warn if there are too many in a trace."""

@@ -1,4 +1,4 @@
-"""The shared state with which steps, loads and parts are recorded."""
+"""The state that everything shares that records phases of one job."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.records import INTERRUPTED, PARENT, signed
-from otel_goodput.journal.thinning import Thinner
+from otel_goodput.journal.thinning import SUMMARY, Thinner
 from otel_goodput.recording.admission import Admission
-from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.emitter import SpanEmitter
 from otel_goodput.recording.hooks import Hooks
-from otel_goodput.recording.ids import PrivateIdGenerator
 from otel_goodput.recording.job_spans import JobSpans
-from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.misuse import Misuse
 from otel_goodput.recording.open_spans import OpenSpans
 from otel_goodput.recording.short_span import ShortSpan
@@ -27,28 +24,36 @@ from otel_goodput.recording.step_policy import StepPolicy
 TIMED: Final = 63
 SAMPLED_ONE_IN: Final = TIMED + 1
 LONGEST_SAMPLE: Final = 100_000  # ns
+LONGEST_STRETCH: Final = 100_000  # maximum number of steps in a summary
 KEPT_BACK: Final = 16  # data loads held until their step is known; if there are more, they are exported without it
 
 
+def thinner_of(admission: Admission) -> Thinner:
+    """Return what summarizes steps that are not exported, as many in a summary as the traces have room for."""
+    steps = admission.volumes.steps
+    stretch = min(-(-steps // admission.budget.summaries()), LONGEST_STRETCH)
+    return Thinner(max(SUMMARY, stretch), steps)
+
+
 class StepLine:
-    """The state that the steps, loads and parts of one recorder share.
+    """What the steps, loads, parts and compilations of one recorder share, and the tracer that opens them.
 
     Args:
         account: receives the records.
-        thread: the job's thread.
         hooks: the callbacks.
         policy: decides which steps, loads and parts are exported.
-        traces: chooses traces and parents.
-        admission: decides which other phases are exported.
         spans: the open spans of all kinds.
         emitter: exports spans.
         jobs: passes the records to the account, and begins implicit jobs.
         misused: warns of wrong use.
-        thinner: summarizes the steps that are not exported.
-        generator: generates span ids.
-        find: returns the current recorder; None if nothing records.
+        new_key: returns a new span id.
+        find: returns what records now; None if nothing does.
 
     Attributes:
+        thread: the job's thread.
+        admission: decides which other phases are exported.
+        traces: chooses traces and parents.
+        thinner: summarizes the steps that are not exported.
         latest: the step that began, or was restored, last.
         unsure: no step has begun since a restart or a restore, so the next step's number is not known.
         overhead: estimated time that recording took on the training thread, ns.
@@ -61,41 +66,42 @@ class StepLine:
     def __init__(
         self,
         account: Account,
-        thread: JobThread,
         hooks: Hooks,
         policy: StepPolicy,
-        traces: AttemptTraces,
-        admission: Admission,
         spans: OpenSpans,
         emitter: SpanEmitter,
         jobs: JobSpans,
         misused: Misuse,
-        thinner: Thinner,
-        generator: PrivateIdGenerator,
+        new_key: Callable[[], int],
         find: Callable[[], StepLine | None],
     ) -> None:
         self.account = account
         self.clock = account.clock
-        self.thread = thread
-        self.blocks = thread.blocks
+        self.thread = spans.thread
+        self.blocks = spans.thread.blocks
         self.hooks = hooks
         self.policy = policy
-        self.traces = traces
-        self.admission = admission
+        self.traces = traces = spans.traces
+        self.admission = admission = spans.admission
         self.spans = spans
         self.emitter = emitter
         self.jobs = jobs
         self.misused = misused
-        self.thinner = thinner
+        self.thinner = thinner_of(admission)
         self.left_out = admission.left_out
-        self.new_key = generator.new_span_id
+        self.new_key = new_key
         self.find = find
         self.unsure = traces.attempt > 0
         self.overhead = 0
         self.handled = 0
         self.closed = False
+        traces.tell_bounds(self.thinner.most)
         self._loads: deque[tuple[ShortSpan, Callable[[], None]]] = deque()  # held until their step is known
         self._restored: ShortSpan | None = None  # represents the latest restored step
+
+    def begin(self, first: ShortSpan) -> None:
+        """Start recording; `first` stands for the latest step before the first."""
+        self.latest = first
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
@@ -123,6 +129,10 @@ class StepLine:
     def stand_for_restored(self, step: ShortSpan) -> None:
         """Make `step`, whose checkpoint was restored and which never begins here, the latest step."""
         self.latest = self._restored = step
+        self.unsure = True
+
+    def forget_number(self) -> None:
+        """Take the next step's number for unknown, because a checkpoint was restored whose step is not known."""
         self.unsure = True
 
     def keep_back(self, load: ShortSpan, emit: Callable[[], None]) -> None:
@@ -179,6 +189,14 @@ class StepLine:
         """Add a timed begin or end of a fast span, which took `took` ns and represents those that are not timed."""
         # Longer samples include waits for the scheduler or the GIL, which are not our overhead.
         self.overhead += min(took, LONGEST_SAMPLE) * SAMPLED_ONE_IN
+
+    def add_overhead(self, took: int) -> None:
+        """Add the `took` ns of a begin or end that was timed for itself alone."""
+        self.overhead += took
+
+    def begin_loop(self, handled: BaseException | None) -> None:
+        """Take note that a loop begins while `handled` is being handled: that exception cannot end it."""
+        self.handled = id(handled)
 
     def close(self) -> None:
         """Stop recording; later calls by holders of this object have no effect."""

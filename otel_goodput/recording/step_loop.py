@@ -70,14 +70,14 @@ class Steps(Generic[T]):
         self._batches: Iterator[T] = iter(batches)
         if tracer is not None:
             leave_loop(tracer)
-            tracer.handled = id(sys.exc_info()[1])
+            tracer.line.begin_loop(sys.exc_info()[1])
 
     def __iter__(self) -> Steps[T]:
         frame = sys._getframe(1)
         self._code, self._begun = frame.f_code, frame.f_lasti
         tracer = self._tracer
         if tracer is not None and not tracer.blocks(None):
-            tracer.thread.moves(None)
+            tracer.line.thread.moves(None)
         return self
 
     def __len__(self) -> int:
@@ -93,9 +93,9 @@ class Steps(Generic[T]):
 
     def __next__(self) -> tuple[Step, T]:
         tracer = self._tracer
-        if tracer is None or tracer.closed:
+        if tracer is None or tracer.line.closed:
             return self._unrecorded()
-        number = tracer.next_number() if self._number is None else self._number
+        number = tracer.line.next_number() if self._number is None else self._number
         step = Step(number)
         before = self._step
         load = None
@@ -185,7 +185,7 @@ class Steps(Generic[T]):
 def leave_loop(tracer: PhaseTracer) -> None:
     """End the open step of an earlier loop whose iterator is still referenced, because a new loop begins."""
     try:
-        step = tracer.spans.step
+        step = tracer.line.spans.step
         if step is not None and step.in_loop and tracer.blocks(None):
             step.abandon(tracer.clock(), left=not raising(tracer))
     except Exception as error:
@@ -195,4 +195,4 @@ def leave_loop(tracer: PhaseTracer) -> None:
 def raising(tracer: PhaseTracer) -> bool:
     """Return whether a failure is being handled that was not when the loop began; ``sys.exit(0)`` is not a failure."""
     error = sys.exc_info()[1]
-    return error is not None and id(error) != tracer.handled and not clean_exit(error)
+    return error is not None and id(error) != tracer.line.handled and not clean_exit(error)

@@ -10,8 +10,8 @@ from typing import Final
 
 from opentelemetry.trace import SpanContext
 
+from otel_goodput.journal.unexported import ENDLESS
 from otel_goodput.recording import ids
-from otel_goodput.recording.budget import ENDLESS
 
 NUMBERS: Final = 1 << 31
 KNOWN: Final = 10_000  # maximum number of roots in the cache

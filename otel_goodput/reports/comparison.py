@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from otel_goodput.accounting import stats
 from otel_goodput.accounting.overview import BUCKETS_AN_OCTAVE
-from otel_goodput.accounting.totals import NS
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import intervals, journalled, step_times
 from otel_goodput.reports.advice import sources
@@ -20,6 +19,7 @@ from otel_goodput.reports.standing import RUNNING
 from otel_goodput.reports.step_times import StepTimes
 from otel_goodput.reports.verdict import sentence
 from otel_goodput.semconv import CATEGORIES, Category
+from otel_goodput.text.durations import NS
 
 STEP_STATISTICS: Final[tuple[tuple[str, str, intervals.Statistic], ...]] = (
     ("median", "step_time", lambda rising: stats.quantile(rising, 0.5)),

@@ -51,6 +51,7 @@ def condensed(detail: Detail) -> Overview:
         at_risk=tuple(detail.at_risk),
         lives=tuple(Life(one.number, one.begin, one.reached, one.ended) for one in detail.attempts),
         losses=tuple(detail.losses),
+        shifts={one.number: one.shift for one in detail.attempts if one.shift},
         notices=tuple(detail.notices),
         slices=tuple(detail.slices),
         excluded=tuple(detail.excluded),

@@ -58,12 +58,16 @@ class Phase:
 
 @dataclass
 class Attempt:
-    """One attempt: from its first job start to its end or last sign of life; `reached` is that moment."""
+    """One attempt: from its first job start to its end or last sign of life; `reached` is that moment.
+
+    `shift`: what is added to its times, as its clock is behind that of the account, ns.
+    """
 
     number: int
     begin: int
     reached: int
     ended: bool = False
+    shift: int = 0
 
 
 @dataclass

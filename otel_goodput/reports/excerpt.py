@@ -11,7 +11,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, PhaseEntry, StepEntry
 from otel_goodput.journal.records import EXPORT, INTERRUPTED
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.time_index import TimeIndex
+from otel_goodput.journal.time_index import Part, Stretch, TimeIndex
 from otel_goodput.reports import detail as told
 from otel_goodput.reports.detail import Detail, Phase, Step
 from otel_goodput.reports.telling import NO_KEY, tell_part
@@ -75,6 +75,7 @@ def excerpt(
         died: the leader died in its latest attempt.
         progress: called with windows read, all windows, and what is read.
     """
+    asked += _latest_shift(overview)
     cadence = _cadence(overview, asked)
     windows = _windows(overview, asked, cadence, spans)
     index = TimeIndex(run)
@@ -87,10 +88,10 @@ def excerpt(
         if count >= spans:
             found.missing.append(f"{len(windows) - at} of {len(windows)} windows, for there are too many")
             break
-        stretch = index.between(begin - LEAD * cadence, end, _RECORDS)
+        stretch = _between(index, overview, begin - LEAD * cadence, end, _RECORDS)
         found.missing += [f"{name}: {why}" for name, why in stretch.missing]
         end = min(end, stretch.until)
-        part = tell_part([(one.attempt, one.records) for one in stretch.parts], end, overview.losses, dead=end in ends)
+        part = _told(stretch, overview, end, dead=end in ends)
         count += _add(found.detail, part, begin, end)
         found.windows.append((begin, end))
     _stand_out(found, overview, spans - count)
@@ -104,14 +105,47 @@ def window(
 
     Arguments as of :func:`excerpt`; `most`: how many steps and phases, about.
     """
+    asked += _latest_shift(overview)
     end = min(end, asked)
-    stretch = index.between(begin - LEAD * _cadence(overview, asked), max(begin, end), most * _RECORDS)
+    lead = LEAD * _cadence(overview, asked)
+    stretch = _between(index, overview, begin - lead, max(begin, end), most * _RECORDS)
     until = min(end, stretch.until)
     dead = died and bool(overview.lives) and overview.lives[-1].end == until
-    part = tell_part([(one.attempt, one.records) for one in stretch.parts], until, overview.losses, dead=dead)
+    part = _told(stretch, overview, until, dead=dead)
     found = Detail(overview.begin, until, tuple(overview.names))
     _add(found, part, begin, until)
     return found, until
+
+
+def _latest_shift(overview: Overview) -> int:
+    return overview.shifts.get(overview.lives[-1].attempt, 0) if overview.lives else 0
+
+
+def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: int) -> Stretch:
+    """Return the records from `begin` to `end` (ns by the account's clock), which each attempt has by its own clock."""
+    if not overview.shifts:
+        return index.between(begin, end, most)
+    parts: list[Part] = []
+    missing: list[tuple[str, str]] = []
+    until, cut = end, False
+    for attempt in dict.fromkeys(life.attempt for life in overview.lives):
+        mine = [life for life in overview.lives if life.attempt == attempt]
+        over = end if mine[-1].end == NOT_KNOWN else mine[-1].end
+        if mine[0].begin > end or over < begin:
+            continue
+        shift = overview.shifts.get(attempt, 0)
+        found = index.between(begin - shift, end - shift, most)
+        parts += [part for part in found.parts if part.attempt == attempt - 1]
+        missing += found.missing
+        if found.cut:
+            cut, until = True, found.until + shift
+            break
+    return Stretch(parts, until, cut, list(dict.fromkeys(missing)))
+
+
+def _told(stretch: Stretch, overview: Overview, until: int, *, dead: bool) -> Detail:
+    parts = [(one.attempt, one.records) for one in stretch.parts]
+    return tell_part(parts, until, overview.losses, dead=dead, shifts=overview.shifts)
 
 
 def _cadence(overview: Overview, asked: int) -> int:

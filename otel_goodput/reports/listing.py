@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_goodput import files
-from otel_goodput.accounting.totals import NS
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import journalled
 from otel_goodput.reports.report import Report
+from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration, format_moment, percent, plural, width
 from otel_goodput.text.redact import encodable, shown
 

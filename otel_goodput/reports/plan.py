@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import math
 import os
 import sys
@@ -26,9 +25,9 @@ from otel_goodput.reports.figures import Figures, completed, from_report
 from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
 from otel_goodput.text.durations import NS, parse_duration
 from otel_goodput.text.quantities import format_duration
-from otel_goodput.text.redact import shown
+from otel_goodput.text.redact import redacting_logger, shown
 
-logger = logging.getLogger(__name__)
+logger = redacting_logger(__name__)
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
 

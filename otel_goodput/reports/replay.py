@@ -8,8 +8,9 @@ from typing import Any
 from otel_goodput.accounting import balance
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.accounting.totals import Totals
 from otel_goodput.reports.timeline import Row, Timeline
+from otel_goodput.text.durations import NS
 
 Window = tuple[float, float]
 

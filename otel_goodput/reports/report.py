@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from otel_goodput import files
 from otel_goodput.accounting import markup
-from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError
 from otel_goodput.journal.damage import Damage
 from otel_goodput.journal.notes import DAMAGED, Note
@@ -18,6 +18,7 @@ from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
+from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import shown
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.
@@ -72,7 +73,7 @@ class Report:
             raise GoodputError(f"{path} is a directory: name the file that the page goes to, such as report.html")
         if self.page is None:
             raise GoodputError("there is no page of this report: it is not that of a run with a journal")
-        files.write_privately(place, self.page(self).encode())
+        files.write_for_owner(place, self.page(self).encode())
         return place
 
     def __str__(self) -> str:

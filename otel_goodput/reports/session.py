@@ -28,8 +28,9 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import NAME
 from otel_goodput.recording import ids
 from otel_goodput.reports.condensing import condensed
-from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.excerpt import excerpt, summed_up
+from otel_goodput.reports.exported import Exported, exported
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live, state_of
@@ -112,6 +113,7 @@ class Session:
         windows: the times, (begin, end) in ns, that `detail` tells everything about.
         left_out: steps and phases that it does not tell one by one.
         text: what is summed up, for people; empty if nothing is.
+        exported: what the spans in `detail` that were exported say beside their times.
     """
 
     run: RunDirectory
@@ -124,6 +126,7 @@ class Session:
     windows: list[tuple[int, int]] = field(default_factory=list)
     left_out: int = 0
     text: str = ""
+    exported: Exported = field(default_factory=Exported)
     _partition: Callable[[int, int], tuple[Counter[int], bool]] = lambda begin, end: (Counter(), True)
 
     @classmethod
@@ -153,20 +156,23 @@ class Session:
         asked = report.totals.at
         session = cls(run, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
         try:
-            session._read_leader(state, spans, progress)
+            session._read_leader(state, spans, progress, past=at is not None)
         except Exception as error:  # whatever a folder contains
             problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
+        in_trace = {one.key for one in session.detail.steps if one.flags & IN_TRACE}
+        in_trace |= {one.key for one in session.detail.phases if one.flags & IN_TRACE}
+        session.exported = exported(run, in_trace, progress=progress)
         session.processes = _processes(run, asked, report, progress)
         session._describe_leader(state, problem)
         session.attempts = session._told_attempts()
         return session
 
-    def _read_leader(self, state: str, spans: int, progress: Progress | None) -> None:
+    def _read_leader(self, state: str, spans: int, progress: Progress | None, *, past: bool) -> None:
         """Read the leader's journal: all of it if it is short enough, else the overview and what is told one by one."""
         run, asked = self.run, self.at
         records = len(run.segments(0)) * CAPACITY
         if records <= _RECORDS * max(spans, _LEAST):
-            detail = tell(run, 0, state=state, asked=asked, progress=progress)
+            detail = tell(run, 0, state=state, asked=asked, past=past, progress=progress)
             if len(detail.steps) + len(detail.phases) <= spans:
                 self.detail, self.overview = detail, condensed(detail)
                 self.windows = [(self.overview.begin, detail.reached)] if detail.begin is not None else []
@@ -299,6 +305,7 @@ def counted_from_one(overview: Overview) -> Overview:
         steps=[one._replace(attempt=one.attempt + 1) for one in overview.steps],
         saves=[one._replace(attempt=one.attempt + 1) for one in overview.saves],
         lives=[one._replace(attempt=one.attempt + 1) for one in overview.lives],
+        shifts={attempt + 1: shift for attempt, shift in overview.shifts.items()},
     )
 
 

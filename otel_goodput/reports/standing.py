@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.totals import NS, Totals
+from otel_goodput.accounting.totals import Totals
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.text.durations import NS
 
 RUNNING: Final = "running"
 ENDED: Final = "ended"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from otel_goodput.accounting import events as ev
@@ -14,8 +14,7 @@ from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.history import ordered
-from otel_goodput.journal.records import NewerVersion, Record
-from otel_goodput.journal.recovery import look, settled
+from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.detail import (
     FAILED,
@@ -30,33 +29,52 @@ from otel_goodput.reports.detail import (
     Phase,
     Step,
 )
+from otel_goodput.reports.lives import lives_of, of_latest
 from otel_goodput.reports.standing import ENDED, Lives
 from otel_goodput.semconv import REASONS
 
 NO_KEY: Final = 0  # of a job whose begin was not read
+NEVER: Final = 1 << 63  # later than any record
 CORNERS: Final = 4000  # of the curve of unsaved progress
 Progress = Callable[[int, int, str], None]
 
 
 def tell(
-    run: RunDirectory, process: int = 0, *, state: str = ENDED, asked: int, progress: Progress | None = None
+    run: RunDirectory,
+    process: int = 0,
+    *,
+    state: str = ENDED,
+    asked: int,
+    past: bool = False,
+    progress: Progress | None = None,
 ) -> Detail:
     """Read a process's whole journal.
 
     Args:
         state: of the process, see :func:`~otel_goodput.reports.standing.state_of`.
-        asked: the moment of the account, ns.
+        asked: the moment of the account, ns, by the clock of the latest attempt.
+        past: something may have been recorded long after `asked`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read.
     """
     damages = Damages()
     teller = Teller()
-    lives = Lives(teller.heard(_lives(run, process, damages, progress)), state, asked)
+    events = teller.heard(lives_of(run, process, damages, progress))
+    if not past:
+        events = of_latest(events, (run.attempts(process) or [0])[-1], asked)
+    lives = Lives(events, state, asked if past else NEVER)
     for event in lives:
         teller.take(event)
     return teller.detail(asked, damages)
 
 
-def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Sequence[Loss], *, dead: bool) -> Detail:
+def tell_part(
+    parts: Sequence[tuple[int, list[Record]]],
+    asked: int,
+    losses: Sequence[Loss],
+    *,
+    dead: bool,
+    shifts: Mapping[int, int] | None = None,
+) -> Detail:
     """Tell a part of a journal: its records by attempt (from 0).
 
     What was open before is not known but for the job, so the first steps may lack what the device still had to do. What
@@ -66,8 +84,9 @@ def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Seq
         asked: until when, ns.
         losses: disruptions of the whole run, which decide the fate of steps.
         dead: the process of the last attempt in `parts` was over by `asked`.
+        shifts: by attempt (from 1), what is added to its times, ns.
     """
-    teller = Teller()
+    teller = Teller(shifts or {})
     for event in teller.heard(parts):
         if (
             event.kind != ev.ATTEMPT
@@ -78,42 +97,7 @@ def tell_part(parts: Sequence[tuple[int, list[Record]]], asked: int, losses: Seq
         teller.take(event)
     if dead and parts:
         teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
-    return teller.detail(asked, Damages(), losses)
-
-
-def _lives(
-    run: RunDirectory, process: int, damages: Damages, progress: Progress | None
-) -> Iterator[tuple[int, list[Record]]]:
-    """Yield the number and the records of each attempt; what cannot be read goes to `damages`."""
-    attempt, expected = -1, 0
-    found: list[Record] = []
-    names = records.Names()
-    segments = run.segments(
-        process, left_out=lambda path, error: damages.file(path.name, error, newer=isinstance(error, NewerVersion))
-    )
-    for at, segment in enumerate(segments):
-        if segment.attempt != attempt:
-            if attempt >= 0:
-                yield attempt, found
-            attempt, expected, found, names = segment.attempt, 0, [], records.Names()
-        if segment.number > expected:
-            damages.missing(attempt, expected, segment.number - 1)
-        expected = segment.number + 1
-        try:
-            data = settled(segment)
-            skipped: list[records.Skip] = []
-            read = list(records.decode_segment(data, names, 0, skipped))
-        except (OSError, EOFError, ValueError) as error:
-            damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
-            continue
-        if skipped:
-            ends = at + 1 == len(segments) or segments[at + 1].attempt != attempt
-            look(damages, segment, data, skipped, read, {}, 0, ends)
-        found += read
-        if progress is not None:
-            progress(at + 1, len(segments), f"the journal of process {process}")
-    if attempt >= 0:
-        yield attempt, found
+    return teller.detail(asked - teller.shift, Damages(), losses)
 
 
 class _Beside:
@@ -140,7 +124,8 @@ class _Beside:
 class Teller:
     """Feeds a tracer and keeps what it passes by."""
 
-    def __init__(self) -> None:
+    def __init__(self, shifts: Mapping[int, int] | None = None) -> None:
+        self._shifts = shifts or {}
         self._tracer = Tracer()
         self._beside: dict[int, _Beside] = {}
         self._found = Detail()
@@ -151,6 +136,11 @@ class Teller:
         self._corners: list[tuple[int, int]] = []
         self._job = 0
         self._over = False
+
+    @property
+    def shift(self) -> int:
+        """What is added to times of the current attempt, ns."""
+        return self._tracer.shift
 
     @property
     def running(self) -> bool:
@@ -175,6 +165,7 @@ class Teller:
             tracer.apply(event)
             self._close_attempt()
             self._attempt, self._over = step + 1, False
+            tracer.shift = self._shifts.get(self._attempt, 0)
             self._open, self._saves, self._compiled = {}, {}, set()
             return
         turning = (
@@ -194,6 +185,7 @@ class Teller:
             if not found.attempts or found.attempts[-1].number != self._attempt:
                 found.attempts.append(Attempt(self._attempt, tracer.now, tracer.now))
             found.attempts[-1].ended = False
+            found.attempts[-1].shift = tracer.shift
             self._job, self._over = key, True
         if kind == ev.START and phase != rules.STEP:
             self._begin(event, now)

@@ -22,8 +22,8 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.totals import NS
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES
+from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)

@@ -8,8 +8,8 @@ from typing import Final
 from otel_goodput.accounting import Ledger
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.totals import NS
 from otel_goodput.reports.trace_sinks import Sink
+from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration
 
 SAMPLES: Final = 1000  # over the run, and as many at its checkpoints

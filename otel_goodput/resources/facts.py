@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from otel_goodput.placement import LARGEST
+
 LONGEST: Final = 256  # characters of a value at most; names of machines and pods have a quarter of that
-_LARGEST: Final = 1 << 40
 
 Value = str | int
 
@@ -24,7 +25,7 @@ def index(given: object) -> int | None:
     digits = text(given)
     if digits is None or not (digits.isascii() and digits.isdecimal() and len(digits) < 16):
         return None
-    return int(digits) if int(digits) <= _LARGEST else None
+    return int(digits) if int(digits) <= LARGEST else None
 
 
 class Fact(NamedTuple):

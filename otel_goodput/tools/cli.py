@@ -1,26 +1,24 @@
-"""The command ``otel-goodput``: arguments, and the subcommands ``report`` and ``replay``."""
+"""The command ``otel-goodput``: its subcommands, and how each ends."""
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from otel_goodput import files
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import GoodputError
-from otel_goodput.text.durations import NS, Moment, asked_moment, parse_duration
+from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import REDACTED, shown
+from otel_goodput.tools import replay as replaying
+from otel_goodput.tools import report as reporting
+from otel_goodput.tools.arguments import add_run, found_in, length, place
 from otel_goodput.version import __version__
-
-T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,27 +70,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     report = commands.add_parser("report", help="print the report of a run from its journal")
-    _add_run(report)
-    _add_questions(report)
-    page = report.add_argument_group("as a page", "one file with charts and a timeline, which needs no network")
-    page.add_argument("--html", default=None, metavar="FILE", help="write the page there (- for standard output)")
-    words = "show up to N steps and phases one by one (default: 200000); of a longer run, those around its events"
-    page.add_argument("--spans", type=_number, default=None, metavar="N", help=words)
-    report.set_defaults(run=_report)
+    reporting.add_arguments(report)
+    report.set_defaults(run=reporting.run)
 
     _add_tools(commands)
 
     replay = commands.add_parser("replay", help="account for a timeline: JSON lines, or a run's journal")
-    replay.add_argument(
-        "file", type=Path, help="a JSON-lines file (- for standard input), or a run's directory (unix seconds)"
-    )
-    _add_questions(replay)
-    replay.set_defaults(run=_replay)
+    replaying.add_arguments(replay)
+    replay.set_defaults(run=replaying.run)
 
     recover = commands.add_parser(
         "recover", help="export the spans that a killed attempt did not export, without a restart"
     )
-    _add_run(recover)
+    add_run(recover)
     recover.add_argument(
         "--exporters", metavar="LIST", help="exporters, as OTEL_GOODPUT_EXPORTERS (default: its value, or auto)"
     )
@@ -119,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         "side by side. It only reads. Needs pip install 'otel-goodput[serve]'.",
     )
     serving.add_arguments(serve)
-    serve.set_defaults(run=lambda options: serving.run(options, _place(options)))
+    serve.set_defaults(run=lambda options: serving.run(options, place(options)))
 
     from otel_goodput.reports import plan as planning
 
@@ -134,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser(
         "doctor", help="show what would be exported where, and what is unreachable or misconfigured"
     )
-    doctor.add_argument("--timeout", type=_length, default=3 * NS, metavar="T", help="for each connection (default 3s)")
+    doctor.add_argument("--timeout", type=length, default=3 * NS, metavar="T", help="for each connection (default 3s)")
     doctor.add_argument(
         "--gcp", action="store_true", help="ask Google Cloud too: credentials, project, APIs, roles, clock"
     )
@@ -149,197 +139,29 @@ def _add_tools(commands: Any) -> None:
 
     table = commands.add_parser("runs", help="print the table of runs, the newest first")
     runs.add_arguments(table)
-    table.set_defaults(run=lambda options: runs.run(options, _place(options)))
+    table.set_defaults(run=lambda options: runs.run(options, place(options)))
 
     comparison = commands.add_parser("compare", help="compare two runs; for CI, fail if a figure got worse")
     compare.add_arguments(comparison)
-    comparison.set_defaults(run=lambda options: compare.run(options, _place(options)))
+    comparison.set_defaults(run=lambda options: compare.run(options, place(options)))
 
     trace = commands.add_parser("export", help="write a run as a trace for Perfetto")
-    _add_run(trace, process=False)
+    add_run(trace, process=False)
     export.add_arguments(trace)
     trace.set_defaults(run=_export)
-
-
-def _add_run(parser: argparse.ArgumentParser, *, process: bool = True) -> None:
-    parser.add_argument(
-        "directory",
-        nargs="?",
-        default=None,
-        help="a run's folder, the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
-    )
-    parser.add_argument(
-        "--run",
-        dest="run_id",
-        default=None,
-        metavar="ID",
-        help="which run, if the folder holds several (report shows the newest)",
-    )
-    if process:
-        parser.add_argument(
-            "--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)"
-        )
-
-
-def _add_questions(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = (
-        "T, A and B are seconds (since 1970, or as a timeline counts them), RFC 3339 such as 2026-11-22T11:25:00Z, "
-        "'1h' or '1h30m' after the start, '1h ago', or 'now'."
-    )
-    parser.add_argument("--at", type=_moment, default=None, metavar="T", help="the account as of T")
-    parser.add_argument(
-        "--window",
-        nargs=2,
-        type=_moment,
-        action="append",
-        default=[],
-        metavar=("A", "B"),
-        help="account for [A, B] separately; may be repeated",
-    )
-    parser.add_argument(
-        "--exclude",
-        nargs=2,
-        type=_moment,
-        action="append",
-        default=[],
-        metavar=("A", "B"),
-        help="exclude [A, B] from the account; may be repeated",
-    )
-    parser.add_argument(
-        "--ideal-step-time",
-        type=_length,
-        default=None,
-        metavar="T",
-        help="ideal step time instead of the estimate, in seconds or with a unit (350ms)",
-    )
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
-def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Return `parse` under the `name` that argparse shows in its error messages."""
-
-    def named(text: str) -> T:
-        return parse(text)
-
-    named.__name__ = name
-    return named
-
-
-def _natural(text: str) -> int:
-    if (number := int(text)) < 0:
-        raise ValueError("it is negative")
-    return number
-
-
-_number = _named("number", _natural)
-_moment = _named("time", asked_moment)
-_length = _named("length of time", parse_duration)
-
-
-def _spans(asked: Sequence[tuple[Moment, Moment]], start: int | None) -> list[tuple[int, int]]:
-    return [(begin.since(start), end.since(start)) for begin, end in asked]
-
-
-def _print(report: Any, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(report.to_json()))
-    else:
-        print(report, end="")
-
-
-def _report(options: argparse.Namespace) -> int:
-    from otel_goodput.errors import JournalError
-    from otel_goodput.reports import overview
-
-    with _found_runs(options) as found:
-        entries = overview.entries((run for run, _ in found), options.process)
-        if options.html is not None:
-            from otel_goodput.tools.page import write
-
-            return write((entries[0].run if entries else found[0].run), options)
-        if len(found) == 1 or len(entries) == 1:
-            one = _run_report(entries[0].run if entries else found[0].run, options)
-            _print(one, options.json)
-            return _status([one])
-        if not entries:
-            raise JournalError(f"none of {len(found)} runs has a journal of process {options.process}")
-        if options.json:
-            reports = [_attempted(entry.run, options) for entry in entries]
-            print(json.dumps({"runs": [one if isinstance(one, dict) else one.to_json() for one in reports]}))
-            return _status(reports)
-        print(overview.render(entries, shown(_place(options))))
-        reports = []
-        for entry in entries:
-            one = _attempted(entry.run, options)
-            reports.append(one)
-            if not isinstance(one, dict):  # otherwise show the next newest run
-                _print(one, as_json=False)
-                break
-        return _status(reports)
-
-
-def _status(reports: Sequence[Any]) -> int:
-    """Return 3 if one of the reports is missing or incomplete, else 0."""
-    from otel_goodput.journal.damage import STATUS
-
-    return STATUS if any(isinstance(one, dict) or one.damaged for one in reports) else 0
-
-
-def _attempted(run: Any, options: argparse.Namespace) -> Any:
-    """Return the report of one run of several; if that fails, the error as a JSON object."""
-    try:
-        return _run_report(run, options)
-    except Exception as error:  # an error in one run must not prevent the reports of the others
-        why = shown(str(error) or type(error).__name__)
-        logging.getLogger(__name__).warning("run %s cannot be reported: %s", shown(repr(run.called())), why)
-        return {"run_id": run.called(), "error": why}
-
-
-def _run_report(run: Any, options: argparse.Namespace) -> Any:
-    from otel_goodput.reports.journalled import of_run
-
-    return of_run(
-        run,
-        at=options.at,
-        windows=options.window,
-        exclusions=options.exclude,
-        ideal_step_time=options.ideal_step_time,
-        process=options.process,
-    )
-
-
-def _replay(options: argparse.Namespace) -> int:
-    from otel_goodput.reports.replay import account_timeline
-    from otel_goodput.reports.report import Report
-    from otel_goodput.reports.timeline import Timeline, read_timeline
-
-    if options.file.is_dir():
-        options.directory, options.run_id, options.process = str(options.file), None, 0
-        return _report(options)
-    timeline = Timeline(read_timeline(None if str(options.file) == "-" else options.file))
-    start = timeline.earliest
-    totals = account_timeline(
-        timeline,
-        at=None if options.at is None else options.at.since(start),
-        windows=_spans(options.window, start),
-        exclusions=_spans(options.exclude, start),
-        ideal_step_time=options.ideal_step_time,
-    )
-    _print(totals if options.json else Report(totals, {}), options.json)
-    return 0
 
 
 def _recover(options: argparse.Namespace) -> int:
     from otel_goodput.tools.recover import recover_all
 
-    with _found_runs(options) as found:
+    with found_in(options) as found:
         return recover_all(found, options.process, options.exporters, again=options.again)
 
 
 def _export(options: argparse.Namespace) -> int:
     from otel_goodput.tools import export
 
-    with _found_runs(options) as found:
+    with found_in(options) as found:
         return export.run(options, found)
 
 
@@ -359,16 +181,6 @@ def _doctor(options: argparse.Namespace) -> int:
     from otel_goodput.tools.doctor import examine
 
     return examine(timeout_s=options.timeout / NS, as_json=options.json, gcp=options.gcp)
-
-
-def _found_runs(options: argparse.Namespace) -> Any:
-    from otel_goodput.journal.finding import found_runs
-
-    return found_runs(_place(options), options.run_id)
-
-
-def _place(options: argparse.Namespace) -> str:
-    return options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput"
 
 
 if __name__ == "__main__":

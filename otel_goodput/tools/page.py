@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from typing import Final
 
 from otel_goodput import files
@@ -13,11 +12,10 @@ from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.session import SPANS, Session
 from otel_goodput.text.redact import shown
+from otel_goodput.tools.progress import ProgressLine
 from otel_goodput.viewer.document import document
 from otel_goodput.viewer.page import html
 
-_EVERY_S: Final = 0.1
-_CLEAR: Final = "\r\x1b[K"
 _MB: Final = 1e6
 
 
@@ -38,35 +36,15 @@ def write(run: RunDirectory, options: argparse.Namespace) -> int:
     if not to_stdout and files.is_folder(place):
         raise ConfigurationError(f"{options.html} is a directory: name a file, such as {options.html}/report.html")
     spans = SPANS if options.spans is None else options.spans
-    progress = _Progress()
-    try:
-        session = Session.open(run, spans=spans, progress=progress if sys.stderr.isatty() else None, at=options.at)
-    finally:
-        progress.clear()
-    page = html(document(session)).encode()
+    with ProgressLine() as progress:
+        session = Session.open(run, spans=spans, progress=progress, at=options.at)
+        progress(0, 0, "writing the page")
+        page = html(document(session)).encode()
     if to_stdout:
         sys.stdout.flush()
         sys.stdout.buffer.write(page)
         sys.stdout.buffer.flush()
     else:
-        files.write_privately(place, page)
+        files.write_for_owner(place, page)
         print(f"{shown(str(place))}: {len(page) / _MB:.1f} MB")
     return STATUS if session.report.damaged else 0
-
-
-class _Progress:
-    """Shows on a terminal how far the reading is, in one line."""
-
-    def __init__(self) -> None:
-        self._shown = 0.0
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        now = time.monotonic()
-        if now - self._shown < _EVERY_S:
-            return
-        self._shown = now
-        print(f"{_CLEAR}reading {shown(what)}: {done} of {total}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._shown:
-            print(_CLEAR, end="", file=sys.stderr, flush=True)

@@ -5,30 +5,28 @@ All times are ns from `origin_ns`, the run's first job start. Text from outside 
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
+from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.reports import advice, text
-from otel_goodput.reports.detail import IN_TRACE, Detail
+from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Attempt, Process, Session
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
-from otel_goodput.text.redact import HIDDEN, secrets, without_credentials
+from otel_goodput.text.durations import NS
 from otel_goodput.version import __version__
-from otel_goodput.viewer.columns import Columns, Table
+from otel_goodput.viewer import spans
+from otel_goodput.viewer.columns import Columns
+from otel_goodput.viewer.words import Names, Redaction
 
 FORMAT: Final = 1
-NS: Final = 1_000_000_000
+
 _SHARES: Final = 255
-_STEPS: Final = (
-    "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags"
-)  # fmt: skip
-_PHASES: Final = ("attempt", "phase", "name", "start", "wall", "step", "flags", "parent")
 _STEP_BINS: Final = (
     "first", "last", "begin", "count", "lost", "net_min", "net_median", "net_max", "outside_min", "outside_median",
     "outside_max", "device_min", "device_median", "device_max",
@@ -56,7 +54,7 @@ def figures(report: Report, without: Collection[str] = ()) -> dict[str, Any]:
     `without`: keys of the report that are left out.
     """
     answer = {name: value for name, value in report.to_json().items() if name not in without}
-    told: dict[str, Any] = _Redaction().all(answer)
+    told: dict[str, Any] = Redaction().all(answer)
     return {"report": told, "headline": text.headline(told), **_verdict(told)}
 
 
@@ -70,44 +68,6 @@ def _verdict(report: dict[str, Any]) -> dict[str, Any]:
     return {"verdict": advice.sentence(report), "verdict_source": source}
 
 
-class _Names:
-    """Texts by number; number 0 is the empty text."""
-
-    def __init__(self, redacted: _Redaction) -> None:
-        self._redacted = redacted
-        self._numbers: dict[str, int] = {"": 0}
-        self.told: list[str] = [""]
-
-    def number(self, name: str) -> int:
-        found = self._numbers.get(name)
-        if found is None:
-            found = self._numbers[name] = len(self.told)
-            self.told.append(self._redacted(name))
-        return found
-
-
-class _Redaction:
-    """Hides credentials in texts, and leaves all other texts as they are, whatever letters they have."""
-
-    def __init__(self) -> None:
-        self._hidden = secrets(os.environ)
-
-    def __call__(self, told: str) -> str:
-        for one in self._hidden:
-            told = told.replace(one, HIDDEN)
-        return without_credentials(told)
-
-    def all(self, told: Any) -> Any:
-        """Return JSON with every text redacted."""
-        if isinstance(told, str):
-            return self(told)
-        if isinstance(told, Mapping):
-            return {self(str(name)): self.all(value) for name, value in told.items()}
-        if isinstance(told, (list, tuple)):
-            return [self.all(value) for value in told]
-        return told
-
-
 class _Writer:
     """Writes one document."""
 
@@ -117,8 +77,8 @@ class _Writer:
         started = session.report.totals.started_at
         self._origin = session.overview.begin or (session.at if started is None else started)
         self._columns = Columns()
-        self._redacted = _Redaction()
-        self._names = _Names(self._redacted)
+        self._redacted = Redaction()
+        self._names = Names(self._redacted)
         self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(session.overview.names)}
 
     def container(self) -> bytes:
@@ -171,7 +131,8 @@ class _Writer:
                 {"time": self._at(at), "active": active, "available": available, "total": total}
                 for at, active, available, total in overview.slices
             ],
-            "traces": {"cloud_trace": None},
+            "traces": {"cloud_trace": self._cloud_trace()},
+            "attributes": spans.attributes(session.exported, self._columns, self._redacted, self._at),
             "detail": {
                 "complete": not session.left_out,
                 "windows": [[self._at(begin), self._at(end)] for begin, end in session.windows],
@@ -310,48 +271,11 @@ class _Writer:
         spreads = [told or unknown for told in (one.net, one.outside, one.device)]
         return (one.first, one.last, self._at(one.begin), one.count, one.lost, *(at for told in spreads for at in told))
 
-    def _spans(self) -> dict[str, Any]:
-        detail, at = self._session.detail, self._at
-        columns = self._columns
-        rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
-        steps = [
-            (
-                one.attempt, one.number, at(one.begin), NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin,
-                one.net, at(one.device_begin), at(one.device_end), one.fate, one.clock, one.flags,
-            )
-            for one in detail.steps
-        ]  # fmt: skip
-        phases = [
-            (
-                one.attempt, one.phase, self._names.number(one.name), at(one.begin),
-                NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin, one.step, one.flags,
-                rows.get((one.attempt, one.parent), -1),
-            )
-            for one in detail.phases
-        ]  # fmt: skip
-        owners: Table | None = None
-        if not self._session.left_out:
-            owners = columns.table(
-                ("begin", "length", "category"),
-                [(begin - self._origin, end - begin, category) for begin, end, category in detail.owners],
-            )
-        return {
-            "steps": columns.table(_STEPS, steps),
-            "phases": columns.table(_PHASES, phases),
-            "step_ids": self._ids(detail.steps),
-            "phase_ids": self._ids(detail.phases),
-            "device": columns.table(
-                ("begin", "end", "owner"), [(at(begin), at(end), owner) for begin, end, owner in detail.work]
-            ),
-            "owners": owners,
-        }
+    def _cloud_trace(self) -> str | None:
+        """Return where spans are in Cloud Trace: as the latest attempt says that sent some there."""
+        found = (spans.cloud_trace(one.facts, OTEL_GOODPUT_EXPORTERS.name) for one in reversed(self._session.attempts))
+        return next((one for one in found if one is not None), None)
 
-    def _ids(self, spans: Sequence[Any]) -> Table:
-        exported = [(row, one.key) for row, one in enumerate(spans) if one.flags & IN_TRACE]
-        return {
-            "rows": len(exported),
-            "columns": {
-                "rows": self._columns.integers([row for row, _ in exported]),
-                "ids": self._columns.ids([key for _, key in exported]),
-            },
-        }
+    def _spans(self) -> dict[str, Any]:
+        whole = not self._session.left_out
+        return spans.tables(self._session.detail, self._columns, self._names, self._at, whole=whole)._asdict()

@@ -50,7 +50,7 @@ STOPPED: Final = "stopped"
 MISSING: Final = "serve needs starlette and uvicorn: pip install 'otel-goodput[serve]'"
 _FAR: Final = 2**62  # ns; a window's ends are no further away
 
-Answer = Callable[["Request"], Awaitable["Response"]]
+Endpoint = Callable[["Request"], Awaitable["Response"]]
 
 
 class Application:
@@ -76,7 +76,7 @@ class Application:
         self.watches = Watches(readings)
         self.streams: Streams | None = None
         self._index: Topic | None = None
-        routes: dict[str, Answer] = {
+        routes: dict[str, Endpoint] = {
             "/": self._runs_page,
             "/runs/{name}": self._run_page,
             "/compare": self._compare_page,
@@ -200,7 +200,7 @@ class Application:
         return None if run is None else self.watches.of(run)
 
 
-def _contained(answer: Answer) -> Answer:
+def _contained(answer: Endpoint) -> Endpoint:
     """An answer that fails says that it failed, and nothing of what is inside; the log of the server has the rest."""
 
     async def contained(request: Request) -> Response:

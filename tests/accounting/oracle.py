@@ -118,7 +118,7 @@ class Execution:
     life: Life
     over: Moment  # on the host and on the device
     beyond: float = 0  # ns on the device after the job's end
-    stretch: int = -1
+    segment: int = -1
     outcome: str | None = None  # completed, failed, idle (never began); None: nobody knows
     idle: bool = False  # it was so when it ended; a checkpoint may have saved it since
     finished: int = 0  # the how manieth to complete
@@ -170,6 +170,7 @@ class Piece:
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
+
 def nanoseconds(row: dict[str, Any], key: str) -> int | None:
     if row.get(f"{key}_ns") is not None:
         return int(row[f"{key}_ns"])
@@ -192,17 +193,40 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
         if row["kind"] == "clock" and row.get("state") not in CLOCKS:
             continue
         read = Row(
-            kind=row["kind"], start=start, end=OPEN if end is None else end, step=step,
-            name=row.get("name"), attempt=row.get("attempt", 1), blocking=row.get("blocking"),
-            segments=read_segments(row, start, end), left=row.get("left") is True,
+            kind=row["kind"],
+            start=start,
+            end=OPEN if end is None else end,
+            step=step,
+            name=row.get("name"),
+            attempt=row.get("attempt", 1),
+            blocking=row.get("blocking"),
+            segments=read_segments(row, start, end),
+            left=row.get("left") is True,
             idle=row.get("left") is True and row.get("completed") is False,
-            completed=row.get("completed") is not False or row.get("left") is True, state=row.get("state"),
-            active=row.get("active", 0), available=row.get("available", 0), total=row.get("total", 0), order=order,
+            completed=row.get("completed") is not False or row.get("left") is True,
+            state=row.get("state"),
+            active=row.get("active", 0),
+            available=row.get("available", 0),
+            total=row.get("total", 0),
+            order=order,
         )
         blocking = read.blocking if read.kind == "data_loading" else read.blocking is not False
         identity = (
-            read.kind, start, end, step, read.name, read.attempt, read.segments, blocking, read.completed, read.left,
-            read.idle, read.state, read.active, read.available, read.total,
+            read.kind,
+            start,
+            end,
+            step,
+            read.name,
+            read.attempt,
+            read.segments,
+            blocking,
+            read.completed,
+            read.left,
+            read.idle,
+            read.state,
+            read.active,
+            read.available,
+            read.total,
         )
         found.setdefault(identity, read)
     return list(found.values())
@@ -234,16 +258,19 @@ def stamps(row: Row) -> list[int]:
 
 def known_at(rows: list[Row], now: int) -> list[Row]:
     """The rows as they looked at `now`: what starts later is unknown, what ends later is open."""
+
     def hide(t: Any) -> Any:
         return OPEN if t > now else t
 
     return [
         replace(row, end=hide(row.end), segments=tuple((s, hide(e)) for s, e in row.segments if s <= now))
-        for row in rows if row.start <= now
+        for row in rows
+        if row.start <= now
     ]
 
 
 # --- lives (R1, R2) -------------------------------------------------------------------------------------------------
+
 
 def split_lives(rows: list[Row], now: int | None) -> tuple[list[Life], dict[int, list[Row]], bool]:
     """The lives of the run in order, placed on the timeline, the rows of each attempt as they lie on it, and whether
@@ -289,6 +316,7 @@ def split_lives(rows: list[Row], now: int | None) -> tuple[list[Life], dict[int,
 
 # --- the device (R3.2) ----------------------------------------------------------------------------------------------
 
+
 @dataclass(frozen=True)
 class Stay:
     """A segment's time on the device."""
@@ -303,7 +331,8 @@ def stays(rows: list[Row]) -> list[Stay]:
     """What an attempt's phases dispatched, one after the other as the device works it off."""
     segments = sorted(
         (dispatched(rows, row, which), which, row.order, row, row.segments[which][1])
-        for row in rows for which in range(len(row.segments))
+        for row in rows
+        for which in range(len(row.segments))
     )
     free = -OPEN
     found = []
@@ -329,10 +358,7 @@ def dispatched(rows: list[Row], row: Row, which: int) -> Moment:
         return moment
     end = row.segments[which][1]
     later = [told(row, other) for other in range(len(row.segments)) if told(row, other) > moment]
-    inside = [
-        c for c in compilations
-        if moment < c.begins < min([row.ends, *later]) and innermost(rows, c) is row
-    ]
+    inside = [c for c in compilations if moment < c.begins < min([row.ends, *later]) and innermost(rows, c) is row]
     if end == OPEN and row.end == OPEN and any(c.end == OPEN for c in inside):
         return (OPEN,)
     ended = [c for c in inside if c.ends < row.ends and c.end <= end and c.end != OPEN]
@@ -345,13 +371,15 @@ def dispatched(rows: list[Row], row: Row, which: int) -> Moment:
 def innermost(rows: list[Row], compilation: Row) -> Row | None:
     """The phase that compiles."""
     around = [
-        row for row in rows
+        row
+        for row in rows
         if row.kind in MARKABLE and row.blocking is not False and row.begins < compilation.begins < row.ends
     ]
     return max(around, key=lambda row: row.begins, default=None)
 
 
 # --- progress (R4, R6) ----------------------------------------------------------------------------------------------
+
 
 def find_executions(life: Life, device: list[Stay]) -> list[Execution]:
     """The life's executions in order of their starts, with the moment at which each is over."""
@@ -379,7 +407,7 @@ class Progress:
     kept: list[Execution] = field(default_factory=list)  # by increasing number
     safe: int = -1  # the kept steps up to this number are in a durable checkpoint
     disruptions: list[Disruption] = field(default_factory=list)
-    stretches: int = 0
+    segments: int = 0
     completed: int = 0
     last_step: int | None = None
 
@@ -426,7 +454,7 @@ def play(
     def start_step(execution: Execution) -> None:
         number = execution.number
         popped = [e for e in kept if e.number >= number]
-        doomed = [e for e in running if e.number >= number]
+        superseded = [e for e in running if e.number >= number]
         cause = None
         if not started:
             cause = disruption
@@ -436,14 +464,14 @@ def play(
             cause = Disruption("rollback", None, progress.last_step, number)
             progress.disruptions.append(cause)
         if not started or popped:
-            progress.stretches += 1
-        execution.stretch = progress.stretches
+            progress.segments += 1
+        execution.segment = progress.segments
         for lost in popped:
             lost.lost, lost.cause = True, cause
-        for lost in doomed:
+        for lost in superseded:
             lost.lost = True
         spared.difference_update([e for e in spared if e.number >= number])
-        del kept[len(kept) - len(popped):]
+        del kept[len(kept) - len(popped) :]
         progress.safe = min(progress.safe, number - 1)
         for save in held:
             held[save] = min(held[save], number - 1)
@@ -547,6 +575,7 @@ def unknown_spans(lives: list[Life], attempts: dict[int, list[Row]], progress: P
 
 # --- owners (R3) ----------------------------------------------------------------------------------------------------
 
+
 def blocks(row: Row, attempt_rows: list[Row]) -> bool:
     """Whether the phase holds up training; a data load inside a step does not unless it says so."""
     if row.blocking is None and row.kind == "data_loading":
@@ -614,6 +643,7 @@ def piece_of(phase: Row, a: int, b: int) -> Piece:
 
 # --- start-up (R5) --------------------------------------------------------------------------------------------------
 
+
 def middle(values: list[int]) -> int:
     ordered = sorted(values)
     half = len(ordered) // 2
@@ -621,10 +651,10 @@ def middle(values: list[int]) -> int:
 
 
 def estimate_startup(progress: Progress, compiled: set[int]) -> None:
-    """Takes the first completed step of each stretch apart where no compilation was seen in its attempt."""
-    for stretch in range(1, progress.stretches + 1):
+    """Takes the first completed step of each segment apart where no compilation was seen in its attempt."""
+    for segment in range(1, progress.segments + 1):
         done = sorted(
-            (e for e in progress.executions if e.stretch == stretch and e.completed),
+            (e for e in progress.executions if e.segment == segment and e.completed),
             key=lambda e: e.finished,
         )
         if not done or done[0].life.attempt in compiled:
@@ -655,11 +685,14 @@ def settle(execution: Execution) -> list[Piece]:
 
 # --- cuts and figures (R7, R8) --------------------------------------------------------------------------------------
 
+
 def subtract(spans: list[Span], holes: list[Span]) -> list[Span]:
     for low, high in holes:
-        spans = [
-            part for a, b in spans for part in ((a, min(b, low)), (max(a, high), b)) if part[0] < part[1]
-        ] if low < high else spans
+        spans = (
+            [part for a, b in spans for part in ((a, min(b, low)), (max(a, high), b)) if part[0] < part[1]]
+            if low < high
+            else spans
+        )
     return spans
 
 
@@ -732,8 +765,12 @@ def deviation(nets: list[int]) -> float | None:
 def step_time(nets: list[int]) -> dict[str, float]:
     recent = nets[-SAMPLE:]
     return {
-        "count": len(recent), "mean_s": statistics.fmean(recent) / 1e9, "min_s": min(recent) / 1e9,
-        "median_s": statistics.median(recent) / 1e9, "p90_s": percentile90(recent) / 1e9, "max_s": max(recent) / 1e9,
+        "count": len(recent),
+        "mean_s": statistics.fmean(recent) / 1e9,
+        "min_s": min(recent) / 1e9,
+        "median_s": statistics.median(recent) / 1e9,
+        "p90_s": percentile90(recent) / 1e9,
+        "max_s": max(recent) / 1e9,
     }
 
 
@@ -748,6 +785,7 @@ def crossing(rows: Iterable[dict[str, Any]]) -> bool:
 
 
 # --- the answer -----------------------------------------------------------------------------------------------------
+
 
 def account(
     rows: Iterable[dict[str, Any]],
@@ -797,7 +835,8 @@ def account(
         elapsed = length(spans) / 1e9
         seconds = total_seconds(pieces, spans)
         return {
-            "elapsed_s": elapsed, "seconds": seconds,
+            "elapsed_s": elapsed,
+            "seconds": seconds,
             "goodput": seconds.get("productive", 0.0) / elapsed if elapsed and is_known(spans) else None,
             "reason": None if is_known(spans) else "not known: dispatch only",
             "slice_efficiency": slice_efficiency(lives, spans),
@@ -809,7 +848,7 @@ def account(
         return {"start": a, "end": b, "max_productive_step": max(seen, default=None), **cut(spans)}
 
     executions, kept = progress.executions, progress.kept
-    nets = [e.net for e in kept[-SAMPLE - 100:] if e.net]  # what lies wholly behind the job's end has no step time
+    nets = [e.net for e in kept[-SAMPLE - 100 :] if e.net]  # what lies wholly behind the job's end has no step time
     exposed = {e for e in kept if e.number > progress.safe}
     at_risk = [p for p in pieces if p.execution in exposed and p.category == "productive"]
     flying = [e for e in executions if e.outcome is None]
@@ -823,10 +862,12 @@ def account(
         lost = [p for e in progress.executions if e.cause is disruption for p in settle(e)]
         wasted = [p for p in lost if p.category == "wasted_progress"]
         return {
-            "attempt": life.attempt if life else None, "reason": disruption.reason,
+            "attempt": life.attempt if life else None,
+            "reason": disruption.reason,
             "recovery_s": (life.gap[1] - life.gap[0]) / 1e9 if life else 0.0,
             "wasted_s": sum(length(clip(p.start, p.end, counted)) for p in wasted) / 1e9,
-            "from_step": disruption.from_step, "to_step": disruption.to_step,
+            "from_step": disruption.from_step,
+            "to_step": disruption.to_step,
         }
 
     answer = cut(counted)
@@ -838,7 +879,8 @@ def account(
         disruption_reasons=dict(Counter(d.reason for d in progress.disruptions)),
         disruption_list=[describe(d) for d in progress.disruptions[-100:]],
         steps={
-            "executed": sum(e.completed for e in executions), "kept": len(kept),
+            "executed": sum(e.completed for e in executions),
+            "kept": len(kept),
             "lost": sum(e.fate == "wasted_progress" for e in executions),
         },
         pending_steps=sum(e.fate == "in_flight" for e in executions),

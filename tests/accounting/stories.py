@@ -24,8 +24,14 @@ import re
 from typing import Any
 
 WORDS = {
-    "init": "accelerator_init", "prep": "training_prep", "load": "data_loading", "save": "checkpoint_save",
-    "restore": "checkpoint_restore", "wait": "elastic_wait", "reinit": "elastic_reinit", "exclude": "exclusion",
+    "init": "accelerator_init",
+    "prep": "training_prep",
+    "load": "data_loading",
+    "save": "checkpoint_save",
+    "restore": "checkpoint_restore",
+    "wait": "elastic_wait",
+    "reinit": "elastic_reinit",
+    "exclude": "exclusion",
 }
 NUMBER = r"\d+(?:\.\d+)?"
 STEPS = re.compile(rf"steps (\d+)\.\.(\d+) @({NUMBER}) every ({NUMBER})(?: for ({NUMBER}))?")
@@ -52,8 +58,15 @@ def story(text: str) -> list[dict[str, Any]]:
                 assert first is not None and last is not None and start is not None and period is not None
                 for index in range(int(last - first) + 1):
                     begin = start + index * period
-                    rows.append({"kind": "step", "start": begin, "end": begin + (length or period),
-                                 "step": int(first) + index, "attempt": attempt})
+                    rows.append(
+                        {
+                            "kind": "step",
+                            "start": begin,
+                            "end": begin + (length or period),
+                            "step": int(first) + index,
+                            "attempt": attempt,
+                        }
+                    )
             else:
                 rows.append({**read_event(sentence), "attempt": attempt})
     return rows

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 Rows = list[dict[str, Any]]
 NAMES = ("eval", "sync", "Eval")
 PHASES = (
-    "accelerator_init", "training_prep", "data_loading", "checkpoint_save", "checkpoint_restore", "custom", "compile",
+    "accelerator_init",
+    "training_prep",
+    "data_loading",
+    "checkpoint_save",
+    "checkpoint_restore",
+    "custom",
+    "compile",
 )
 
 # Phases that may have something of theirs on the device.
@@ -329,7 +335,8 @@ def chaos(draw: Any) -> Rows:
 def with_jobs(rows: Rows, at: int | None) -> Rows:
     """The rows of attempts whose job has started at the query: the rules say nothing of those before."""
     started = {
-        row["attempt"] for row in rows
+        row["attempt"]
+        for row in rows
         if row["kind"] == "job" and not row.get("process") and (at is None or row["start_ns"] <= at)
     }
     return [row for row in rows if row["attempt"] in started]
@@ -380,7 +387,12 @@ def questions(draw: Any, timelines: st.SearchStrategy[Rows] | None = None) -> Qu
 
 
 ANYTHING: st.SearchStrategy[Any] = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 60), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=3),
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 60),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=3),
     st.lists(st.integers(), max_size=2),
 )
 
@@ -390,8 +402,25 @@ def garbage(draw: Any) -> list[Any]:
     """Rows with anything in any place, good ones between, and things that are no rows."""
     rows: list[Any] = list(draw(runs())) if draw(st.booleans()) else []
     keys = (
-        "start", "end", "start_ns", "end_ns", "step", "name", "attempt", "process", "blocking", "device_end",
-        "device_end_ns", "device", "device_ns", "completed", "left", "state", "active", "available", "total",
+        "start",
+        "end",
+        "start_ns",
+        "end_ns",
+        "step",
+        "name",
+        "attempt",
+        "process",
+        "blocking",
+        "device_end",
+        "device_end_ns",
+        "device",
+        "device_ns",
+        "completed",
+        "left",
+        "state",
+        "active",
+        "available",
+        "total",
     )
     for _ in range(draw(st.integers(1, 6))):
         kinds = ("job", "step", "slice_counts", "clock", "part", "exclusion", *PHASES)

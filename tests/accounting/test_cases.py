@@ -79,7 +79,9 @@ def test_truth(name: str, solve: Any) -> None:
     assert answer["last_step"] == truth["last_step"]
     assert answer["excluded_s"] == 0.0
     assert answer["steps"] == {
-        "executed": truth["steps"]["completed"], "kept": truth["steps"]["kept"], "lost": truth["steps"]["lost"],
+        "executed": truth["steps"]["completed"],
+        "kept": truth["steps"]["kept"],
+        "lost": truth["steps"]["lost"],
     }
 
     assert answer["disruptions"] == truth["disruptions"]

@@ -28,10 +28,16 @@ class Step(NamedTuple):
 
 STEPS = st.lists(
     st.builds(
-        Step, st.integers(0, 5), st.integers(0, 6), st.integers(1, 9), st.booleans(),
-        st.sampled_from(["observe", "end", "both"]), st.integers(0, 2),
+        Step,
+        st.integers(0, 5),
+        st.integers(0, 6),
+        st.integers(1, 9),
+        st.booleans(),
+        st.sampled_from(["observe", "end", "both"]),
+        st.integers(0, 2),
     ),
-    min_size=1, max_size=12,
+    min_size=1,
+    max_size=12,
 )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_goodput import semconv
-from otel_goodput.accounting import Ledger, bins, rules, step_summary
+from otel_goodput.accounting import Ledger, bins, rules, step_bins, step_summary
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET, NO_STEP_DONE, Overview
@@ -24,7 +24,7 @@ from .strategies import Question, Rows, chaos, questions, runs, spread
 from .test_properties import MANY, USUAL
 from .test_streams import arrivals, through_snapshot
 
-SOME = settings(MANY, max_examples=USUAL)
+SOME = settings(MANY, max_examples=USUAL // 3)
 
 
 @pytest.fixture(scope="module", params=[(0, 8), (0, 1024), (12, 16)], ids=["few", "many", "wide"], autouse=True)
@@ -33,9 +33,11 @@ def _bins(request: pytest.FixtureRequest) -> Iterator[None]:
     finest, most = request.param
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(bins, "FINEST", finest)
+        patched.setattr(bins, "MATURE", 0)
         patched.setattr(bins, "MOST", most)
-        patched.setattr(step_summary, "BINS", 8)
-        patched.setattr(step_summary, "LEAF", 4)
+        patched.setattr(step_bins, "BINS", 8)
+        patched.setattr(step_bins, "LEAF", 4)
+        patched.setattr(step_summary, "SAMPLE", 4)
         yield
 
 

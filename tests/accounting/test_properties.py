@@ -64,6 +64,7 @@ def check_agreement(question: Question) -> None:
 
 # --- the ledger is the oracle ---------------------------------------------------------------------------------------
 
+
 @MANY
 @given(questions())
 def test_the_ledger_answers_as_the_oracle_does(question: Question) -> None:
@@ -91,6 +92,7 @@ def test_the_ledger_answers_as_the_oracle_does_on_a_long_run() -> None:
 
 
 # --- P1 the categories are a partition ------------------------------------------------------------------------------
+
 
 @MANY
 @given(st.one_of(questions(), questions(chaos())))
@@ -139,6 +141,7 @@ def test_what_is_excluded_and_what_is_counted_make_the_whole(rows: Rows, one: in
 
 # --- order and company do not matter --------------------------------------------------------------------------------
 
+
 @SOME
 @given(st.one_of(runs(), chaos()).map(spread), st.randoms(use_true_random=False))
 def test_rows_may_come_in_any_order(rows: Rows, random: Any) -> None:
@@ -162,14 +165,13 @@ def test_seconds_and_nanoseconds_tell_the_same(rows: Rows) -> None:
         def seconds(value: Any) -> Any:
             return [seconds(one) for one in value] if isinstance(value, list) else value and value / 1e9
 
-        return {
-            key.removesuffix("_ns"): seconds(value) if key.endswith("_ns") else value for key, value in row.items()
-        }
+        return {key.removesuffix("_ns"): seconds(value) if key.endswith("_ns") else value for key, value in row.items()}
 
     assert replay([in_seconds(row) for row in rows]) == replay(rows)
 
 
 # --- P3 a category shrinks only where the rules say so --------------------------------------------------------------
+
 
 class Between(NamedTuple):
     """What the rows tell between two questions, about a stretch that begins at `begin`. All times in ns."""
@@ -309,6 +311,7 @@ def test_time_beyond_the_end_changes_nothing(rows: Rows) -> None:
 
 # --- P6 what does not block owns nothing ----------------------------------------------------------------------------
 
+
 @SOME
 @given(st.one_of(runs(), chaos()))
 def test_phases_that_do_not_block_own_nothing(rows: Rows) -> None:
@@ -331,6 +334,7 @@ def test_phases_that_do_not_block_own_nothing(rows: Rows) -> None:
 
 
 # --- P7 nothing makes it raise or count backwards -------------------------------------------------------------------
+
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("key", ["start", "start_ns", "end_ns", "device_end_ns"])

@@ -31,6 +31,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 
 # --- R1 life --------------------------------------------------------------------------------------------------------
 
+
 def test_life_lasts_from_the_first_job_start_to_the_last_job_end(ask: Ask) -> None:
     answer = ask("job 10-40 / step 1 @12-20 / heartbeat @90")
     assert answer["elapsed_s"] == 30
@@ -67,6 +68,7 @@ def test_a_phase_that_outlasts_the_job_owns_to_the_job_end(ask: Ask) -> None:
 
 
 # --- R2 death -------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize(
     "sign", ["heartbeat @26", "custom eval 26-", "load 3-26 async", "slices 4/4/4 @26", "save 21-26 async"]
@@ -126,13 +128,16 @@ def test_a_question_is_asked_by_the_clock_of_the_latest_attempt(ask: Ask) -> Non
 
 # --- R3 owner -------------------------------------------------------------------------------------------------------
 
+
 def test_elastic_reinit_comes_before_elastic_wait_and_both_before_all(ask: Ask) -> None:
     answer = ask("""
         job 0-100 / step 1 @0-100
         wait slice_down 10-40 / custom eval 15-20 / reinit 30-50 / init 35-45
         wait scale_up 60-70 / wait sideways 80-90""")
     assert answer["seconds"] == {
-        "productive": 10 + 10 + 10 + 10, "elastic_slice_down": 20 + 10, "elastic_reinitialization": 20,
+        "productive": 10 + 10 + 10 + 10,
+        "elastic_slice_down": 20 + 10,
+        "elastic_reinitialization": 20,
         "elastic_scale_up": 10,
     }
 
@@ -155,7 +160,10 @@ def test_a_step_on_the_device_hides_the_host(ask: Ask) -> None:
 def test_the_innermost_phase_owns(ask: Ask) -> None:
     answer = ask("job 0-30 / custom eval 0-30 / load 5-20 sync / custom sync 8-12 / save 10-11 / restore 15-40")
     assert answer["seconds"] == {
-        "custom": {"eval": 5, "sync": 3}, "data_loading": 3 + 3, "checkpoint_save": 1, "checkpoint_restore": 15,
+        "custom": {"eval": 5, "sync": 3},
+        "data_loading": 3 + 3,
+        "checkpoint_save": 1,
+        "checkpoint_restore": 15,
     }
 
 
@@ -206,6 +214,7 @@ def test_a_reversed_end_counts_as_no_time(ask: Ask) -> None:
 
 # --- R4 fate --------------------------------------------------------------------------------------------------------
 
+
 def test_a_restart_further_back_wastes_what_is_repeated(ask: Ask) -> None:
     answer = ask("""
         job 0- / steps 0..4 @10 every 2 / step 5 @20- / heartbeat @21
@@ -213,7 +222,10 @@ def test_a_restart_further_back_wastes_what_is_repeated(ask: Ask) -> None:
         job 30-60 / steps 3..7 @40 every 2""")
     # Steps 3 and 4 (4 s) are repeated, and the 1 s of step 5 was never finished.
     assert answer["seconds"] == {
-        "other": 10 + 10 + 10, "productive": 6 + 10, "wasted_progress": 4 + 1, "infrastructure_recovery": 9,
+        "other": 10 + 10 + 10,
+        "productive": 6 + 10,
+        "wasted_progress": 4 + 1,
+        "infrastructure_recovery": 9,
     }
     assert answer["steps"] == {"executed": 10, "kept": 8, "lost": 3}
     assert answer["max_productive_step"] == 7
@@ -222,7 +234,10 @@ def test_a_restart_further_back_wastes_what_is_repeated(ask: Ask) -> None:
 def test_only_the_seconds_of_the_step_change_hands(ask: Ask) -> None:
     answer = ask("job 0-40 / steps 0..1 @0 every 10 / custom eval 12-15 / save 15-16 / steps 1..2 @20 every 10" + SEEN)
     assert answer["seconds"] == {
-        "productive": 10 + 20, "wasted_progress": 6, "custom": {"eval": 3}, "checkpoint_save": 1,
+        "productive": 10 + 20,
+        "wasted_progress": 6,
+        "custom": {"eval": 3},
+        "checkpoint_save": 1,
     }
 
 
@@ -263,6 +278,7 @@ def test_step_numbers_may_skip_and_start_anywhere(ask: Ask) -> None:
 
 # --- R5 start-up ----------------------------------------------------------------------------------------------------
 
+
 def test_compilations_own_their_time_exactly(ask: Ask) -> None:
     answer = ask("""
         job 0-60 / step 1 @0-30 / compile train 2-25 / step 2 @30-35
@@ -299,7 +315,9 @@ def test_each_start_and_each_rollback_begins_a_stretch(ask: Ask) -> None:
         job 60-100 / step 6 @60-90 / steps 7..8 @90 every 5""")
     # 16 s of step 0, 12 s of the second step 2, 25 s of step 6.
     assert answer["seconds"] == {
-        "program_startup": 16 + 12 + 25, "productive": 4 + 4 + 4 + 12 + 5 + 10, "wasted_progress": 8,
+        "program_startup": 16 + 12 + 25,
+        "productive": 4 + 4 + 4 + 12 + 5 + 10,
+        "wasted_progress": 8,
     }
 
 
@@ -308,9 +326,12 @@ def test_lost_steps_serve_where_no_kept_step_does(ask: Ask) -> None:
         job 0- / step 0 @0-20 / steps 1..2 @20 every 4
         attempt 2
         job 28-60 / step 1 @28-38 / steps 2..3 @38 every 6""")
-    # The kept first step is measured by the lost 1 and 2 of its own stretch, not by the 6 s of the second attempt.
+    # The kept first step is measured by the lost 1 and 2 of its own segment, not by the 6 s of the second attempt.
     assert answer["seconds"] == {
-        "program_startup": 16 + 4, "productive": 4 + 6 + 12, "wasted_progress": 8, "other": 10,
+        "program_startup": 16 + 4,
+        "productive": 4 + 6 + 12,
+        "wasted_progress": 8,
+        "other": 10,
     }
 
 
@@ -344,6 +365,7 @@ def test_startup_is_taken_from_the_front_of_the_step(ask: Ask) -> None:
 
 # --- R6 disruptions -------------------------------------------------------------------------------------------------
 
+
 def test_each_attempt_and_each_rollback_is_a_disruption(ask: Ask) -> None:
     answer = ask("""
         job 0-24 / steps 0..5 @0 every 4
@@ -368,6 +390,7 @@ def test_resuming_exactly_where_it_died_is_a_disruption(ask: Ask) -> None:
 
 
 # --- R7 exclusions --------------------------------------------------------------------------------------------------
+
 
 def test_an_exclusion_is_cut_out_of_everything(ask: Ask) -> None:
     text = "job 0-40 / prep 0-10 / steps 0..5 @10 every 5"
@@ -394,13 +417,17 @@ def test_startup_is_measured_before_it_is_excluded(ask: Ask) -> None:
 
 # --- R8 windows -----------------------------------------------------------------------------------------------------
 
+
 def test_a_window_cuts_the_partition_to_its_part_of_the_life(ask: Ask) -> None:
     text = "job 10-60 / prep 10-20 / steps 0..3 @20 every 5 / step 4 @50-60"
     windows = ask(text, windows=[(0, 22), (30, 55), (58, 99), (70, 80)], exclusions=[(15, 17)])["windows"]
     assert [(w["start"], w["end"]) for w in windows] == [(0, 22), (30, 55), (58, 99), (70, 80)]
     assert [w["elapsed_s"] for w in windows] == [10, 25, 2, 0]
     assert [w["seconds"] for w in windows] == [
-        {"training_prep": 8, "productive": 2}, {"productive": 10 + 5, "other": 10}, {"productive": 2}, {},
+        {"training_prep": 8, "productive": 2},
+        {"productive": 10 + 5, "other": 10},
+        {"productive": 2},
+        {},
     ]
     assert [w["goodput"] for w in windows] == [0.2, 0.6, 1.0, None]
     assert [w["max_productive_step"] for w in windows] == [0, 4, 4, None]
@@ -424,6 +451,7 @@ def test_a_reversed_window_is_a_mistake(ask: Ask) -> None:
 
 # --- R9 duplicates and strangers ------------------------------------------------------------------------------------
 
+
 def test_an_event_delivered_twice_counts_once(ask: Ask) -> None:
     text = "job 0-30 / steps 0..2 @0 every 10 / load 3-5 async / compile train 6-7 / step 3 @30-30"
     assert ask(f"{text} / {text} / {text}") == ask(text)
@@ -446,6 +474,7 @@ def test_other_processes_never_enter(ask: Ask) -> None:
 
 
 # --- the device clock -----------------------------------------------------------------------------------------------
+
 
 def test_the_device_works_off_what_the_host_dispatched(ask: Ask) -> None:
     # The host runs three steps ahead; the device needs 10 s for each and idles 4 s for the load before the last.
@@ -477,6 +506,7 @@ def test_device_time_is_cut_at_the_job_end(ask: Ask) -> None:
 
 
 # --- derived figures ------------------------------------------------------------------------------------------------
+
 
 def test_at_risk_is_what_no_checkpoint_holds(ask: Ask) -> None:
     text = "job 0-40 / steps 0..3 @0 every 5 / save 20-22 / steps 4..5 @22 every 5 / step 6 @32-"
@@ -541,7 +571,12 @@ def test_net_step_time_is_what_the_step_itself_owns(ask: Ask) -> None:
         step 1 @30-42 / custom eval 35-36 / load 36-37 sync / save 40-45""")
     # 30 - 15 and 12 - 1 - 1 - 2.
     assert answer["step_time"] == {
-        "count": 2, "mean_s": 11.5, "min_s": 8, "median_s": 11.5, "p90_s": pytest.approx(14.3), "max_s": 15,
+        "count": 2,
+        "mean_s": 11.5,
+        "min_s": 8,
+        "median_s": 11.5,
+        "p90_s": pytest.approx(14.3),
+        "max_s": 15,
     }
     assert "step_time" not in ask("job 0-10")
 
@@ -568,12 +603,14 @@ def test_slice_efficiency_is_the_mean_over_time_from_the_first_record_on(ask: As
     text = "job 0-50 / slices 4/4/4 @10 / slices 0/3/4 @30 / slices 2/2/4 @40"
     answer = ask(text, windows=[(0, 5), (0, 20), (35, 45)], exclusions=[(41, 50)])
     assert answer["slice_efficiency"] == {
-        "stepping": pytest.approx((20 + 0.5) / 31), "available": pytest.approx((20 + 7.5 + 0.5) / 31),
+        "stepping": pytest.approx((20 + 0.5) / 31),
+        "available": pytest.approx((20 + 7.5 + 0.5) / 31),
     }
     assert answer["windows"][0]["slice_efficiency"] is None
     assert answer["windows"][1]["slice_efficiency"] == {"stepping": 1, "available": 1}
     assert answer["windows"][2]["slice_efficiency"] == {
-        "stepping": pytest.approx(0.5 / 6), "available": pytest.approx((3.75 + 0.5) / 6),
+        "stepping": pytest.approx(0.5 / 6),
+        "available": pytest.approx((3.75 + 0.5) / 6),
     }
     assert ask("job 0-10")["slice_efficiency"] is None
 
@@ -621,6 +658,7 @@ def test_recompilations_are_told_by_function() -> None:
 
 # --- what phases dispatch to the device -----------------------------------------------------------------------------
 
+
 def test_an_evaluation_on_the_device_is_its_own(ask: Ask) -> None:
     """Dispatched in a second, worked off in ten: it is not the next step's time."""
     answer = ask("job 0-40 / step 0 @0-1 device 10 / custom eval 10-11 device 20 / step 1 @11-12 device 30" + SEEN)
@@ -638,6 +676,7 @@ def test_a_step_is_on_the_device_behind_the_last_compilation_inside_it(ask: Ask)
 
 # --- a loop that is left --------------------------------------------------------------------------------------------
 
+
 def test_what_a_durable_checkpoint_holds_is_kept(ask: Ask) -> None:
     answer = ask(f"""
         job 0- / steps 0..1 @0 every 5 / step 2 @10- / save 2 @13-14 / heartbeat @16 {SEEN}
@@ -645,7 +684,10 @@ def test_what_a_durable_checkpoint_holds_is_kept(ask: Ask) -> None:
         job 20-30 / step 3 @20-25 {SEEN}""")
     assert answer["steps"] == {"executed": 4, "kept": 4, "lost": 0}
     assert answer["seconds"] == {
-        "productive": 15 + 5, "checkpoint_save": 1, "infrastructure_recovery": 4, "other": 5,
+        "productive": 15 + 5,
+        "checkpoint_save": 1,
+        "infrastructure_recovery": 4,
+        "other": 5,
     }
 
 

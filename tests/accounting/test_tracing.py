@@ -23,13 +23,14 @@ from otel_goodput.semconv import CATEGORIES
 from .strategies import Question, chaos, questions, runs, spread
 from .test_properties import MANY, USUAL
 
-SOME = settings(MANY, max_examples=2 * USUAL)
+SOME = settings(MANY, max_examples=USUAL)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _bins() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(bins, "FINEST", 0)
+        patched.setattr(bins, "MATURE", 0)
         patched.setattr(bins, "MOST", 32)
         yield
 

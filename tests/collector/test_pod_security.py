@@ -13,7 +13,7 @@ import yaml
 from .places import BUILT, KUBERNETES, gateway, jobs, kustomize, of_kind, pod
 from .pod_security import BASELINE, CONTROLS, RESTRICTED, containers, violated
 
-# A queue on the node's disk, which root has to hand over to the collector: what a JobSet pays for a queue that outlives
+# A queue on the node's disk, which root has to hand over to the collector: the price of a queue that outlives
 # its pods without a claim. The rest of the restricted level asks the trainer not to be root.
 ON_THE_NODE_S_DISK = {
     BASELINE: {"HostPath Volumes"},

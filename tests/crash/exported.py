@@ -61,7 +61,7 @@ def _attributes(pairs: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def read_spans(folder: Path) -> list[Span]:
     """All spans in a run's folder, in the order of files and lines.
 
-    A SIGKILL may cut a write short: what has no newline is no line, and its spans are those that the next attempt owes.
+    A SIGKILL may cut a write short: what has no newline is no line, and the next attempt exports its spans.
     """
     found = []
     for path in sorted(folder.glob("traces-*.jsonl")):

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waits import PATIENCE_S
+
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
 
 from .witness import NS, Account, Life, possible_accounts, read_diary, total_ns
 
 JOB = Path(__file__).with_name("job.py")
-PATIENCE_S = 60.0
 # Google's libraries announce for which versions of Python there will be no more of them.
 STRICT = ("-W", "error", "-W", "ignore::FutureWarning")
 

@@ -1,4 +1,4 @@
-"""What a killed job owes to its trace is exported by the next attempt, or by `otel-goodput recover`."""
+"""The spans that a killed job did not export are exported by the next attempt, or by `otel-goodput recover`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_short_attempt_still_exports_what_it_owes(tmp_path: Path) -> None:
 
 
 def test_attempts_that_die_at_once_leave_their_spans_to_the_one_that_lives(tmp_path: Path) -> None:
-    """A crash loop: no attempt lives long enough to export what the one before it owed."""
+    """A crash loop: no attempt lives long enough to export the spans of the one before it."""
     run = killed_run(tmp_path / "run", 3, 3, "5000", 0.0, 0.03)
     check_run(read_spans(run.folder), run.run_id, run.lives)
 
@@ -79,7 +79,7 @@ def test_a_restart_after_recover_agrees_with_it(tmp_path: Path) -> None:
 
 
 def test_recover_of_several_deaths(tmp_path: Path) -> None:
-    """The second attempt dies before it exports what the first one owes; nobody starts a third."""
+    """The second attempt dies before it exports the spans of the first one; nobody starts a third."""
     run = Run(tmp_path, environment={"OTEL_BSP_SCHEDULE_DELAY": "5000"})
     run.live_and_die(0.1, seed=7, ids=True)
     run.live_and_die(0.0, seed=8, ids=True)

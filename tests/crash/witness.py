@@ -7,6 +7,7 @@ far off it may be. Phases of one job nest, so their owner is simply what was ope
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,6 +119,7 @@ class Execution:
     net: Share = field(default_factory=Share)
     completed: bool = False
     kept: bool = False
+    previous: int | None = None  # the step that started before it
 
 
 @dataclass
@@ -188,14 +190,18 @@ def possible_accounts(lives: Sequence[Life]) -> Iterator[Account]:
     for choice in itertools.product(*choices):
         started = [(life, edges) for life, edges in choice if edges]
         if started:
-            yield _Bookkeeper(started).account
+            for doubtful in (True, False):
+                yield _Bookkeeper(started, doubtful).account
 
 
 class _Bookkeeper:
-    def __init__(self, lives: Sequence[tuple[Life, list[Edge]]]) -> None:
+    """Accounts for lives. `doubtful`: a step left by a break did a step's work where its length leaves that open."""
+
+    def __init__(self, lives: Sequence[tuple[Life, list[Edge]]], doubtful: bool) -> None:
+        self.doubtful = doubtful
         self.shares: dict[str, Share] = {}
         self.stack: list[Execution] = []
-        self.stretches: list[list[Execution]] = []
+        self.segments: list[list[Execution]] = []
         self.lost: list[Execution] = []
         self.executed = 0
         self.rollbacks = 0
@@ -260,7 +266,10 @@ class _Bookkeeper:
             if not edge.begins:
                 at = next(at for at, (open_, _, _) in enumerate(opened) if open_.phase == edge.phase)
                 _, execution, safe = opened.pop(at)
-                if execution is not None:
+                if execution is not None and edge.left and not self._worked(execution):
+                    self._share("other").add(execution.net.time, execution.net.off)
+                    self.last_step = execution.previous
+                elif execution is not None:
                     self._finish(execution, edge.failed)
                 if edge.phase == "checkpoint_save":
                     self.safe = safe
@@ -299,11 +308,23 @@ class _Bookkeeper:
         if lost and not first:
             self.rollbacks += 1
         if lost or first:
-            self.stretches.append([])
+            self.segments.append([])
+        execution = Execution(number, previous=self.last_step)
         self.last_step = number
-        execution = Execution(number)
-        self.stretches[-1].append(execution)
+        self.segments[-1].append(execution)
         return execution
+
+    def _worked(self, execution: Execution) -> bool:
+        """Rule R4: a step left by a break took at least half of the usual time, or a checkpoint holds it."""
+        if self.safe > sum(other.number < execution.number for other in self.stack):
+            return True
+        usual = [other.net for other in self.stack[-1000:]]
+        if not usual:
+            return True
+        more = 2 * execution.net.time - statistics.median(net.time for net in usual)
+        if abs(more) <= 2 * execution.net.off + max(net.off for net in usual):
+            return self.doubtful
+        return more > 0
 
     def _finish(self, execution: Execution, failed: bool) -> None:
         saved = self.safe > sum(other.number < execution.number for other in self.stack)
@@ -315,10 +336,10 @@ class _Bookkeeper:
         self.stack.append(execution)
 
     def _startups(self) -> list[tuple[Execution, Share]]:
-        """Rule R5: what the first completed step of each stretch took longer than the others."""
+        """Rule R5: what the first completed step of each segment took longer than the others."""
         found = []
-        for stretch in self.stretches:
-            completed = [execution for execution in stretch if execution.completed]
+        for segment in self.segments:
+            completed = [execution for execution in segment if execution.completed]
             if not completed:
                 continue
             first, others = completed[0], completed[1:]

@@ -84,9 +84,7 @@ def etag(value: str) -> str:
     return hashlib.sha256(value.encode()).hexdigest()[:16]
 
 
-def answer(
-    body: str, *, status: int = 200, flavor: str | None = "Google", kind: str = "application/text"
-) -> Response:
+def answer(body: str, *, status: int = 200, flavor: str | None = "Google", kind: str = "application/text") -> Response:
     headers = {"ETag": etag(body), "Content-Type": kind, **({} if flavor is None else {"Metadata-Flavor": flavor})}
     return Response(status, body.encode(), headers)
 

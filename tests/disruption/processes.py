@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 
-PATIENCE_S = 20.0
+from waits import PATIENCE_S, Lines
 
 # What every program begins with. `say` is a write(2): nothing is left in a buffer when the process dies.
 PRELUDE = """
@@ -84,6 +85,8 @@ class Program:
         )
         self.said: list[str] = []
         self._errors: list[str] = []
+        assert self.popen.stdout is not None
+        self._lines = Lines(self.popen.stdout.fileno(), lambda: self.said)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -93,37 +96,27 @@ class Program:
 
     def wait_for(self, word: str) -> None:
         """Until it has said a line that begins with `word`."""
-        assert self.popen.stdout is not None
-        patience = threading.Timer(PATIENCE_S, self.popen.kill)
-        patience.start()
-        try:
-            for line in self.popen.stdout:
-                self.said.append(line.rstrip("\n"))
-                if line.startswith(word):
-                    return
-        finally:
-            patience.cancel()
-        raise AssertionError(f"it never said {word!r}, but {self.said}: {self.end().errors}")
+
+        def hear(line: str) -> bool:
+            self.said.append(line)
+            return line.startswith(word)
+
+        self._lines.until(hear, word)
 
     def send(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)
 
     def end(self) -> Ended:
-        # Not communicate(): of what came together with the awaited line, the rest is in this stream's buffer.
-        assert self.popen.stdout is not None
-        killed = threading.Event()
-        patience = threading.Timer(PATIENCE_S, lambda: [killed.set(), self.popen.kill()])
-        patience.start()
         try:
-            with self.popen:
-                self.said += self.popen.stdout.read().splitlines()
-                self._listener.join()
+            deadline = time.monotonic() + PATIENCE_S
+            while (line := self._lines.next(deadline)) is not None:
+                self.said.append(line)
+            self.popen.wait(PATIENCE_S)
         finally:
-            patience.cancel()
-        errors = "".join(self._errors)
-        if killed.is_set():
-            raise AssertionError(f"it never ended; it said {self.said}: {errors}")
-        return Ended(self.popen.returncode, self.said, errors)
+            self.popen.kill()
+            with self.popen:
+                self._listener.join(PATIENCE_S)
+        return Ended(self.popen.returncode, self.said, "".join(self._errors))
 
 
 def signalled(body: str, number: signal.Signals = signal.SIGTERM, *, strict: bool = True, shell: str = "") -> Ended:

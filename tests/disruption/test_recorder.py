@@ -37,7 +37,10 @@ with goodput.job():
 def start(directory: Path, how: str, then: str = "", **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", JOB, str(directory), how, then],
-        env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -49,7 +52,10 @@ def going(process: subprocess.Popen[str]) -> None:
 def report(directory: Path) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "otel_goodput", "report", str(directory), "--json"],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -126,7 +126,9 @@ def test_two_away_at_once_and_one_for_good(tmp_path: Path) -> None:
     done = run(str(EXAMPLE), *schedule, cwd=tmp_path, XLA_FLAGS=flags)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"step (\d+): slice \d is (\w+), (\d)", done.stdout) == [
-        ("6", "lost", "3"), ("9", "lost", "2"), ("15", "back", "3"),
+        ("6", "lost", "3"),
+        ("9", "lost", "2"),
+        ("15", "back", "3"),
     ]
     assert "ok    steps kept 24, lost 5, rollbacks 2" in done.stdout  # 4 to 6, 8 and 9
     assert any("train_step" in dump.name for dump in (tmp_path / "dump").iterdir()), "flags of the user's are obeyed"

@@ -75,7 +75,10 @@ def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]
 
     answer = subprocess.run(
         [sys.executable, "-m", "otel_goodput", "report", str(tmp_path / "run" / "goodput"), "--json"],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     report = json.loads(answer.stdout)
     assert total_ns(report["seconds"]) == round(report["elapsed_s"] * NS)
@@ -92,8 +95,15 @@ def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]
     assert report["steps"]["lost"] == disruption["from_step"] - disruption["to_step"] + 1
     assert disruption["recovery_s"] == pytest.approx(report["seconds"]["infrastructure_recovery"])
     present = {
-        "productive", "accelerator_init", "training_prep", "program_startup", "checkpoint_save", "checkpoint_restore",
-        "wasted_progress", "infrastructure_recovery", "custom",
+        "productive",
+        "accelerator_init",
+        "training_prep",
+        "program_startup",
+        "checkpoint_save",
+        "checkpoint_restore",
+        "wasted_progress",
+        "infrastructure_recovery",
+        "custom",
     }
     assert present <= report["seconds"].keys()
     assert report["seconds"]["custom"]["eval"] > 0
@@ -124,7 +134,11 @@ def test_preempted_says_when_the_job_fails(tmp_path: Path) -> None:
 
 STEPS = list(range(40))
 REPORT: dict[str, Any] = {
-    "elapsed_s": 9.0, "attempts": 2, "disruptions": 1, "disruption_reasons": {"crash": 1}, "max_productive_step": 39,
+    "elapsed_s": 9.0,
+    "attempts": 2,
+    "disruptions": 1,
+    "disruption_reasons": {"crash": 1},
+    "max_productive_step": 39,
     "seconds": {"productive": 4.0, "infrastructure_recovery": 3.0, "custom": {"eval": 2.0}},
     "steps": {"executed": 45, "kept": 40, "lost": 6},
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import grpc
 from http_server import HttpServer, Request, Response
@@ -15,22 +15,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
-    MetricsServiceServicer,
-    add_MetricsServiceServicer_to_server,
-)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
-    TraceServiceServicer,
-    add_TraceServiceServicer_to_server,
-)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-
-# Else another server, which is given any port, may be given the one that this one has, and half of what comes there.
-ALONE = (("grpc.so_reuseport", 0),)
+from otlp_server import otlp_server
 
 
 class Received:
@@ -64,41 +54,20 @@ class Received:
         }
 
 
-class _Traces(TraceServiceServicer):
-    def __init__(self, received: Received) -> None:
-        self.received = received
-
-    def Export(
-        self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
-    ) -> ExportTraceServiceResponse:
-        self.received.headers.append(dict(context.invocation_metadata()))
-        self.received.traces.append(request)
-        return ExportTraceServiceResponse()
-
-
-class _Metrics(MetricsServiceServicer):
-    def __init__(self, received: Received) -> None:
-        self.received = received
-
-    def Export(
-        self, request: ExportMetricsServiceRequest, context: grpc.ServicerContext
-    ) -> ExportMetricsServiceResponse:
-        self.received.metrics.append(request)
-        return ExportMetricsServiceResponse()
-
-
 @contextmanager
 def grpc_backend(port: int = 0) -> Iterator[Received]:
-    with ThreadPoolExecutor(4) as pool:
-        server = grpc.server(pool, options=ALONE)
-        received = Received(f"http://127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}")
-        add_TraceServiceServicer_to_server(_Traces(received), server)
-        add_MetricsServiceServicer_to_server(_Metrics(received), server)
-        server.start()
-        try:
-            yield received
-        finally:
-            server.stop(None).wait()
+    def take_traces(request: ExportTraceServiceRequest, context: grpc.ServicerContext) -> ExportTraceServiceResponse:
+        received.headers.append(dict(context.invocation_metadata()))
+        received.traces.append(request)
+        return ExportTraceServiceResponse()
+
+    def take_metrics(request: ExportMetricsServiceRequest, _: grpc.ServicerContext) -> ExportMetricsServiceResponse:
+        received.metrics.append(request)
+        return ExportMetricsServiceResponse()
+
+    received = Received("")  # somebody may have waited for it, and comes at once
+    with otlp_server(take_traces, take_metrics, port=port) as received.endpoint:
+        yield received
 
 
 @contextmanager
@@ -153,28 +122,14 @@ def stalled_grpc_backend() -> Iterator[str]:
     """A gRPC server whose handlers take every request and answer only when the test is over. Gives its endpoint."""
     over = threading.Event()
 
-    class Traces(TraceServiceServicer):
-        def Export(
-            self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
-        ) -> ExportTraceServiceResponse:
-            over.wait()
-            return ExportTraceServiceResponse()
+    def stall(answer: Callable[[], Any]) -> Any:
+        over.wait()
+        return answer()
 
-    class Metrics(MetricsServiceServicer):
-        def Export(
-            self, request: ExportMetricsServiceRequest, context: grpc.ServicerContext
-        ) -> ExportMetricsServiceResponse:
-            over.wait()
-            return ExportMetricsServiceResponse()
-
-    with ThreadPoolExecutor(16) as pool:
-        server = grpc.server(pool, options=ALONE)
-        port = server.add_insecure_port("127.0.0.1:0")
-        add_TraceServiceServicer_to_server(Traces(), server)
-        add_MetricsServiceServicer_to_server(Metrics(), server)
-        server.start()
+    with otlp_server(
+        lambda *_: stall(ExportTraceServiceResponse), lambda *_: stall(ExportMetricsServiceResponse), threads=16
+    ) as endpoint:
         try:
-            yield f"http://127.0.0.1:{port}"
+            yield endpoint
         finally:
             over.set()
-            server.stop(None).wait()

@@ -97,9 +97,7 @@ def _provider(limits: SpanLimits | None = None) -> tuple[Spans, TracerProvider]:
     return memory, provider
 
 
-def collect(
-    *records: Callable[[Meter], object], exponential: bool = False, delta: bool = False
-) -> MetricsData:
+def collect(*records: Callable[[Meter], object], exponential: bool = False, delta: bool = False) -> MetricsData:
     """The metrics that a real MeterProvider gives after `records` made and fed their instruments."""
     reader = InMemoryMetricReader(
         preferred_temporality={Histogram: AggregationTemporality.DELTA} if delta else None,
@@ -115,9 +113,7 @@ def collect(
     return data
 
 
-def observed(
-    kind: str, name: str, *points: tuple[float, dict[str, str]], unit: str = "s"
-) -> Callable[[Meter], object]:
+def observed(kind: str, name: str, *points: tuple[float, dict[str, str]], unit: str = "s") -> Callable[[Meter], object]:
     """Makes an observable instrument (`gauge`, `counter`, `up_down_counter`) that reports `points`."""
 
     def callback(options: CallbackOptions) -> Sequence[Observation]:

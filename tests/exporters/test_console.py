@@ -218,9 +218,7 @@ def test_through_a_real_reader_the_last_figures_are_printed_at_the_end() -> None
     exporter = open_exporter("console", ExporterContext("job", "run", stream=stream))
     assert exporter.interval_ms is None
     assert exporter.metric_exporter is not None
-    provider = MeterProvider(
-        [PeriodicExportingMetricReader(exporter.metric_exporter, 10)], shutdown_on_exit=False
-    )
+    provider = MeterProvider([PeriodicExportingMetricReader(exporter.metric_exporter, 10)], shutdown_on_exit=False)
     observed("gauge", "goodput.ratio", (0.5, {"goodput.window": "run"}))(provider.get_meter("m"))
     until(lambda: stream.getvalue().count("\n") >= 2)
     before = stream.getvalue().count("\n")

@@ -56,7 +56,8 @@ def test_one_line_an_export_in_a_private_file_for_each_attempt_and_process(tmp_p
     opened.metric_exporter.shutdown()
 
     assert sorted(path.name for path in directory.iterdir()) == [
-        "metrics-attempt0012-p0003.jsonl", "traces-attempt0012-p0003.jsonl",
+        "metrics-attempt0012-p0003.jsonl",
+        "traces-attempt0012-p0003.jsonl",
     ]
     for path in directory.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -126,8 +126,23 @@ class Odd:
         (Odd(), {"stringValue": "odd"}),
         (None, {}),
         (b"\x00\xff", {"bytesValue": "AP8="}),
-        ({"a": {"b": [1]}}, {"kvlistValue": {"values": [{"key": "a", "value": {"kvlistValue": {"values": [
-            {"key": "b", "value": {"arrayValue": {"values": [{"intValue": "1"}]}}}]}}}]}}),
+        (
+            {"a": {"b": [1]}},
+            {
+                "kvlistValue": {
+                    "values": [
+                        {
+                            "key": "a",
+                            "value": {
+                                "kvlistValue": {
+                                    "values": [{"key": "b", "value": {"arrayValue": {"values": [{"intValue": "1"}]}}}]
+                                }
+                            },
+                        }
+                    ]
+                }
+            },
+        ),
     ],
 )
 def test_values_outside_the_usual(value: object, encoded: dict[str, Any]) -> None:

@@ -125,7 +125,8 @@ end()
 
 
 def test_streams_are_what_they_were_afterwards() -> None:
-    screen = ran("""
+    screen = ran(
+        """
 import builtins
 assert sys.stdout is sys.__stdout__ and "write" in vars(sys.stdout)
 end()
@@ -141,7 +142,8 @@ if not child:
 os.waitpid(child, 0)
 again.close()
 print("all well")
-""".replace("import builtins", "import builtins, warnings; warnings.simplefilter('ignore')"))
+""".replace("import builtins", "import builtins, warnings; warnings.simplefilter('ignore')")
+    )
     assert theirs(screen) == ["from the child", "all well"]
 
 

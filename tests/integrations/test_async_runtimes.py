@@ -87,7 +87,8 @@ def clocks(directory: Path) -> list[tuple[str, int]]:
     (folder,) = (path for path in directory.iterdir() if path.is_dir())
     return [
         (FALLBACK_CLOCKS[event.phase], event.time)
-        for event in all_events(RunDirectory(folder)) if event.kind == ev.CLOCK
+        for event in all_events(RunDirectory(folder))
+        if event.kind == ev.CLOCK
     ]
 
 

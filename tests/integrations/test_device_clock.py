@@ -263,9 +263,7 @@ LENGTHS = {
 
 @pytest.mark.parametrize("ahead", [0, 2], ids=["host-bound", "device-bound"])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_steps_of_known_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int], ahead: int
-) -> None:
+def test_steps_of_known_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int], ahead: int) -> None:
     """`ahead`: how many steps are dispatched while one is on the device; with none it idles half a step in between."""
     recorder = Recorder("known", directory=tmp_path, exporters="none")
     assert recorder.tracer is not None

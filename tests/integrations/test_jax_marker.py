@@ -218,6 +218,7 @@ def test_what_is_dispatched_in_a_phase_is_the_phases(tmp_path: Path) -> None:
 
 def test_a_compilation_in_the_first_step_is_start_up(recorder: Recorder) -> None:
     """Ours is none: what is compiled here is the step alone, and its time is not productive."""
+
     # Compiling takes long, so that it shows; the marks' own would be named in the journal.
     def deep(a: Any) -> Any:
         for number in range(15):

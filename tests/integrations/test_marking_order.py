@@ -36,8 +36,13 @@ class Device:
         monkeypatch.setattr(async_runtimes, "ASYNC_RUNTIMES", (self.marker.runtime,))
         self.spans = Spans()
         self.recorder = Recorder(
-            "queue", directory=directory, exporters="none", integrations="none", process_count=processes,
-            process_index=0, span_processors=[self.spans.processor],
+            "queue",
+            directory=directory,
+            exporters="none",
+            integrations="none",
+            process_count=processes,
+            process_index=0,
+            span_processors=[self.spans.processor],
         )
         self.queue.clock = self.recorder._account.clock
         self.spent = 0  # ns from the begin of each work's dispatch, or the end of the one before, to its end
@@ -84,7 +89,7 @@ Measured = dict[str, tuple[float, float]]
 
 
 def within(ours: float, least: float, most: float) -> tuple[float, float]:
-    """Beside `ours` what a witness says who knows it so far: to enter and to leave a phase takes time, too."""
+    """Return (ours, what the witness has measured so far). To enter and to leave a phase takes time, too."""
     return ours, min(max(ours, least), most)
 
 
@@ -475,7 +480,7 @@ def test_a_device_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("tail", [False, True])
 def test_a_loop_that_is_left_while_the_device_is_busy(tail: bool, device: Device) -> None:
-    """Steps as short as these share a mark; one in which nothing was dispatched has no share in it."""
+    """Short steps share a mark. A step that dispatched nothing gets no share."""
     trained = 0
     with device.recorder.job():
         for _ in range(6):

@@ -1,4 +1,4 @@
-"""The recorder under test is that of the tests of recording; the disks are real ones."""
+"""The disks are real ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from recording.conftest import base, record
-
-__all__ = ["base", "record"]
 
 MountDisk = Callable[..., Path]
 

@@ -248,6 +248,8 @@ SPOILERS: dict[str, Callable[[bytes, random.Random], bytes]] = {
     ".json": spoil_small,
     ".pace": spoil_small,
     ".notes": spoil_small,
+    ".facts": spoil_small,
+    ".digest": spoil_bytes,
 }
 
 

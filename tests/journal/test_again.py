@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from recording.recording import Recording
+from recorded import Recording
 
 import otel_goodput as goodput
 from otel_goodput.config import RESTART_SOURCES, read
-from otel_goodput.disruption.launchers import LAUNCHERS
 from otel_goodput.journal.rundir import RunDirectory, runs
 from otel_goodput.reports.journalled import of_run
+from otel_goodput.schedulers import LAUNCHERS
 
 from .again import Training, said
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording.recording import sum_ns
+from recorded import sum_ns
 
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run

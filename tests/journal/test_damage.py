@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording.recording import NS, Recording, sum_ns
+from recorded import NS, Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import Event, Ledger
@@ -147,7 +147,7 @@ def test_any_byte_changed(little: RunDirectory) -> None:
 def owed_spans_of(run: RunDirectory) -> list[Any]:
     from opentelemetry.sdk.resources import Resource
 
-    return [owed.span for owed in unexported_spans(run, restore(run).index, "run", 0, Resource({}), 1)]
+    return [one.span for one in unexported_spans(run, restore(run).index, "run", 0, Resource({}), 1)]
 
 
 def test_noise_in_place_of_the_records(little: RunDirectory) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording.recording import Recording, sum_ns
+from recorded import Recording, sum_ns
 from waits import until
 
 import otel_goodput as goodput

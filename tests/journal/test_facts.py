@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from recording.recording import Recording
+from recorded import Recording
 
 import otel_goodput as goodput
 from otel_goodput import config
@@ -33,6 +34,7 @@ def told(given: dict[Any, Any], tmp_path: Path) -> dict[str, Any]:
     run = RunDirectory(tmp_path)
     run.make()
     sheet = FactSheet(config.read("job"), 2, 7)
+    sheet.describe(Resource({}))
     sheet.add(given)
     sheet.keep(run)
     path = run.facts_path(2, 0)
@@ -221,7 +223,7 @@ def test_it_is_written_again_when_there_is_more(tmp_path: Path) -> None:
     run.make()
     sheet = FactSheet(config.read("job"), 0, 1)
     known: list[bool] = []
-    sheet.detected = lambda: bool(known)
+    sheet.describe(Resource({}), lambda: bool(known))
     sheet.keep(run)
     assert not run.facts_path(0, 0).exists()
     known.append(True)

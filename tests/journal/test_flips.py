@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording.recording import NS, Recording
+from recorded import NS, Recording
 
 import otel_goodput as goodput
 from otel_goodput.journal import records

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recording.recording import NS, Recording
+from recorded import NS, Recording
 from waits import until
 
 import otel_goodput as goodput

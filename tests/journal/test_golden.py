@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from recording.recording import NS, Recording, sum_ns
+from recorded import NS, Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import Ledger, Partition, Totals

@@ -18,7 +18,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from recording.recording import Recording
+from recorded import Recording
 
 import otel_goodput as goodput
 from otel_goodput.journal.finding import found_runs

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recording.recording import sum_ns
+from recorded import sum_ns
 
 from otel_goodput.journal.rundir import runs
 from otel_goodput.reports.journalled import of_run

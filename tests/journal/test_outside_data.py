@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording.recording import NS, Recording
+from recorded import NS, Recording
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recording.recording import NS, Recording
+from recorded import NS, Recording
 from waits import until
 
 import otel_goodput as goodput

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from recording.recording import Recording, sum_ns
+from recorded import Recording, sum_ns
 from waits import until
 
 import otel_goodput as goodput

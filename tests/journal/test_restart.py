@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recording.recording import NS, Recording, sum_ns
+from recorded import NS, Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput import Recorder
@@ -206,7 +206,6 @@ def test_a_restart_reads_nothing_that_its_snapshot_stands_for(tmp_path: Path, ca
     assert caplog.records, "whoever reads it all is told"
 
 
-
 def test_two_processes_on_one_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, record: Callable[..., Recording]
 ) -> None:
@@ -316,4 +315,5 @@ def test_nothing_superfluous_is_left(record: Callable[..., Recording]) -> None:
         recording.recorder.flush()
     recording.recorder.shutdown()
     names = sorted(path.name for path in (recording.folder / "journal").iterdir())
-    assert names == ["a0000-p0000-000000.segment", "a0000-p0000.lock", "p0000.snapshot"]
+    kept = ["a0000-p0000-000000.segment", "a0000-p0000.facts", "a0000-p0000.lock", "p0000.digest", "p0000.snapshot"]
+    assert names == kept

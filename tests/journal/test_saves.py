@@ -78,14 +78,18 @@ def test_a_step_that_was_left_is_no_error_unless_it_was_one(tmp_path: Path) -> N
         if exporters == "none":
             goodput.Recorder("left", run_id="run", directory=directory, exporters="file").shutdown()
         steps = [span for span in read_spans(directory / "run") if span.name == "step"]
-        found.append([(span.attributes["goodput.step"], span.status, span.attributes["goodput.step.completed"])
-                      for span in sorted(steps, key=lambda span: span.start)])
+        found.append(
+            [
+                (span.attributes["goodput.step"], span.status, span.attributes["goodput.step.completed"])
+                for span in sorted(steps, key=lambda span: span.start)
+            ]
+        )
     assert found[0] == found[1] == [(0, 0, False), (1, 0, False), (2, 2, False)]
 
 
 def test_the_dead_attempt_keeps_its_name(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SAVER, str(tmp_path), "none", "die"], check=True, timeout=60)
     goodput.Recorder("saves", run_id="run", directory=tmp_path, exporters="file").shutdown()
-    owed = [span.resource for span in read_spans(tmp_path / "run") if span.name == "checkpoint_save"]
-    assert owed and all(resource["goodput.attempt"] == 0 for resource in owed)
-    assert all(str(resource["service.instance.id"]).startswith("run/0/0@") for resource in owed)
+    exported = [span.resource for span in read_spans(tmp_path / "run") if span.name == "checkpoint_save"]
+    assert exported and all(resource["goodput.attempt"] == 0 for resource in exported)
+    assert all(str(resource["service.instance.id"]).startswith("run/0/0@") for resource in exported)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recording.recording import Recording
+from recorded import Recording
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev

@@ -34,7 +34,7 @@ COMMON = {
     "signal",
 }
 COMMON |= {"stepping", "available", "maintenance", "preemption", "rollback", "in_flight", "otel_goodput", "gcp"}
-COMMON |= {"device", "host", "unknown", "part", "running", "ended"}
+COMMON |= {"device", "host", "unknown", "part", "running", "ended", "phases"}
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -111,9 +111,9 @@ def test_every_variable_is_documented() -> None:
 
 def test_the_integrations_that_can_be_asked_for_are_there() -> None:
     """`signals`, `maintenance` and `kubernetes` watch the platform, the others libraries."""
-    from otel_goodput import config, integrations
+    from otel_goodput import integrations
 
-    assert set(integrations.INTEGRATIONS) | {"signals", "maintenance", "kubernetes"} == set(config.INTEGRATIONS)
-    for library, place in integrations.INTEGRATIONS.values():
+    assert set(integrations.LIBRARIES) | {"signals", "maintenance", "kubernetes"} == set(envvars.INTEGRATIONS)
+    for library, place in integrations.LIBRARIES.values():
         module, _, function = place.partition(":")
         assert library and callable(getattr(import_module(module), function))

@@ -24,6 +24,7 @@ from exporters.google.arrivals import otlp_span
 from exporters.google.jobs import inherited
 from exporters.google.training import Account, account, tell
 from ports import kept_address
+from waits import PATIENCE_S
 
 import otel_goodput as goodput
 from otel_goodput import semconv
@@ -36,7 +37,6 @@ from .span_only import Json, attributes
 TESTS = Path(__file__).parents[1]
 RUN = "fleet"
 MS = 10**6
-PATIENCE_S = 60.0
 SALT = b"otel_goodput"  # of gateway.yaml
 GRPC, HTTP = (f"receivers::otlp::protocols::{each}::endpoint" for each in ("grpc", "http"))
 HEALTH = "extensions::health_check::endpoint"

@@ -48,7 +48,7 @@ class Sample(NamedTuple):
         return tuple(sorted((key, text) for key, text in self.labels.items() if key not in others))
 
 
-class Course(NamedTuple):
+class RangeSeries(NamedTuple):
     """A series over a time; of native histograms no values."""
 
     labels: dict[str, str]
@@ -105,17 +105,17 @@ class Prometheus:
             for each in found["result"]
         ]
 
-    def course(self, query: str, begin: float, end: float, step: float) -> list[Course]:
+    def query_range(self, query: str, begin: float, end: float, step: float) -> list[RangeSeries]:
         """What it answers over a time (unix seconds), every `step` seconds; no NaN."""
         found = self.get("query_range", query=query, start=f"{begin:.3f}", end=f"{end:.3f}", step=f"{step:g}")
         assert found["resultType"] == "matrix", query
-        courses = []
+        series = []
         for each in found["result"]:
             values = [float(value) for _, value in each.get("values", [])]
             told = [value for value in values if not math.isnan(value)]
             if told or each.get("histograms"):
-                courses.append(Course(each["metric"], told))
-        return courses
+                series.append(RangeSeries(each["metric"], told))
+        return series
 
     def one(self, query: str) -> float:
         """The figure of the only series; NaN where there is none."""

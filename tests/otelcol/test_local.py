@@ -248,7 +248,7 @@ def test_a_run_that_is_over_still_shows_its_figures(seen: Seen) -> None:
             elif target["instant"]:
                 answers.append(seen.prometheus.ask(query, to))
             else:
-                answers.append(seen.prometheus.course(query, to - hour, to, 15))
+                answers.append(seen.prometheus.query_range(query, to - hour, to, 15))
         if answers and not any(answers) and panel["title"] not in NOT_TOLD:
             blank.append(panel["title"])
         figures[panel["title"]] = answers[0] if answers else []
@@ -268,7 +268,7 @@ def test_an_end_is_marked_where_it_was(seen: Seen) -> None:
     (mark,) = load("dashboards/goodput.grafana.json")["annotations"]["list"]
     to = time.time() + 1200
     query = filled(mark["expr"].replace("$job", "llama").replace("${run:regex}", RUN), 3600, to)
-    (found,) = seen.prometheus.course(query, to - 3600, to, 60)
+    (found,) = seen.prometheus.query_range(query, to - 3600, to, 60)
     (ended,) = (value for value, _ in seen.end.account[semconv.LAST_SIGN.name])
     assert found.values and [value / 1000 for value in found.values] == [pytest.approx(ended)] * len(found.values)
     assert f"{RUN}/1/0@" in found.labels["instance"], "the attempt that was killed has not ended"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ports import reserved_port
+from waits import Lines
 
 TESTS = Path(__file__).parent.parent
 
@@ -33,7 +34,10 @@ class Job:
                 self.processes.append(
                     subprocess.Popen(
                         [sys.executable, "-m", module, *told],
-                        env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
+                        env=environment,
+                        stdout=subprocess.PIPE,
+                        stderr=errors,
+                        text=True,
                     )
                 )
 
@@ -53,10 +57,7 @@ class Job:
         """Until the process has said `line`; it must not have ended before."""
         stream = self.processes[index].stdout
         assert stream is not None
-        for said in stream:
-            if said.rstrip("\n") == line:
-                return
-        raise AssertionError(self.errors())
+        Lines(stream.fileno(), self.errors).until(line.__eq__, line)
 
     def kill(self, index: int) -> None:
         """SIGKILL one process; the platform then ends the others."""

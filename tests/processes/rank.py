@@ -18,7 +18,12 @@ def main(index: int, count: int, port: int, directory: str, first: int, last: in
         os.write(log, json.dumps({"at": time.time_ns(), **about}).encode() + b"\n")
 
     recorder = goodput.configure(
-        "distributed", run_id="run", directory=directory, exporters="file", process_index=index, process_count=count,
+        "distributed",
+        run_id="run",
+        directory=directory,
+        exporters="file",
+        process_index=index,
+        process_count=count,
         step_sampling=1,
     )
     assert recorder is not None

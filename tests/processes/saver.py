@@ -10,7 +10,12 @@ import otel_goodput as goodput
 
 def main(index: int, count: int, port: int, directory: str, last: int) -> None:
     recorder = goodput.configure(
-        "saving", run_id="run", directory=directory, exporters="file", process_index=index, process_count=count,
+        "saving",
+        run_id="run",
+        directory=directory,
+        exporters="file",
+        process_index=index,
+        process_count=count,
         step_sampling=1,
     )
     assert recorder is not None

@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.jax, pytest.mark.crash]
 def saves(directory: Path, process: int, attempt: int = 0) -> list[tuple[int, bool, bool]]:
     """Of one process the steps saved: (step, blocking, durable), in the order of their starts."""
     found = [
-        span for span in read_spans(directory / "run")
+        span
+        for span in read_spans(directory / "run")
         if span.name == "checkpoint_save"
         and (span.resource["goodput.attempt"], span.resource["goodput.process.index"]) == (attempt, process)
     ]

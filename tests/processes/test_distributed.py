@@ -82,7 +82,10 @@ def test_the_leader_accounts_and_all_share_the_trace(tmp_path: Path, count: int)
     told = json.loads(
         subprocess.run(
             [sys.executable, "-m", "otel_goodput", "report", str(tmp_path), "--json"],
-            check=True, capture_output=True, text=True, timeout=60,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
         ).stdout
     )["processes"]
     assert set(told["paces"]) == {str(index) for index in range(count)}
@@ -125,8 +128,11 @@ def test_killed_and_restarted(tmp_path: Path, victim: int) -> None:
     known_ids = {span.key for span in spans}
     assert all(not span.parent or span.parent in known_ids for span in spans)
     # The survivor saw the collective fail and ended its job by that; what it exported itself may come twice.
-    jobs = {(span.resource["goodput.attempt"], span.resource["goodput.process.index"]): span
-            for span in spans if span.name == "job"}
+    jobs = {
+        (span.resource["goodput.attempt"], span.resource["goodput.process.index"]): span
+        for span in spans
+        if span.name == "job"
+    }
     assert set(jobs) == {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert jobs[0, victim].interrupted and jobs[0, 1 - victim].status == ERROR
     assert not any(jobs[1, process].interrupted or jobs[1, process].status == ERROR for process in (0, 1))

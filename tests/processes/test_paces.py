@@ -63,7 +63,12 @@ def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     # The follower is the slower one.
     for index, length in ((1, 300), (0, 200)):
         recorder = Recorder(
-            "pair", run_id="run", directory=tmp_path, exporters="none", process_index=index, process_count=2,
+            "pair",
+            run_id="run",
+            directory=tmp_path,
+            exporters="none",
+            process_index=index,
+            process_count=2,
             metric_readers=[reader] if index == 0 else [],
         )
         with recorder.job(start_time=start):

@@ -12,13 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from backfill import CASES, NS, ORDERS, dies, read_case, rows_of
+from recorded import Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.reports.replay import replay
-
-from .backfill import CASES, NS, ORDERS, dies, read_case, rows_of
-from .recording import Recording, sum_ns
 
 NAMES = sorted(path.stem for path in CASES.glob("*.json"))
 # What the truths call the categories.
@@ -44,7 +43,7 @@ def tell(
     last = max(row.get("attempt", 1) for row in case["events"])
     for attempt in range(1, last):
         assert dies(case, attempt)
-        command = [sys.executable, "-m", "recording.backfill", name, str(attempt), str(base), str(runs), order]
+        command = [sys.executable, "-m", "backfill", name, str(attempt), str(base), str(runs), order]
         path = os.pathsep.join((str(CASES.parents[1]), os.environ["PYTHONPATH"]))
         done = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=False

@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 from exported import Spans, written
 from opentelemetry.sdk.trace import ReadableSpan
+from recorded import Recording, attributes, identity, orphans, parent, trace_of
 
 from otel_goodput import Recorder
 from otel_goodput.envvars import OTEL_GOODPUT_TRACE_SPANS
 from otel_goodput.recording.budget import RESERVED, group, groups, share
 from otel_goodput.recording.ids import volume_span_context
 from otel_goodput.recording.volumes import steps_in_a_trace
-
-from .recording import Recording, attributes, identity, orphans, parent, trace_of
 
 MS = 1_000_000
 
@@ -332,7 +331,7 @@ def killed_and_resumed(folder: Path, index: int, count: int, sent: str) -> list[
 
 @pytest.mark.parametrize("sent", ["nothing before", "all before"])
 def test_a_dead_attempt_s_groups_have_their_traces(sent: str, tmp_path: Path) -> None:
-    """What the last process of all owes is in a trace of its own group; the root there is the leader's to write."""
+    """The last process's unexported spans are in the trace of its group; the leader writes the root there."""
     assert (groups(200, 200), group(200, 200, 199, leads=False)) == (3, 2)
     context = lambda number, of: volume_span_context("run", 0, number, of)  # noqa: E731
     mine = [span for span in killed_and_resumed(tmp_path / "last", 199, 200, sent) if span["name"] == "last"]

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from recorded import Recording, attributes
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.recording import sampling
-
-from .recording import Recording, attributes
 
 Loop = Callable[[], Any]
 FATAL = 3

@@ -23,6 +23,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import INVALID_SPAN, StatusCode
+from recorded import Recording, attributes, identity, orphans, sum_ns
 from waits import until
 
 import otel_goodput as goodput
@@ -30,8 +31,6 @@ from otel_goodput import Recorder
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal.account import nothing
 from otel_goodput.recording.phases import Phases
-
-from .recording import Recording, attributes, identity, orphans, sum_ns
 
 
 def train() -> list[tuple[int, str]]:

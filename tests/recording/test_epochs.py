@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from recorded import Recording, attributes
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
-
-from .recording import Recording, attributes
 
 
 def spin(ns: int) -> None:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from opentelemetry.trace import StatusCode
+from recorded import Recording, attributes, orphans, parent, trace_of
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-
-from .recording import Recording, attributes, orphans, parent, trace_of
 
 # What a checkpoint_restore() is told, if there is one.
 RESTORES: dict[str, tuple[int, ...] | None] = {

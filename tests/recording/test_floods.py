@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from exported import written
 from opentelemetry.sdk.metrics.export import ExponentialHistogram
+from recorded import Recording, attributes, identity, orphans, parent
 from waits import until
 
 import otel_goodput as goodput
-
-from .recording import Recording, attributes, identity, orphans, parent
 
 MS = 1_000_000
 FIRST = 100

@@ -15,10 +15,9 @@ from opentelemetry.sdk.trace import (
     SynchronousMultiSpanProcessor,
     TracerProvider,
 )
+from recorded import NS, without_zeros
 
 from otel_goodput import Recorder
-
-from .recording import NS, without_zeros
 
 
 class Refusing(SpanProcessor):
@@ -48,7 +47,7 @@ def test_a_phase_whose_start_another_processor_refused_is_closed(tmp_path: Path,
         with line.custom("eval", start_time=base + NS):
             pass
         assert line.tracer is not None
-        assert [span.name for span in line.tracer.spans.phases.values()] == ["job"]
+        assert [span.name for span in line.tracer.line.spans.phases.values()] == ["job"]
 
 
 @pytest.mark.usefixtures("lenient")

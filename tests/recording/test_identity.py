@@ -16,12 +16,11 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from recorded import Recording, attributes, identity, orphans, parent, trace_of
 
 import otel_goodput as goodput
 from otel_goodput import Recorder, config
 from otel_goodput.recording.ids import attempt_span_id, attempt_trace_id, job_span_id
-
-from .recording import Recording, attributes, identity, orphans, parent, trace_of
 
 PROCESS = """
 import json, os, sys

@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from recorded import Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import Event
 from otel_goodput.accounting import events as ev
 from otel_goodput.semconv import PHASES, Phase
-
-from .recording import Recording, sum_ns
 
 # What comes while an object is taken away the interpreter tells, and goes on.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -16,11 +16,10 @@ from exported import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
+from recorded import NS, Recording
 
 import otel_goodput as goodput
 from otel_goodput.semconv import GOODPUT_JOB_STATE, JOB_STATE, LAST_SIGN, JobState
-
-from .recording import NS, Recording
 
 RUNNING, ENDED = {JobState.RUNNING: 1, JobState.ENDED: 0}, {JobState.RUNNING: 0, JobState.ENDED: 1}
 

@@ -14,14 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from recorded import Recording, sum_ns
 from waits import until
 
 import otel_goodput as goodput
 from otel_goodput.journal.records import CAPACITY
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-
-from .recording import Recording, sum_ns
 
 
 def test_an_account_that_is_behind_says_so(recording: Recording) -> None:

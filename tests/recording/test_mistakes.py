@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from recorded import Recording, attributes, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-
-from .recording import Recording, attributes, sum_ns
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -218,9 +217,7 @@ def test_a_thread_that_steps_beside_the_one_that_trains_does_not(recording: Reco
 
 
 @pytest.mark.parametrize("phase", ["step", "data_loading", "custom"])
-def test_what_ends_in_another_thread(
-    phase: str, recording: Recording, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_ends_in_another_thread(phase: str, recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     numbers = count()
     make: dict[str, Callable[[], Any]] = {
         "step": lambda: goodput.step(next(numbers)),

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from recorded import NS, Recording, attributes, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput import ConfigurationError, PhaseError
-
-from .recording import NS, Recording, attributes, sum_ns
 
 WRONG: dict[str, Callable[[], Any]] = {
     "step without a number": lambda: goodput.step(None),  # type: ignore[arg-type]

@@ -12,11 +12,10 @@ import pytest
 from exported import Spans
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import TracerProvider
+from recorded import NS, Recording, attributes, identity, orphans, parent, sum_ns, trace_of
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
-
-from .recording import NS, Recording, attributes, identity, orphans, parent, sum_ns, trace_of
 
 
 def test_nested_phases(recording: Recording) -> None:

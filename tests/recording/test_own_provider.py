@@ -8,8 +8,10 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Span
 
 from otel_goodput import Recorder
+from otel_goodput.recording.open_spans import OpenSpans
 
 
 @pytest.mark.parametrize("within", ["the step", "a span of the user's own"])
@@ -46,6 +48,31 @@ def test_a_phase_in_a_step_that_is_not_exported(tmp_path: Path, within: str) -> 
         assert parent is not None
         around = spans[parent.span_id].attributes or {}
         assert around.get("goodput.step") == number, name
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_is_around_a_phase_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    """Whoever provides the tracer, and whoever starts the phase."""
+    held: list[str] = []
+    hold = OpenSpans.hold
+
+    def count(self: OpenSpans, around: Span) -> None:
+        held.append(getattr(around, "name", "none"))
+        hold(self, around)
+
+    monkeypatch.setattr(OpenSpans, "hold", count)
+    provider = TracerProvider(shutdown_on_exit=False) if own else None
+    with (
+        Recorder("own", directory=tmp_path, exporters="none", tracer_provider=provider) as recorder,
+        recorder.job(),
+        recorder.step(0),
+    ):
+        held.clear()
+        with recorder.custom("evaluation"):
+            assert held == ["step"]
+        mine = recorder.tracer_provider.get_tracer("mine")
+        with mine.start_as_current_span("mine", attributes={"goodput.phase": "checkpoint_save"}):
+            assert held == ["step", "step"]
 
 
 def test_what_is_not_recorded_takes_an_observation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from exported import spans_of
+from recorded import Recording, attributes, identity, parent, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.semconv import PHASES, Phase
-
-from .recording import Recording, attributes, identity, parent, sum_ns
 
 PART = PHASES.index(Phase.PART)
 

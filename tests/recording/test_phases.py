@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
+from recorded import NS, Recording, attributes, identity, parent, sum_ns, trace_of
 
 import otel_goodput as goodput
 from otel_goodput.semconv import SCOPE_NAME
-
-from .recording import NS, Recording, attributes, identity, parent, sum_ns, trace_of
 
 PHASES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "accelerator_init": goodput.accelerator_init,
@@ -258,7 +257,7 @@ def test_traced_coroutines_and_generators_are_steps_until_they_end(recording: Re
     def open_steps() -> int:
         tracer = recording.recorder.tracer
         assert tracer is not None
-        return len(tracer.spans.short)
+        return len(tracer.line.spans.short)
 
     @goodput.traced_step
     async def coroutine() -> int:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import INVALID_SPAN
+from recorded import Recording, attributes, identity, parent, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
-
-from .recording import Recording, attributes, identity, parent, sum_ns
 
 
 def numbers(recording: Recording) -> list[tuple[int, bool]]:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
+from recorded import NS, Recording, attributes, identity, orphans, parent, trace_of
 
 import otel_goodput as goodput
-
-from .recording import NS, Recording, attributes, identity, orphans, parent, trace_of
 
 MS = 1_000_000
 FIRST = 100

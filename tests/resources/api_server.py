@@ -32,6 +32,7 @@ STRANGER = (
     "/nWZzfZBKTNomw3FG3qJ1OdjlFgXLv0IYwgiEwbvLg=="
 )
 
+
 class ApiServer:
     """Lets a server answer from a table.
 

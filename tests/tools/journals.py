@@ -16,7 +16,7 @@ MS = 10**6
 class Written:
     """Writes the journal of one attempt of one process; times are in ns after ``START``."""
 
-    def __init__(self, folder: Path, run_id: str, attempt: int = 0, process: int = 0) -> None:
+    def __init__(self, folder: Path, run_id: str, attempt: int = 0, process: int = 0, begin: int = 0) -> None:
         self.run = folder / run_id
         self._place = attempt, process
         self._journal = self.run / "journal"
@@ -27,7 +27,7 @@ class Written:
         self._segment = 0
         self._records: list[bytes] = []
         self._key = 0
-        self.add(ev.ATTEMPT, step=attempt)
+        self.add(ev.ATTEMPT, step=attempt, time=begin)
 
     def add(
         self, kind: int, phase: int = 0, key: int = 0, step: int = ev.NO_STEP, time: int = 0, flags: int = 0

@@ -166,11 +166,11 @@ def test_secrets_are_not_printed(form: tuple[str, ...]) -> None:
         ("two\nlines", "two?lines"),
     ],
 )
-def test_the_veil(text: str, shown: str) -> None:
+def test_credentials_are_redacted(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 
-def test_the_veil_over_headers() -> None:
+def test_headers_are_redacted() -> None:
     hidden = secrets({
         "OTEL_EXPORTER_OTLP_HEADERS": "a=Bearer%20tok%2Fen, b=other",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "justthesecret",

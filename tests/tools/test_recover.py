@@ -1,4 +1,4 @@
-"""``otel-goodput recover``: what a killed job owes, exported without a restart."""
+"""``otel-goodput recover``: the spans that a killed job did not export, without a restart."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from waits import PATIENCE_S
 
+from otel_goodput.viewer import page
+
 PATIENCE_MS = 1000 * PATIENCE_S
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # It asks nobody for anything on its own account either, so that what is asked for is the page's doing.
@@ -162,3 +164,28 @@ def with_head(told: bytes, head: dict[str, Any]) -> bytes:
     size = int.from_bytes(told[4:8], "little")
     packed = json.dumps(head).encode()
     return told[:4] + len(packed).to_bytes(4, "little") + packed + told[8 + size :]
+
+
+ORIGIN = "http://modules.test/"  # answered by the test: browsers import no modules from a disk
+
+
+def evaluated(browser: Any, module: Path, text: str, told: Any) -> Any:
+    """What an expression says in an empty page that has the page's own modules.
+
+    `module` is a module of a test's own, which the expression finds as `shows`; `told` is what it is given.
+    """
+
+    def answer(route: Any) -> None:
+        name = route.request.url.removeprefix(ORIGIN)
+        if not name.endswith(".js"):
+            route.fulfill(content_type="text/html", body="<!doctype html><link rel=icon href='data:,'>")
+            return
+        body = module.read_text(encoding="utf-8") if name == module.name else page.modules()[name]
+        route.fulfill(content_type="text/javascript", body=body)
+
+    with looking(browser, ORIGIN) as look:
+        look.page.route("**/*", answer)
+        look.page.goto(ORIGIN)
+        return look.page.evaluate(
+            f"async (told) => {{ const shows = await import('/{module.name}'); return {text}; }}", told
+        )

@@ -1,4 +1,4 @@
-"""A run that has everything that the page can show, by events: device times, saves in the background, parts, a rollback."""
+"""A run that has all that the page can show, by events: device times, background saves, parts, a rollback."""
 
 from __future__ import annotations
 

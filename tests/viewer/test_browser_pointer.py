@@ -138,7 +138,7 @@ def test_ids_are_copied(chromium: Any, story_page: Path) -> None:
         look.open(story_page)
         look.js("goodput.timeline.select({kind: 'step', row: 7, process: 0})")
         for label in ("trace id", "span id"):
-            shown = dict((one["fact"], text) for one, text in rows(look))[label]
+            shown = {one["fact"]: text for one, text in rows(look)}[label]
             look.page.click(f"#selection button[aria-label='Copy {label}']")
             look.until("[...document.querySelectorAll('.copy')].some((one) => one.textContent === 'Copied')")
             copied = look.page.evaluate("navigator.clipboard.readText()")

@@ -13,15 +13,13 @@ import pytest
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import Phase
-from otel_goodput.viewer import page
 from otel_goodput.viewer.columns import Container
 from otel_goodput.viewer.document import document
 
-from .browser import looking
+from .browser import evaluated
 from .conftest import NS, live
 
 SHOWS = Path(__file__).with_name("panels.js")
-ORIGIN = "http://modules.test/"  # answered by the test: browsers import no modules from a disk
 
 
 class Panels:
@@ -32,13 +30,8 @@ class Panels:
         self.head = Container(told).head
         chosen = random.Random(7)
         edges = sorted(chosen.sample(range(1, self.head["end"]), cuts))
-        with looking(browser, ORIGIN) as look:
-            look.page.route("**/*", answer)
-            look.page.goto(ORIGIN)
-            self.told = look.page.evaluate(
-                "async ([text, cuts]) => (await import('/panels.js')).panels(text, cuts)",
-                [base64.b64encode(told).decode(), edges],
-            )
+        given = [base64.b64encode(told).decode(), edges]
+        self.told = evaluated(browser, SHOWS, "shows.panels(told[0], told[1])", given)
 
     def seconds(self, pieces: dict[str, int]) -> dict[str, Any]:
         """The form of a report's `seconds`, without zeros."""
@@ -50,16 +43,6 @@ class Panels:
             else:
                 found[category["name"]] = ns / NS
         return found
-
-
-def answer(route: Any) -> None:
-    """An empty page, and the page's modules."""
-    name = route.request.url.removeprefix(ORIGIN)
-    if not name.endswith(".js"):
-        route.fulfill(content_type="text/html", body="<!doctype html><link rel=icon href='data:,'>")
-        return
-    text = SHOWS.read_text(encoding="utf-8") if name == SHOWS.name else page.modules()[name]
-    route.fulfill(content_type="text/javascript", body=text)
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,12 @@ thread of its own: ``configure()`` does not wait for any of it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_goodput.deadline import SHARE_OF_GRACE
 from otel_goodput.exporters.google.connection import (
     MONITORING,
     PLAINTEXT,
@@ -37,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 RPC_S: Final = 10.0
-# When the process stops, a request may be under way, and the last ones follow it. All must fit into the grace period.
-SHARE_OF_GRACE: Final = 0.4
 
 _CLIENTS: Final = {
     TRACE: ("google.cloud.trace_v2", "TraceServiceClient", "trace_service", "TraceServiceGrpcTransport"),
@@ -125,15 +126,32 @@ def service_client(service: Service, connection: Connection) -> Callable[[], Any
     return client
 
 
-# Which signal of an exporter goes to which service.
-SERVICES: Final[dict[str, dict[str, Service]]] = {
-    "gcp": {TRACES: TRACE, METRICS: MONITORING},
-    "workload": {METRICS: MONITORING},
-    "gcp-otlp": {TRACES: TELEMETRY, METRICS: TELEMETRY},
-}
+@dataclass(frozen=True, kw_only=True)
+class GoogleExporterSpec(ExporterSpec):
+    """The description of an exporter to Google Cloud.
+
+    Attributes:
+        services: which signal goes to which service.
+    """
+
+    services: Mapping[str, Service]
 
 
-def _describe(name: str, context: ExporterContext) -> list[Destination]:
+def _spec(
+    name: str,
+    brief: str,
+    open: Callable[[ExporterContext], Exporters],
+    services: Mapping[str, Service],
+    packages: str,
+    **more: Any,
+) -> GoogleExporterSpec:
+    """Return a spec; `packages` says where the needed modules are listed, ``module:constant``."""
+    described = partial(_describe, services)
+    needed = partial(_packages, packages)
+    return GoogleExporterSpec(name, brief, open, described, tuple(services), packages=needed, services=services, **more)
+
+
+def _describe(services: Mapping[str, Service], context: ExporterContext) -> list[Destination]:
     """Return the destinations according to the variables alone; credentials are not asked for a project."""
     environ = context.environ
     connection = Connection(environ)
@@ -143,19 +161,14 @@ def _describe(name: str, context: ExporterContext) -> list[Destination]:
         Destination(
             signal, f"{service.name} ({scheme}{connection.target(service)}){f', project {project}' if project else ''}"
         )
-        for signal, service in SERVICES[name].items()
+        for signal, service in services.items()
     ]
 
 
-def _packages(name: str, _: Mapping[str, str]) -> Sequence[str]:
-    from otel_goodput.exporters.google import otlp, translation
-
-    needed = {
-        "gcp": translation.PACKAGES,
-        "workload": (translation.WORKLOAD_PACKAGE,),
-        "gcp-otlp": otlp.PACKAGES,
-    }
-    return needed[name]
+def _packages(place: str, _: Mapping[str, str]) -> Sequence[str]:
+    module, constant = place.split(":")
+    found: Sequence[str] = getattr(import_module(module), constant)
+    return found
 
 
 def _here(situation: Situation) -> str:
@@ -167,33 +180,32 @@ def _auto_gcp(situation: Situation) -> str:
     return "" if "otlp" in situation.chosen else _here(situation)
 
 
-GCP: Final = ExporterSpec(
+GCP: Final = _spec(
     "gcp",
     "Cloud Trace and Cloud Monitoring (`workload.googleapis.com/goodput.…`)",
     open_gcp,
-    partial(_describe, "gcp"),
+    {TRACES: TRACE, METRICS: MONITORING},
+    "otel_goodput.exporters.google.translation:PACKAGES",
     extra="gcp",
-    packages=partial(_packages, "gcp"),
     auto=_auto_gcp,
     number=34,
 )
-GCP_OTLP: Final = ExporterSpec(
+GCP_OTLP: Final = _spec(
     "gcp-otlp",
     "the same over OTLP to `telemetry.googleapis.com`",
     open_gcp_otlp,
-    partial(_describe, "gcp-otlp"),
+    {TRACES: TELEMETRY, METRICS: TELEMETRY},
+    "otel_goodput.exporters.google.otlp:PACKAGES",
     extra="gcp-otlp",
-    packages=partial(_packages, "gcp-otlp"),
     number=35,
 )
-WORKLOAD: Final = ExporterSpec(
+WORKLOAD: Final = _spec(
     "workload",
     "Google's own goodput series, which Google's ML Goodput dashboards show",
     open_workload,
-    partial(_describe, "workload"),
-    signals=(METRICS,),
+    {METRICS: MONITORING},
+    "otel_goodput.exporters.google.translation:WORKLOAD_PACKAGES",
     extra="gcp",
-    packages=partial(_packages, "workload"),
     auto=_here,
     number=37,
 )

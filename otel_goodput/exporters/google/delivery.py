@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from otel_goodput.deadline import ShutdownSignal
+from otel_goodput.deadline import LAST_WORD_S, ShutdownSignal
+from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.google.connection import Connection, NoProject, Service, load
 from otel_goodput.exporters.status_details import retry_delay, status_details
 from otel_goodput.guard import logger, report_once
@@ -46,22 +47,13 @@ class RequestResult:
     written: int | None = None
 
 
-# gRPC status codes: https://grpc.io/docs/guides/status-codes/
-TRANSIENT: Final = frozenset(
-    {"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN"}
-)
-PERMANENT: Final = frozenset(
-    {"PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED"}
-    | {"credentials", "project", "package"}  # not status codes: causes known before a request is sent
-)
-# With one of these codes the server cannot have accepted anything.
-UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
+TRANSIENT: Final = status_codes.LATER | status_codes.UNSURE
+PERMANENT: Final = status_codes.CLOSED | {"credentials", "project", "package"}  # causes known before a request is sent
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 16.0
 FIRST_PAUSE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 600.0
-LAST_WORD_S: Final = 0.2  # reserved at the end of the process for reporting what was not delivered
 MOST_TOLD: Final = 5
 _FIGURES: Final = re.compile(r"\d+")
 
@@ -177,7 +169,7 @@ class Delivery:
                 return RequestResult(Outcome.CIRCUIT_OPEN, failure.text, repeated)
             if failure.code not in TRANSIENT:
                 return RequestResult(Outcome.REFUSED, failure.text, repeated, failure.written)
-            repeated = repeated or failure.code not in UNTOUCHED
+            repeated = repeated or failure.code not in status_codes.UNTOUCHED
             pause = failure.wait_s if failure.wait_s is not None else wait * random.uniform(0.7, 1.3)
             if pause >= self._left(until):
                 break

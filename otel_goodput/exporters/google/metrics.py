@@ -4,47 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, ResourceMetrics
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
-from otel_goodput.exporters.google.connection import Connection, load
-from otel_goodput.exporters.google.delivery import Delivery, Outcome, Send
+from otel_goodput.exporters.google.connection import Connection
+from otel_goodput.exporters.google.delivery import Delivery, Outcome
 from otel_goodput.exporters.google.descriptions import Descriptions
-from otel_goodput.exporters.google.fitting import OF_THE_RUN, Labels, fitting_metric
+from otel_goodput.exporters.google.fitting import Labels, fitting_metric
 from otel_goodput.exporters.google.location import location
-from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
+from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, SeriesWriter
+from otel_goodput.exporters.google.time_series import TimeSeriesRequests, series_of
 from otel_goodput.exporters.google.translation import MetricTranslation
-
-_CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
-
-
-class TimeSeriesRequests:
-    """Makes the request for some series whose data is a ``TimeSeries``; a call returns the function that sends it."""
-
-    def __init__(self, connection: Connection, client: Callable[[], Any]) -> None:
-        self._connection = connection
-        self._client = client
-
-    def __call__(self, series: Sequence[Series]) -> Send:
-        request = load("google.cloud.monitoring_v3.types").CreateTimeSeriesRequest()
-        message = type(request).pb(request)
-        for one in series:
-            interval = one.data.points[0].interval
-            interval.end_time.FromNanoseconds(one.end)
-            if one.start is not None:
-                interval.start_time.FromNanoseconds(one.start)
-            message.time_series.append(one.data)
-
-        def send(seconds: float) -> None:
-            message.name = f"projects/{self._connection.project}"
-            self._client().create_time_series(request=request, timeout=seconds, retry=None)
-
-        return send
 
 
 class CloudMonitoringExporter(MetricExporter):
@@ -101,7 +76,7 @@ class CloudMonitoringExporter(MetricExporter):
             if self._well:
                 self._descriptions.tell()
             self._descriptions.ask(descriptors)
-        self._well = self._writer.write(map(_series, series), budget)
+        self._well = self._writer.write(map(series_of, series), budget)
         return MetricExportResult.SUCCESS if self._well else MetricExportResult.FAILURE
 
     def _fitted(self, data: MetricsData) -> MetricsData:
@@ -134,14 +109,3 @@ class CloudMonitoringExporter(MetricExporter):
         if self._writer.finish(timeout_millis / 1000):
             self._descriptions.wait(until - time.monotonic())
         self._descriptions.close()
-
-
-def _series(data: Any) -> Series:
-    """Convert one of Google's ``TimeSeries``, a protobuf message."""
-    interval = data.points[0].interval
-    labels = sorted(data.metric.labels.items())
-    start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
-    where = tuple(sorted(data.resource.labels.items()))
-    pinned = data.metric.type.rpartition("/")[2] in OF_THE_RUN
-    key = (data.metric.type, tuple(labels), where)
-    return Series(key, called(data.metric.type, labels), start, interval.end_time.ToNanoseconds(), data, pinned)

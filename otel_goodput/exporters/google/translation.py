@@ -1,5 +1,13 @@
 """Use Google's own exporters as translators: each is given a client that keeps the requests instead of sending them.
 
+We deliver the requests ourselves, because their exporters neither retry nor keep what they could not send. What they
+add is the translation into Google's terms, kept by Google as these change:
+
+- of metrics: descriptors with kind, type and unit; keys of labels; the monitored resource; histograms of both kinds as
+  distributions with their buckets;
+- of spans: the request, with attributes, events, links and status cut to what Cloud Trace takes, and the renaming of
+  attributes that its pages know by other names.
+
 Both exporters are deprecated and use deprecated functions; our users should not see warnings about that.
 """
 
@@ -23,7 +31,7 @@ _TRACE: Final = "opentelemetry.exporter.cloud_trace"
 _MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
 _WARNING: Final = rf"opentelemetry\.exporter\.cloud_|{re.escape(__name__)}"
 PACKAGES: Final = (_TRACE, _MONITORING)
-WORKLOAD_PACKAGE: Final = "google.cloud.monitoring_v3"  # all that Google's own series need
+WORKLOAD_PACKAGES: Final = ("google.cloud.monitoring_v3",)  # all that Google's own series need
 
 # Resource attributes that distinguish the spans of processes, pods and attempts.
 RESOURCE: Final = r"(service|goodput|k8s|cloud|gcp|host)\."

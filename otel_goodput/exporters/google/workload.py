@@ -14,16 +14,15 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
-from otel_goodput.accounting.totals import NS
-from otel_goodput.exporters.google.connection import Connection, load
+from otel_goodput.exporters.google.connection import Connection
 from otel_goodput.exporters.google.delivery import Delivery
 from otel_goodput.exporters.google.fitting import VALUE_LENGTH
 from otel_goodput.exporters.google.location import location
-from otel_goodput.exporters.google.metrics import TimeSeriesRequests
-from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
+from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter
+from otel_goodput.exporters.google.time_series import TimeSeriesRequests, series_of, time_series
 from otel_goodput.metrics import workload_series
 from otel_goodput.semconv import Category
-from otel_goodput.text.durations import parse_duration
+from otel_goodput.text.durations import NS, parse_duration
 
 PERCENT: Final = 100.0
 WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run
@@ -233,17 +232,5 @@ def _series(row: Row, resource: Resource, replica_id: str) -> Series:
         workload_series.ID: str(known.get(semconv.SERVICE_NAME, "")),
         workload_series.REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
     }
-    types = load("google.cloud.monitoring_v3.types")
-    data = types.TimeSeries.pb(types.TimeSeries())
-    data.metric.type = row.series.type
-    data.metric.labels.update(labels)
-    data.resource.type = workload_series.RESOURCE
-    data.resource.labels.update(replica)
-    value = data.points.add().value
-    if row.series.value_type == workload_series.INT64:
-        value.int64_value = int(row.value)
-    else:
-        value.double_value = float(row.value)
-    told = tuple(sorted(labels.items()))
-    key = (row.series.type, told, tuple(sorted(replica.items())))
-    return Series(key, called(row.series.type, told), None, row.end, data)
+    value = int(row.value) if row.series.value_type == workload_series.INT64 else float(row.value)
+    return series_of(time_series(row.series.type, labels, workload_series.RESOURCE, replica, value, row.end))

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters.google import SERVICES
 from otel_goodput.journal.rundir import folder_name
 from otel_goodput.text.redact import redact, secrets
 from otel_goodput.tools.doctor import past, settings, storage
@@ -20,6 +19,7 @@ from otel_goodput.tools.doctor.exporters import ExporterChecks
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
 from otel_goodput.tools.doctor.google import Google
 from otel_goodput.tools.doctor.log_capture import LogCapture, captured_logs
+from otel_goodput.tools.doctor.services import GOOGLE
 from otel_goodput.tools.doctor.settings import InForce
 from otel_goodput.tools.doctor.variables import rows
 from otel_goodput.version import __version__
@@ -88,7 +88,7 @@ def _findings(
         with _waiting_for(f"exporter {name}"):
             yield from exporters.check(name)
     yield from exporters.idle(names)
-    if gcp or not SERVICES.keys().isdisjoint(names):
+    if gcp or not GOOGLE.keys().isdisjoint(names):
         yield from _google(Google(os.environ, names, timeout_s), gcp, hidden)
     exports += exporters.exports
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.config import Config
-from otel_goodput.deadline import Closer, close_all
+from otel_goodput.deadline import SHARE_OF_GRACE, Closer, close_all
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import registry
-from otel_goodput.exporters.endpoints import Endpoint, connect, endpoint
-from otel_goodput.exporters.otlp_variables import SHARE_OF_GRACE
+from otel_goodput.exporters.endpoints import Endpoint, connect
 from otel_goodput.exporters.spec import (
-    SIGNALS,
+    METRICS,
+    TRACES,
     Destination,
     ExporterContext,
     Exporters,
@@ -77,9 +77,7 @@ class ExporterChecks:
             if opened is not None:
                 registry.shut_down(opened, self._timeout_s)
 
-    def _opened(
-        self, name: str, about: str, context: ExporterContext, opened: Exporters | None
-    ) -> Iterator[Finding]:
+    def _opened(self, name: str, about: str, context: ExporterContext, opened: Exporters | None) -> Iterator[Finding]:
         """Test an exporter that was opened; None if it could not be."""
         heard = "; ".join(self._said.take())
         if heard and opened is not None:
@@ -87,11 +85,11 @@ class ExporterChecks:
         destinations = self._described(name, context)
         for one in destinations:
             self._note(name, one)
-        if name == "otlp":
-            yield from self._otlp(about, opened)
+        if endpoints := self._endpoints_of(name):
+            yield from self._endpoints(about, endpoints, opened)
         elif opened is not None:
             where = _told(destinations) or "opened; its destination is unknown"
-            if name == "file" and self._config.remote:
+            if registry.spec(name).local and self._config.remote:
                 what = f"{where}, on this machine only: these files are not copied to {self._config.directory}"
                 yield Finding(WARNING, about, what, "collect them there, or use another exporter")
             else:
@@ -103,6 +101,13 @@ class ExporterChecks:
             return list(registry.spec(name).describe(context))
         except Exception:
             return []
+
+    def _endpoints_of(self, name: str) -> Sequence[Endpoint]:
+        """Return the OTLP endpoints of an exporter; none if a third-party exporter fails to name them."""
+        try:
+            return registry.spec(name).endpoints(os.environ)
+        except Exception:
+            return ()
 
     def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
         """Yield what is not exported, such as by exporters that `auto` would select but whose packages are missing."""
@@ -119,16 +124,15 @@ class ExporterChecks:
             yield Finding(OK, "exporters", "metrics come from the leading process only")
 
     def _note(self, name: str, one: Destination) -> None:
-        wanted = self._config.exports_spans() if one.signal == "traces" else self._config.leads
+        wanted = self._config.exports_spans() if one.signal == TRACES else self._config.leads
         if wanted:
             self.exports.append(Export(name, one.signal, one.place))
 
-    def _otlp(self, about: str, opened: Exporters | None) -> Iterator[Finding]:
+    def _endpoints(self, about: str, endpoints: Sequence[Endpoint], opened: Exporters | None) -> Iterator[Finding]:
         """Connect to the OTLP endpoints, and send empty exports over the real protocol."""
         failures: dict[Endpoint, str] = {}
-        endpoints = [endpoint(os.environ, signal) for signal in SIGNALS]
         yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
-        exporters = (None, None) if opened is None else (opened.span_exporter, opened.metric_exporter)
+        exporters = {} if opened is None else {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
 
         def attempt(one: Endpoint, exporter: Exporter | None) -> None:
             try:
@@ -141,8 +145,7 @@ class ExporterChecks:
                 failure = "; ".join(self._said.take()) or "it refuses an empty export"
             failures[one] = failure
 
-        pairs = list(zip(endpoints, exporters, strict=True))
-        tries = [(one.signal, _later(partial(attempt, one, exporter))) for one, exporter in pairs]
+        tries = [(one.signal, _later(partial(attempt, one, exporters.get(one.signal)))) for one in endpoints]
         # The DNS lookup may take additional time, besides the connection and the export.
         close_all(tries, 2 * self._timeout_s + 1)
         outcomes: dict[tuple[str, str, str], list[Endpoint]] = {}

@@ -12,7 +12,6 @@ from typing import Final
 from otel_goodput.disruption.metadata import FLAVOR, address, metadata_host
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.exporters import registry
-from otel_goodput.exporters.google import SERVICES
 from otel_goodput.exporters.google.connection import (
     PROJECT_SOURCES,
     TRACE,
@@ -27,9 +26,9 @@ from otel_goodput.tools.doctor.credentials import PROJECT
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.identity import NO_MACHINE, Identity
 from otel_goodput.tools.doctor.reachability import ahead
-from otel_goodput.tools.doctor.services import QUESTIONS, Asker
+from otel_goodput.tools.doctor.services import GOOGLE, QUESTIONS, Asker
 
-_USUAL: Final = ("gcp", "workload")  # what `auto` selects on Google Cloud
+_USUAL: Final = tuple(name for name, spec in GOOGLE.items() if spec.automatic)  # what `auto` selects on Google Cloud
 _DISTRIBUTIONS: Final = (
     "google-auth",
     "google-cloud-monitoring",
@@ -71,7 +70,7 @@ class Google:
 
     def __init__(self, environ: Mapping[str, str], names: Collection[str], timeout_s: float) -> None:
         self._environ = environ
-        self._names = [name for name in names if name in SERVICES]
+        self._names = [name for name in names if name in GOOGLE]
         self._timeout_s = timeout_s
         self._connection = Connection(environ)
         self._identity = Identity(environ, self._connection, timeout_s)
@@ -114,8 +113,8 @@ class Google:
             what = f"no active exporter sends there; it is used by {' and '.join(_USUAL)}"
             do = f"set {OTEL_GOODPUT_EXPORTERS.name}={','.join(_USUAL)}, or {OTEL_GOODPUT_GCP_PROJECT.name}"
             yield Finding(WARNING, _PLACE, what, do)
-        found = [name for name in SERVICES if not registry.missing(name, self._environ)]
-        for name in SERVICES:
+        found = [name for name in GOOGLE if not registry.missing(name, self._environ)]
+        for name in GOOGLE:
             if name in found or name in self._names:  # missing packages of exporters in force were reported before
                 continue
             needed = name in _USUAL and not self._names
@@ -206,7 +205,7 @@ class Google:
     # --- services and clock -------------------------------------------------------------------------------------------
 
     def _services(self) -> Iterator[Finding]:
-        needed = frozenset(service for name in self._names or _USUAL for service in SERVICES[name].values())
+        needed = frozenset(service for name in self._names or _USUAL for service in GOOGLE[name].services.values())
         asker = Asker(self._connection, self._timeout_s, needed, self._identity.owner, self._project_id, self._unasked)
         attempts = {service: Attempt(partial(asker.check, service)) for service in self._asked}
         until = time.monotonic() + asker.longest_s

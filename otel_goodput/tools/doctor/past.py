@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from otel_goodput.accounting.totals import NS
 from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.doubts import dispatch_only
 from otel_goodput.semconv import ClockState
+from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.findings import OK, WARNING, Finding
 

@@ -10,13 +10,21 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
-from otel_goodput.exporters.google import service_client
+from otel_goodput.exporters import registry, status_codes
+from otel_goodput.exporters.google import GoogleExporterSpec, service_client
 from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
 from otel_goodput.exporters.google.delivery import Failure, cure, failure_of, short
 from otel_goodput.exporters.google.location import NOWHERE
 from otel_goodput.exporters.google.otlp import stub
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.reachability import Unreachable, reach
+
+# The exporters to Google Cloud, by name; first those that `auto` may choose.
+GOOGLE: Final = {
+    found.name: found
+    for found in sorted(map(registry.spec, registry.OURS), key=lambda spec: not spec.automatic)
+    if isinstance(found, GoogleExporterSpec)
+}
 
 Ask = Callable[[Connection, float], object]
 """Sends a request that holds nothing, given the seconds that the answer may take."""
@@ -90,7 +98,7 @@ _MEANINGS: Final = {
 # A service may reject a request because it is empty. It does so only after it has granted access.
 _LET_IN: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
 _ABOUT_THE_PROJECT: Final = re.compile(r"\bname\b.*\binvalid|name must|invalid project|project\S* (was )?not", re.I)
-_PASSING: Final = frozenset({"RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN", "CANCELLED"})
+_PASSING: Final = (status_codes.LATER | status_codes.UNSURE) - status_codes.NO_ANSWER
 _AGAIN: Final = "this may be temporary: try again"
 _BEYOND: Final = (
     "check what is behind that address: a proxy, an emulator (OTEL_GOODPUT_GCP_ENDPOINT), or an outage at Google"

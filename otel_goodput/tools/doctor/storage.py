@@ -19,9 +19,8 @@ from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.plaintext import check_journal
 
-MIB: Final = 2**20
-SCARCE: Final = 1024 * MIB
-TOO_LITTLE: Final = 16 * MIB  # the journal allocates segments of 1 MiB, and one in advance
+SCARCE: Final = 1024 * files.MIB
+TOO_LITTLE: Final = 16 * files.MIB  # the journal allocates segments of 1 MiB, and one in advance
 SHOWN: Final = 5  # number of runs examined if the run id is unknown
 
 
@@ -81,7 +80,7 @@ def _local(base: Path, thing: str) -> Finding:
             PROBLEM, "journal", f"{thing} cannot be written to {base}: {error.strerror or error} ({place})",
             f"make it writable, or {elsewhere}; otherwise a restart knows nothing of earlier attempts",
         )  # fmt: skip
-    room = f"{free / 2**30:.1f} GiB free" if free >= SCARCE else f"{free / MIB:.0f} MiB free"
+    room = f"{free / 2**30:.1f} GiB free" if free >= SCARCE else f"{free / files.MIB:.0f} MiB free"
     if free < TOO_LITTLE:
         return Finding(
             PROBLEM, "journal", f"there is no room for {thing} in {base}: {room}", f"free some, or {elsewhere}"

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.endpoints import Endpoint
 from otel_goodput.exporters.headers import headers
 from otel_goodput.exporters.otlp_variables import GRPC, timeout, variables
@@ -41,15 +42,15 @@ _STATUSES: Final = {
     400: REFUSED, 413: REFUSED, 422: REFUSED, 500: UNSURE, 408: LATER, 429: LATER, 502: LATER, 503: LATER, 504: LATER,
 }  # fmt: skip
 _CODES: Final = {
-    "INVALID_ARGUMENT": REFUSED, "INTERNAL": UNSURE, "UNKNOWN": UNSURE, "CANCELLED": LATER, "DEADLINE_EXCEEDED": LATER,
-    "RESOURCE_EXHAUSTED": LATER, "ABORTED": LATER, "OUT_OF_RANGE": LATER, "UNAVAILABLE": LATER, "DATA_LOSS": LATER,
-}  # fmt: skip
+    **dict.fromkeys(status_codes.LATER | status_codes.OTLP_LATER, LATER),
+    **dict.fromkeys(status_codes.UNSURE, UNSURE),
+    "INVALID_ARGUMENT": REFUSED,
+}
 _SERVICES: Final = {
     signal: (f"opentelemetry.proto.collector.{word}.v1.{word}_service_pb2", f"Export{word.title()}ServiceResponse",
              f"/opentelemetry.proto.collector.{word}.v1.{word.title()}Service/Export")
     for signal, word in ((TRACES, "trace"), ("metrics", "metrics"))
 }  # fmt: skip
-_BROKEN: Final = ("CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE")
 _NO_CONNECTION: Final = ("failed to connect", "errors resolving", "DNS resolution failed")
 # Reconnect quickly when the receiver is available again.
 _CHANNEL: Final = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 1000),
@@ -185,7 +186,7 @@ class _Grpc:
             wait_s = retry_delay(status_details(error)) or 0.0
             # gRPC does not distinguish an answer of the receiver from a broken connection, unless there never was one.
             known = wait_s or said.startswith(_NO_CONNECTION)
-            return Answer(outcome, f"{code}: {said}", wait_s=wait_s, perhaps=code in _BROKEN and not known)
+            return Answer(outcome, f"{code}: {said}", wait_s=wait_s, perhaps=code in status_codes.BROKEN and not known)
 
     def close(self) -> None:
         self._channel.close()

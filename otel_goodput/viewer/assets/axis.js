@@ -1,11 +1,16 @@
 // The two scales of the timeline, time since the run's start and UTC, and the map of the whole run above them.
 
-const FINE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].flatMap((one) => [one, one * 1e3, one * 1e6]).sort((one, other) => one - other);
+const FINE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500]
+  .flatMap((one) => [one, one * 1e3, one * 1e6])
+  .sort((one, other) => one - other);
 const SECOND_NS = 1e9;
-const TICK_STEPS = [...FINE_STEPS, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200].map((one) => one * SECOND_NS),
-  ...[1, 2, 5, 10, 20, 50, 100].map((one) => one * 86400 * SECOND_NS)];
+const TICK_STEPS = [
+  ...FINE_STEPS,
+  ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200].map((one) => one * SECOND_NS),
+  ...[1, 2, 5, 10, 20, 50, 100].map((one) => one * 86400 * SECOND_NS),
+];
 const MONTH_NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-const twoDigits = (value) => String(value).padStart(2, "0");
+const padded = (value) => String(value).padStart(2, "0");
 
 /** Distance of ticks, in ns, so that labels of `room` pixels do not touch. `scale`: pixels per ns. */
 export function tickStep(scale, room) {
@@ -16,12 +21,13 @@ export function tickStep(scale, room) {
 export function relativeTicks([low, high], scale) {
   const step = tickStep(scale, 96);
   const ticks = [];
-  for (let at = Math.ceil(low / step); at * step < high; at++) ticks.push({ time: at * step, text: sinceStart(at * step, step) });
+  for (let at = Math.ceil(low / step); at * step < high; at++)
+    ticks.push({ time: at * step, text: scaleText(at * step, step) });
   return ticks;
 }
 
 /** A time since the start as a scale with ticks every `step` ns writes it. */
-export function sinceStart(time, step) {
+export function scaleText(time, step) {
   const sign = time < 0 ? "−" : "";
   const digits = step >= SECOND_NS ? 0 : Math.min(9, Math.ceil(Math.log10(SECOND_NS / step) - 1e-9));
   const whole = Math.abs(time);
@@ -29,7 +35,8 @@ export function sinceStart(time, step) {
   const hours = Math.floor(whole / (3600 * SECOND_NS)) % 24;
   const minutes = Math.floor(whole / (60 * SECOND_NS)) % 60;
   const rest = (whole - Math.floor(whole / (60 * SECOND_NS)) * 60 * SECOND_NS) / SECOND_NS;
-  const clock = `${hours}:${twoDigits(minutes)}${step < 60 * SECOND_NS ? `:${digits ? rest.toFixed(digits).padStart(digits + 3, "0") : twoDigits(Math.round(rest))}` : ""}`;
+  const rounded = digits ? rest.toFixed(digits).padStart(digits + 3, "0") : padded(Math.round(rest));
+  const clock = `${hours}:${padded(minutes)}${step < 3600 * SECOND_NS ? `:${rounded}` : ""}`;
   return `${sign}${days ? `${days} d ` : ""}${step >= 86400 * SECOND_NS ? (days ? "" : "0") : clock}`.trim();
 }
 
@@ -44,8 +51,8 @@ export function utcTicks([low, high], scale, origin) {
     if (time >= high || ticks.length > 400) break;
     const date = new Date(at * ms);
     const today = `${MONTH_NAMES[date.getUTCMonth()]} ${date.getUTCDate()}`;
-    const parts = [twoDigits(date.getUTCHours()), twoDigits(date.getUTCMinutes())];
-    if (step < 60 * SECOND_NS) parts.push(twoDigits(date.getUTCSeconds()));
+    const parts = [padded(date.getUTCHours()), padded(date.getUTCMinutes())];
+    if (step < 60 * SECOND_NS) parts.push(padded(date.getUTCSeconds()));
     let text = parts.join(":");
     if (step < SECOND_NS) text += `.${String(date.getUTCMilliseconds()).padStart(3, "0")}`;
     if (today !== day) text = step >= 86400 * SECOND_NS ? today : `${today}, ${text}`;
@@ -79,7 +86,7 @@ export function drawAxis(context, frame, colors, origin, { top, height, bottom, 
     const at = Math.round(x(time)) + 0.5;
     context.fillStyle = colors.line;
     context.fillRect(at - 0.5, top + height, 1, 5);
-    if (at < free) continue;
+    if (at < free || at + context.measureText(text).width + 8 > width - 34) continue;
     context.fillStyle = colors.soft;
     context.fillText(text, at + 4, top + height * 1.5 + 0.5);
     free = at + context.measureText(text).width + 12;

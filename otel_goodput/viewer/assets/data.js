@@ -67,6 +67,7 @@ export class Model {
     }
     this.step_ids = spanIds(head.step_ids, blob);
     this.phase_ids = spanIds(head.phase_ids, blob);
+    this.attributes = spanTexts(head.attributes, blob);
   }
 }
 
@@ -75,13 +76,32 @@ function spanIds(told, blob) {
   const found = new Map();
   if (!told) return found;
   const { rows } = new Table({ rows: told.rows, columns: { rows: told.columns.rows } }, blob);
+  hexIds(told, blob).forEach((id, one) => found.set(rows[one], id));
+  return found;
+}
+
+function hexIds(told, blob) {
   const { at, length } = told.columns.ids;
   const bytes = blob.subarray(at, at + length);
+  const ids = [];
   for (let one = 0; one < told.rows; one++) {
     let id = "";
     for (let byte = 0; byte < 8; byte++) id += bytes[8 * one + byte].toString(16).padStart(2, "0");
-    found.set(rows[one], id);
+    ids.push(id);
   }
+  return ids;
+}
+
+/** By span id: what the span says beside its times, {attributes: [[name, value]], status, message, events}. */
+function spanTexts(told, blob) {
+  const found = new Map();
+  found.text = told ? told.text : "";
+  if (!told) return found;
+  hexIds(told, blob).forEach((id, row) => {
+    const attributes = [];
+    for (let at = 0; at < told.told[row].length; at += 2) attributes.push([told.names[told.told[row][at]], told.told[row][at + 1]]);
+    found.set(id, { attributes, status: 0, message: "", events: [], ...told.more[row] });
+  });
   return found;
 }
 

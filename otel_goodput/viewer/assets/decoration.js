@@ -14,7 +14,7 @@ export function drawLabels(context, labels, ratio, colors) {
     const room = Math.floor((width - 10) / LETTER);
     const high = (bottom - top) / ratio;
     if (room < 2 || high < 10) continue;
-    const shown = text.length <= room ? text : room < 4 ? "" : `${text.slice(0, room - 1)}…`;
+    const shown = fittingText(context, text, room, width - 8);
     if (!shown) continue;
     const x = left / ratio + 5;
     const y = (top + bottom) / 2 / ratio;
@@ -24,6 +24,35 @@ export function drawLabels(context, labels, ratio, colors) {
     }
     context.fillStyle = paint.ink;
     context.fillText(shown, x, y + 0.5);
+  }
+}
+
+/** As much of `text` as `width` pixels hold, about `room` letters; "" where that would say nothing. */
+function fittingText(context, text, room, width) {
+  if (text.length <= room + 1 && context.measureText(text).width <= width) return text;
+  for (let length = Math.min(room, text.length) - 1; length >= 3; length--) {
+    const shown = `${text.slice(0, length)}…`;
+    if (context.measureText(shown).width <= width) return shown;
+  }
+  return "";
+}
+
+/** Say where a lane is summed up, unless its bins are wide enough to say so themselves. */
+export function drawSummed(context, frame, lane, top, height, colors) {
+  const text = "summed up";
+  const long = context.measureText(text).width + 10;
+  const { bins } = lane;
+  const span =
+    lane.binKind === "steps" && bins && bins.length ? (bins.ends[bins.length - 1] - bins.begins[0]) / bins.length : 0;
+  if ((span * frame.scale) / frame.ratio > 60) return;
+  for (const [begin, end] of lane.summed) {
+    const left = Math.max(0, frame.x(begin) / frame.ratio);
+    const right = Math.min(frame.width / frame.ratio, frame.x(end) / frame.ratio);
+    if (right - left < long + 20) continue;
+    context.fillStyle = colors.card;
+    context.fillRect(left + 6, top + height / 2 - 7.5, long, 15);
+    context.fillStyle = colors.text;
+    context.fillText(text, left + 11, top + height / 2 + 0.5);
   }
 }
 
@@ -103,7 +132,7 @@ export function drawCurve(context, frame, lane, top, height, colors) {
 }
 
 /** Disruptions over all lanes, with what each cost above; places of the texts: [{left, right, row}]. */
-export function drawDisruptions(context, frame, disruptions, colors, { top, high, bottom, width }) {
+export function drawFlags(context, frame, disruptions, colors, { top, high, bottom, width }) {
   if (!disruptions.length) return [];
   context.fillStyle = colors.card;
   context.fillRect(0, top, width, high);
@@ -126,7 +155,10 @@ export function drawDisruptions(context, frame, disruptions, colors, { top, high
     const long = context.measureText(text).width + 12;
     const short = context.measureText(`▼ ${one.reason}`.slice(0, 24)).width + 12;
     const left = Math.max(Math.min(died, width - long), Math.min(0, again));
-    const next = row + 1 < disruptions.length ? frame.x(disruptions[row + 1].died_at ?? disruptions[row + 1].time) / frame.ratio : Infinity;
+    const next =
+      row + 1 < disruptions.length
+        ? frame.x(disruptions[row + 1].died_at ?? disruptions[row + 1].time) / frame.ratio
+        : Infinity;
     const shown = left + long < next || next < left ? text : left + short < next ? `▼ ${one.reason}`.slice(0, 24) : "▼";
     const space = context.measureText(shown).width + 8;
     if (left < free) return;
@@ -179,7 +211,8 @@ export function drawOutline(context, frame, facts, places, colors, bottom) {
   const x = (time) => frame.x(time) / frame.ratio;
   context.fillStyle = colors.focus;
   context.globalAlpha = 0.55;
-  for (const time of facts.end > facts.begin ? [facts.begin, facts.end] : [facts.begin]) context.fillRect(Math.round(x(time)), 0, 1, bottom);
+  for (const time of facts.end > facts.begin ? [facts.begin, facts.end] : [facts.begin])
+    context.fillRect(Math.round(x(time)), 0, 1, bottom);
   context.globalAlpha = 1;
   for (const { begin, end, depth, of, row, top } of places) {
     const high = (row.height - 4) / of;
@@ -212,8 +245,13 @@ export function drawConnections(context, frame, relations, placed, colors, own) 
 function drawArrow(context, [left, top], [right, bottom], colors) {
   const level = top === bottom;
   const bend = level ? Math.min(40, Math.abs(right - left) / 3) : Math.max(18, Math.abs(right - left) / 2);
-  const [firstX, firstY, lastX, lastY] = level ? [left, top - bend, right, bottom - bend] : [left + bend, top, right - bend, bottom];
-  for (const [color, width] of [[colors.card, 4], [colors.text, 1.6]]) {
+  const [firstX, firstY, lastX, lastY] = level
+    ? [left, top - bend, right, bottom - bend]
+    : [left + bend, top, right - bend, bottom];
+  for (const [color, width] of [
+    [colors.card, 4],
+    [colors.text, 1.6],
+  ]) {
     context.strokeStyle = context.fillStyle = color;
     context.lineWidth = width;
     context.beginPath();
@@ -223,7 +261,8 @@ function drawArrow(context, [left, top], [right, bottom], colors) {
     const angle = Math.atan2(bottom - lastY, right - lastX);
     context.beginPath();
     context.moveTo(right, bottom);
-    for (const turn of [-0.45, 0.45]) context.lineTo(right - 8 * Math.cos(angle + turn), bottom - 8 * Math.sin(angle + turn));
+    for (const turn of [-0.45, 0.45])
+      context.lineTo(right - 8 * Math.cos(angle + turn), bottom - 8 * Math.sin(angle + turn));
     context.fill();
   }
 }

@@ -1,4 +1,5 @@
 // What is known of one thing that can be selected, as rows of text with exact ns beside them.
+import { scaleText } from "./axis.js";
 import { FATE_NAMES, sourceTitle } from "./colors.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
@@ -6,8 +7,15 @@ import { lowerBound } from "./data.js";
 import { tally } from "./scope.js";
 
 const CLOCKS = ["device", "host", "unknown: dispatched, and nothing told when it was done"];
-const FLAG_WORDS = { nonblocking: "in the background", failed: "failed", outlier: "outlier", interrupted: "interrupted: closed by recovery or shutdown",
-  recompilation: "compiled again", flood: "summed up in the trace", exported: "" };
+const FLAG_WORDS = {
+  nonblocking: "in the background",
+  failed: "failed",
+  outlier: "outlier",
+  interrupted: "interrupted: closed by recovery or shutdown",
+  recompilation: "compiled again",
+  flood: "summed up in the trace",
+  exported: "",
+};
 
 /** Whether `selected` is in the document: an address may come from another one. */
 export function isThere(source, selected) {
@@ -22,9 +30,17 @@ function rowsOf(source, { kind, process }) {
     const track = processTrack(source, process);
     return track ? track.count : 0;
   }
-  const table = { step: model.steps, phase: model.phases, save: model.saves, steps: model.step_bins, owner: model.owners }[kind];
+  const table = {
+    step: model.steps,
+    phase: model.phases,
+    save: model.saves,
+    steps: model.step_bins,
+    owner: model.owners,
+  }[kind];
   if (table) return table.rows;
-  const list = { disruption: model.disruptions, attempt: model.attempts, notice: model.notices, slice: model.slices }[kind];
+  const list = { disruption: model.disruptions, attempt: model.attempts, notice: model.notices, slice: model.slices }[
+    kind
+  ];
   return list ? list.length : 0;
 }
 
@@ -39,11 +55,18 @@ export function factsOf(source, selected) {
   const facts = FACTS[selected.kind](source, selected.row, selected);
   const attempt = source.model.attempts.find((one) => one.number === facts.attempt);
   facts.trace = attempt ? attempt.trace_id : null;
-  facts.span = { step: source.model.step_ids, phase: source.model.phase_ids }[facts.ids || selected.kind]?.get(facts.idRow ?? selected.row) || null;
+  facts.span =
+    { step: source.model.step_ids, phase: source.model.phase_ids }[facts.ids || selected.kind]?.get(
+      facts.idRow ?? selected.row,
+    ) || null;
   const { origin_ms: origin } = source.model;
   facts.rows.unshift(
-    ["begin", `${duration(facts.begin)} · ${moment(origin + facts.begin / 1e6)}`, facts.begin],
-    ["end", facts.open ? "open" : `${duration(facts.end)} · ${moment(origin + facts.end / 1e6)}`, facts.open ? null : facts.end],
+    ["begin", `${scaleText(facts.begin, 1e6)} · ${moment(origin + facts.begin / 1e6)}`, facts.begin],
+    [
+      "end",
+      facts.open ? "open" : `${scaleText(facts.end, 1e6)} · ${moment(origin + facts.end / 1e6)}`,
+      facts.open ? null : facts.end,
+    ],
   );
   return facts;
 }
@@ -51,7 +74,9 @@ export function factsOf(source, selected) {
 const lengthRow = (label, ns) => [label, `${duration(ns)} (${seconds(ns)})`, ns];
 
 function flagWords(flags) {
-  return Object.entries(FLAGS).filter(([name, bit]) => flags & bit && FLAG_WORDS[name]).map(([name]) => FLAG_WORDS[name]);
+  return Object.entries(FLAGS)
+    .filter(([name, bit]) => flags & bit && FLAG_WORDS[name])
+    .map(([name]) => FLAG_WORDS[name]);
 }
 
 const FACTS = {
@@ -65,14 +90,25 @@ const FACTS = {
     rows.push(lengthRow(open ? "wall, so far" : "wall", end - begin));
     if (steps.device_begin[row] >= 0 && steps.device_end[row] >= 0) {
       rows.push(lengthRow("on the device", steps.device_end[row] - steps.device_begin[row]));
-      rows.push(["device begin", duration(steps.device_begin[row]), steps.device_begin[row]]);
-      rows.push(["device end", duration(steps.device_end[row]), steps.device_end[row]]);
+      rows.push(["device begin", scaleText(steps.device_begin[row], 1e6), steps.device_begin[row]]);
+      rows.push(["device end", scaleText(steps.device_end[row], 1e6), steps.device_end[row]]);
     } else {
       rows.push(["on the device", "not observed", null]);
     }
-    rows.push(["fate", FATE_NAMES[steps.fate[row]] || "not known", null], ["clock", CLOCKS[steps.clock[row]] || "not known", null]);
+    rows.push(
+      ["fate", FATE_NAMES[steps.fate[row]] || "not known", null],
+      ["clock", CLOCKS[steps.clock[row]] || "not known", null],
+    );
     rows.push(["attempt", `${steps.attempt[row]}`, null], ["parents", `job of attempt ${steps.attempt[row]}`, null]);
-    return { title: `step ${steps.number[row]}`, begin, end, open, rows, attempt: steps.attempt[row], flags: flagWords(steps.flags[row]) };
+    return {
+      title: `step ${steps.number[row]}`,
+      begin,
+      end,
+      open,
+      rows,
+      attempt: steps.attempt[row],
+      flags: flagWords(steps.flags[row]),
+    };
   },
 
   phase(source, row) {
@@ -86,9 +122,18 @@ const FACTS = {
     if (phases.step[row] >= 0) rows.push(["step", `${phases.step[row]}`, null]);
     rows.push(["attempt", `${phases.attempt[row]}`, null]);
     const parents = [];
-    for (let at = phases.parent[row]; at >= 0 && parents.length < 16; at = phases.parent[at]) parents.push(source.phaseName(at));
+    for (let at = phases.parent[row]; at >= 0 && parents.length < 16; at = phases.parent[at])
+      parents.push(source.phaseName(at));
     if (parents.length) rows.push(["parents", parents.join(" ‹ "), null]);
-    return { title: source.phaseLabel(row), begin, end, open, rows, attempt: phases.attempt[row], flags: flagWords(phases.flags[row]) };
+    return {
+      title: source.phaseLabel(row),
+      begin,
+      end,
+      open,
+      rows,
+      attempt: phases.attempt[row],
+      flags: flagWords(phases.flags[row]),
+    };
   },
 
   save(source, row) {
@@ -96,23 +141,41 @@ const FACTS = {
     const begin = saves.begin[row];
     const blocking = saves.blocking_end[row];
     const durable = saves.durable_at[row];
-    const rows = [["step", `${saves.step[row]}`, null], ["attempt", `${saves.attempt[row]}`, null]];
-    if (blocking >= 0) rows.push(lengthRow("held up training", blocking - begin), ["blocking end", duration(blocking), blocking]);
-    if (durable >= 0) rows.push(lengthRow("until durable", durable - begin), ["durable at", duration(durable), durable]);
+    const rows = [
+      ["step", `${saves.step[row]}`, null],
+      ["attempt", `${saves.attempt[row]}`, null],
+    ];
+    if (blocking >= 0)
+      rows.push(lengthRow("held up training", blocking - begin), ["blocking end", scaleText(blocking, 1e6), blocking]);
+    if (durable >= 0)
+      rows.push(lengthRow("until durable", durable - begin), ["durable at", scaleText(durable, 1e6), durable]);
     else rows.push(["durable", "not known to be", null]);
     const end = Math.max(begin, blocking, durable);
     const save = known.indexOf("checkpoint_save");
     const idRow = phases.start.findIndex((start, at) => start === begin && phases.phase[at] === save);
-    return { title: `checkpoint of step ${saves.step[row]}`, begin, end, rows, attempt: saves.attempt[row], flags: saves.failed[row] ? ["failed"] : [],
-      ids: "phase", idRow };
+    return {
+      title: `checkpoint of step ${saves.step[row]}`,
+      begin,
+      end,
+      rows,
+      attempt: saves.attempt[row],
+      flags: saves.failed[row] ? ["failed"] : [],
+      ids: "phase",
+      idRow,
+    };
   },
 
   disruption(source, row) {
     const one = source.model.disruptions[row];
     const begin = one.died_at ?? one.time;
-    const rows = [["reason", one.reason, null], lengthRow("until restarted", one.recovery_ns), lengthRow("steps lost", one.wasted_ns),
-      lengthRow("cost", one.recovery_ns + one.wasted_ns)];
-    if (one.to_step !== null && one.from_step !== null) rows.push(["went back", `from step ${one.from_step} to ${one.to_step}`, null]);
+    const rows = [
+      ["reason", one.reason, null],
+      lengthRow("until restarted", one.recovery_ns),
+      lengthRow("steps lost", one.wasted_ns),
+      lengthRow("cost", one.recovery_ns + one.wasted_ns),
+    ];
+    if (one.to_step !== null && one.from_step !== null)
+      rows.push(["went back", `from step ${one.from_step} to ${one.to_step}`, null]);
     rows.push(["where", one.attempt === null ? "in the process" : `before attempt ${one.attempt}`, null]);
     return { title: `disruption: ${one.reason}`, begin, end: one.time, rows, attempt: one.attempt, flags: [] };
   },
@@ -122,26 +185,58 @@ const FACTS = {
     const end = source.ends.get(one.number);
     const rows = [["state", one.state, null], lengthRow("lasted", end - one.begin)];
     if (one.goodput !== null) rows.push(["goodput", percent(one.goodput, 1), null]);
-    return { title: `attempt ${one.number}`, begin: one.begin, end, open: one.state === "running", rows, attempt: one.number, flags: [] };
+    return {
+      title: `attempt ${one.number}`,
+      begin: one.begin,
+      end,
+      open: one.state === "running",
+      rows,
+      attempt: one.number,
+      flags: [],
+    };
   },
 
   owner(source, row) {
     const { owners, categories } = source.model;
     const begin = owners.begin[row];
-    return { title: sourceTitle(categories[owners.category[row]]), begin, end: begin + owners.length[row], attempt: attemptAt(source, begin), flags: [],
-      rows: [["category", sourceTitle(categories[owners.category[row]]), null], lengthRow("length", owners.length[row])] };
+    return {
+      title: sourceTitle(categories[owners.category[row]]),
+      begin,
+      end: begin + owners.length[row],
+      attempt: attemptAt(source, begin),
+      flags: [],
+      rows: [
+        ["category", sourceTitle(categories[owners.category[row]]), null],
+        lengthRow("length", owners.length[row]),
+      ],
+    };
   },
 
   steps(source, row) {
     const { step_bins: bins, end } = source.model;
     const last = row + 1 < bins.rows ? bins.begin[row + 1] : end;
     const rows = [["steps", `${count(bins.count[row], "execution")}, ${bins.lost[row]} of them lost`, null]];
-    for (const [name, words] of [["net", "net"], ["outside", "outside of steps"], ["device", "on the device"]]) {
+    for (const [name, words] of [
+      ["net", "net"],
+      ["outside", "outside of steps"],
+      ["device", "on the device"],
+    ]) {
       const [least, median, most] = ["min", "median", "max"].map((part) => bins[`${name}_${part}`][row]);
-      if (median >= 0) rows.push([words, `${duration(least)} … ${duration(median)} … ${duration(most)} (least, median, most)`, median]);
+      if (median >= 0)
+        rows.push([
+          words,
+          `${duration(least)} … ${duration(median)} … ${duration(most)} (least, median, most)`,
+          median,
+        ]);
     }
-    return { title: `steps ${bins.first[row]} to ${bins.last[row]}, summed up`, begin: bins.begin[row], end: Math.max(last, bins.begin[row]), rows,
-      attempt: attemptAt(source, bins.begin[row]), flags: [] };
+    return {
+      title: `steps ${bins.first[row]} to ${bins.last[row]}, summed up`,
+      begin: bins.begin[row],
+      end: Math.max(last, bins.begin[row]),
+      rows,
+      attempt: attemptAt(source, bins.begin[row]),
+      flags: [],
+    };
   },
 
   bin(source, row, { process }) {
@@ -150,21 +245,38 @@ const FACTS = {
     const end = begin + track.width;
     const leads = source.leader && source.leader.index === process;
     const rows = [["process", `${process}`, null]];
-    for (const { title, ns } of sharesOf(source, track, begin, end)) rows.push([title, `${leads ? "" : "≈ "}${duration(ns)}, ${percent(ns, end - begin)}`, leads ? ns : null]);
+    for (const { title, ns } of sharesOf(source, track, begin, end))
+      rows.push([title, `${leads ? "" : "≈ "}${duration(ns)}, ${percent(ns, end - begin)}`, leads ? ns : null]);
     return { title: `bin of ${duration(track.width)}`, begin, end, rows, attempt: null, flags: [] };
   },
 
   notice(source, row) {
     const one = source.model.notices[row];
-    return { title: `notice: ${one.reason}`, begin: one.time, end: one.time, attempt: attemptAt(source, one.time), flags: one.withdrawn ? ["withdrawn"] : [],
-      rows: [["reason", one.reason, null]] };
+    return {
+      title: `notice: ${one.reason}`,
+      begin: one.time,
+      end: one.time,
+      attempt: attemptAt(source, one.time),
+      flags: one.withdrawn ? ["withdrawn"] : [],
+      rows: [["reason", one.reason, null]],
+    };
   },
 
   slice(source, row) {
     const { slices, end } = source.model;
     const one = slices[row];
-    return { title: `${one.active} of ${one.total} slices active`, begin: one.time, end: row + 1 < slices.length ? slices[row + 1].time : end, attempt: null,
-      flags: [], rows: [["active", `${one.active}`, null], ["available", `${one.available}`, null], ["in all", `${one.total}`, null]] };
+    return {
+      title: `${one.active} of ${one.total} slices active`,
+      begin: one.time,
+      end: row + 1 < slices.length ? slices[row + 1].time : end,
+      attempt: null,
+      flags: [],
+      rows: [
+        ["active", `${one.active}`, null],
+        ["available", `${one.available}`, null],
+        ["in all", `${one.total}`, null],
+      ],
+    };
   },
 };
 
@@ -179,14 +291,18 @@ export function sharesOf(source, track, begin, end) {
   const high = new Float64Array(track.kindCount);
   track.before(begin, low);
   track.before(end, high);
-  return source.categories.map((paint, kind) => ({ title: paint.title, paint, kind, ns: high[kind] - low[kind] })).filter(({ ns }) => ns > 0);
+  return source.categories
+    .map((paint, kind) => ({ title: paint.title, paint, kind, ns: high[kind] - low[kind] }))
+    .filter(({ ns }) => ns > 0);
 }
 
-/** What [begin, end] is made of: {shares: [{title, paint, kind, ns}], exact, steps: {count, lost, first, last, exact}}. */
+/** What a stretch is made of: {shares: [{title, paint, kind, ns}], exact, steps: {count, lost, first, last, exact}}. */
 export function measureRange(source, begin, end) {
   const { model } = source;
   const sums = tally(model, begin, end);
-  const shares = source.categories.map((paint, kind) => ({ title: paint.title, paint, kind, ns: sums[kind] })).filter(({ ns }) => ns > 0);
+  const shares = source.categories
+    .map((paint, kind) => ({ title: paint.title, paint, kind, ns: sums[kind] }))
+    .filter(({ ns }) => ns > 0);
   return { shares, exact: Boolean(model.owners), steps: stepsBetween(source, begin, end) };
 }
 
@@ -204,13 +320,18 @@ function stepsBetween(source, begin, end) {
   if (covered || !bins || !bins.rows) {
     const low = lowerBound(steps.start, begin, 0, steps.rows);
     const high = lowerBound(steps.start, end, 0, steps.rows);
-    for (let row = low; row < high; row++) if (steps.fate[row] !== 3) add(steps.number[row], steps.number[row], 1, Number(steps.fate[row] === 1));
+    for (let row = low; row < high; row++)
+      if (steps.fate[row] !== 3) add(steps.number[row], steps.number[row], 1, Number(steps.fate[row] === 1));
     return found;
   }
   for (let row = 0; row < bins.rows; row++) {
     const last = row + 1 < bins.rows ? bins.begin[row + 1] : source.model.end;
-    const part = Math.min(1, Math.max(0, (Math.min(end, last) - Math.max(begin, bins.begin[row])) / (last - bins.begin[row] || 1)));
-    if (part) add(bins.first[row], bins.last[row], Math.round(part * bins.count[row]), Math.round(part * bins.lost[row]));
+    const part = Math.min(
+      1,
+      Math.max(0, (Math.min(end, last) - Math.max(begin, bins.begin[row])) / (last - bins.begin[row] || 1)),
+    );
+    if (part)
+      add(bins.first[row], bins.last[row], Math.round(part * bins.count[row]), Math.round(part * bins.lost[row]));
   }
   return found;
 }

@@ -17,7 +17,11 @@ const KEYS = [
   [["PageDown"], "a page of lanes down", (timeline) => moveLane(timeline, 20)],
   [["Home"], "go to the start of the run", (timeline) => goToEdge(timeline, 0)],
   [["End"], "go to the end of the run", (timeline) => goToEdge(timeline, 1)],
-  [["Enter", " "], "open or close a group; on a lane, select what is nearest to the middle", (timeline) => enterLane(timeline)],
+  [
+    ["Enter", " "],
+    "open or close a group; on a lane, select what is nearest to the middle",
+    (timeline) => enterLane(timeline),
+  ],
   [["["], "previous of its kind", (timeline) => neighbour(timeline, -1)],
   [["]"], "next of its kind", (timeline) => neighbour(timeline, 1)],
   [["f"], "fit the selection, else the range, into the view", (timeline) => fitSelection(timeline)],
@@ -51,7 +55,11 @@ export function bindKeys(timeline) {
     const inside = card && card.contains(target) && !target.closest("button, a");
     if (!inside && !key.everywhere && target !== document.body) return;
     // Without focus on the timeline the keys that scroll a page go on doing so.
-    if (target === document.body && ["ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home", "End", " ", "Enter"].includes(event.key)) return;
+    if (
+      target === document.body &&
+      ["ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home", "End", " ", "Enter"].includes(event.key)
+    )
+      return;
     event.preventDefault();
     key.run(timeline);
   });
@@ -61,11 +69,25 @@ export function bindKeys(timeline) {
 
 function showShortcuts() {
   const dialog = document.getElementById("shortcuts");
-  const line = (names, words) => make("tr", {}, make("td", {}, ...names.flatMap((name, at) => [at ? " " : null, make("kbd", { text: name })])), make("td", { text: words }));
-  const shown = KEYS.map(([names, words]) => line(names.map((name) => KEY_NAMES[name] || name), words));
+  const line = (names, words) =>
+    make(
+      "tr",
+      {},
+      make("td", {}, ...names.flatMap((name, at) => [at ? " " : null, make("kbd", { text: name })])),
+      make("td", { text: words }),
+    );
+  const shown = KEYS.map(([names, words]) =>
+    line(
+      names.map((name) => KEY_NAMES[name] || name),
+      words,
+    ),
+  );
   dialog.replaceChildren(
     make("h2", { text: "Keys of the timeline" }),
-    make("p", { class: "soft", text: "They work while the focus is on the timeline or nowhere; / and ? everywhere." }),
+    make("p", {
+      class: "soft",
+      text: "They work while the focus is on the timeline or nowhere; / and ? everywhere.",
+    }),
     make("table", {}, make("tbody", {}, ...shown)),
     make("h2", { text: "Mouse" }),
     make("table", {}, make("tbody", {}, ...MOUSE.map(([what, words]) => line([what], words)))),
@@ -79,7 +101,9 @@ function moveLane(timeline, by) {
   const now = rows.indexOf(timeline.activeRow());
   const row = rows[Math.min(rows.length - 1, Math.max(0, now + by))];
   timeline.setActive(row);
-  timeline.say(`${row.title}${row.tag ? `, ${row.tag}` : ""}${row.expandable ? (row.expanded ? ", open" : ", closed") : ""}`);
+  timeline.say(
+    `${row.title}${row.tag ? `, ${row.tag}` : ""}${row.expandable ? (row.expanded ? ", open" : ", closed") : ""}`,
+  );
 }
 
 function goToEdge(timeline, edge) {
@@ -115,7 +139,8 @@ function neighbour(timeline, by) {
   timeline.select(found);
   const facts = factsOf(timeline.source, found);
   const [begin, end] = timeline.view();
-  if (facts.begin < begin || facts.end > end) timeline.setView((facts.begin + facts.end - end + begin) / 2, (facts.begin + facts.end + end - begin) / 2);
+  if (facts.begin < begin || facts.end > end)
+    timeline.setView((facts.begin + facts.end - end + begin) / 2, (facts.begin + facts.end + end - begin) / 2);
 }
 
 function fitSelection(timeline) {

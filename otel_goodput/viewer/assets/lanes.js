@@ -1,58 +1,23 @@
 // The lanes of a run: which rows of the document each shows, how they are called and what they are painted in.
-import { FATE_NAMES, fateStyle, phaseStyle, sourceStyle, sourceTitle, theme } from "./colors.js";
+import { theme } from "./colors.js";
 import { duration } from "./format.js";
-import { BinTrack, packTracks, SpanTrack, trackOf, uncovered } from "./spans.js";
+import { RunSource } from "./source.js";
+import { packTracks, trackOf } from "./spans.js";
 import { Paint } from "./surface.js";
 
-export const FLAGS = { nonblocking: 1, failed: 2, exported: 4, outlier: 8, interrupted: 16, recompilation: 32, flood: 64 };
+export const FLAGS = {
+  nonblocking: 1,
+  failed: 2,
+  exported: 4,
+  outlier: 8,
+  interrupted: 16,
+  recompilation: 32,
+  flood: 64,
+};
 export const ROW_HEIGHT = 20;
-const MOST_PAINTS = 40; // names of a lane that have a paint of their own
 
 /** Everything that the lanes of one document are made of. */
-export class LaneSource {
-  constructor(model) {
-    this.model = model;
-    this.categories = model.categories.map((one) => new Paint(sourceTitle(one), () => sourceStyle(one)));
-    this.fates = FATE_NAMES.map((name, fate) => new Paint(`step, ${name}`, () => fateStyle(fate)));
-    this.ends = new Map(model.attempts.map((one) => [one.number, one.end === null ? model.end : one.end]));
-    this.windows = model.detail ? model.detail.windows : [[0, model.end]];
-    this.summed = uncovered(this.windows, 0, model.end);
-    this.phasePaints = new Map();
-    this.leader = model.processes.find((one) => one.leader) || model.processes[0] || null;
-    this.cached = new Map();
-  }
-
-  refresh() {
-    for (const paint of [...this.categories, ...this.fates, ...this.phasePaints.values()]) paint.refresh();
-  }
-
-  phaseName(row) {
-    const { phases, phase_names: kinds, names } = this.model;
-    return names[phases.name[row]] || kinds[phases.phase[row]].replaceAll("_", " ");
-  }
-
-  phaseEnd(row) {
-    const { phases } = this.model;
-    return phases.wall[row] >= 0 ? phases.start[row] + phases.wall[row] : this.openEnd(phases.attempt[row], phases.start[row]);
-  }
-
-  stepEnd(row) {
-    const { steps } = this.model;
-    return steps.wall[row] >= 0 ? steps.start[row] + steps.wall[row] : this.openEnd(steps.attempt[row], steps.start[row]);
-  }
-
-  openEnd(attempt, start) {
-    return Math.max(start, Math.min(this.model.end, this.ends.get(attempt) ?? this.model.end));
-  }
-
-  phasePaint(phase, name) {
-    const key = `${phase} ${name}`;
-    if (!this.phasePaints.has(key)) {
-      this.phasePaints.set(key, new Paint(name || phase.replaceAll("_", " "), () => phaseStyle(phase, name)));
-    }
-    return this.phasePaints.get(key);
-  }
-
+export class LaneSource extends RunSource {
   /** Lanes that tell about the whole run. */
   runLanes() {
     return [this.attemptLane(), this.partitionLane()];
@@ -60,12 +25,23 @@ export class LaneSource {
 
   attemptLane() {
     const { attempts } = this.model;
-    const paint = new Paint("attempt", () => ({ color: theme() === "dark" ? "#3b4c5c" : "#c5d3df", hatch: "none" }));
+    const paint = new Paint("attempt", () => ({
+      color: theme() === "dark" ? "#3b4c5c" : "#c5d3df",
+      hatch: "none",
+    }));
     this.phasePaints.set("attempt", paint);
     const spans = attempts.map((one, row) => [one.begin, this.ends.get(one.number), 0, row]);
     const label = (row) => `attempt ${attempts[row].number} · ${attempts[row].state}`;
-    return { key: "attempts", title: "attempts", hint: "Lives of the job, one after the other", kind: "attempt",
-      tracks: packTracks(spans, 1), paints: [paint], label, least: 2 };
+    return {
+      key: "attempts",
+      title: "attempts",
+      hint: "Lives of the job, one after the other",
+      kind: "attempt",
+      tracks: packTracks(spans, 1),
+      paints: [paint],
+      label,
+      least: 2,
+    };
   }
 
   /** The same one for the run and for the leader. */
@@ -80,51 +56,48 @@ export class LaneSource {
     const bins = model.bins.count ? this.leaderBins() : null;
     const tracks = owners ? [this.ownerTrack(owners)] : [];
     const label = (row) => this.categories[owners.category[row]].title;
-    return { key: "partition", title: "partition", hint: "Whose each instant is; the parts add up to the whole",
-      kind: "owner", tracks, paints: this.categories, bins, label, binKind: "bin", tall: true,
-      summed: owners ? [] : [[0, model.end]] };
-  }
-
-  ownerTrack(owners) {
-    const ends = owners.begin.map((begin, row) => begin + owners.length[row]);
-    const rows = Float64Array.from(ends, (_, row) => row);
-    return new SpanTrack(owners.begin, ends, Uint16Array.from(owners.category), rows, this.categories.length);
-  }
-
-  leaderBins() {
-    const { begin, width, count, values } = this.model.bins;
-    const share = (kind, bin) => (values[kind] ? values[kind][bin] : 0);
-    this.ownBins ??= new BinTrack(begin, width, count, this.categories.length, share);
-    return this.ownBins;
-  }
-
-  /** Shares of another process. Null: not known. */
-  processBins(process) {
-    const { bins } = process;
-    if (!bins || !bins.shares) return null;
-    if (!this.cached.has(process.index)) {
-      const places = new Map(bins.categories.map((category, place) => [category, place]));
-      const share = (kind, bin) => {
-        const place = places.get(kind);
-        return place === undefined ? 0 : (bins.shares[place * bins.count + bin] * bins.width) / 255;
-      };
-      this.cached.set(process.index, new BinTrack(bins.begin, bins.width, bins.count, this.categories.length, share));
-    }
-    return this.cached.get(process.index);
+    return {
+      key: "partition",
+      title: "partition",
+      hint: "Whose each instant is; the parts add up to the whole",
+      kind: "owner",
+      tracks,
+      paints: this.categories,
+      bins,
+      label,
+      binKind: "bin",
+      tall: true,
+      summed: owners ? [] : [[0, model.end]],
+    };
   }
 
   rankLane(process) {
-    return { key: `rank-${process.index}`, kind: null, binKind: "bin", tracks: [], paints: this.categories,
-      lazyBins: () => this.processBins(process), process: process.index, rank: true,
-      hint: "Shares of this process's own time, to one part in 255; single spans are in its journal" };
+    return {
+      key: `rank-${process.index}`,
+      kind: null,
+      binKind: "bin",
+      tracks: [],
+      paints: this.categories,
+      lazyBins: () => this.processBins(process),
+      process: process.index,
+      rank: true,
+      hint: "Shares of this process's own time, to one part in 255; single spans are in its journal",
+    };
   }
 
   /** Lanes of the leader, each with something in it. */
   leaderLanes() {
     // One process's partition is the run's, which has a lane of its own.
     const own = this.model.processes.length > 1 ? this.partitionLane() : null;
-    const lanes = [own, this.stepLane(), this.deviceLane(), ...this.phaseLanes(), this.noticeLane(),
-      this.sliceLane(), this.riskLane()];
+    const lanes = [
+      own,
+      this.stepLane(),
+      this.deviceLane(),
+      ...this.phaseLanes(),
+      this.noticeLane(),
+      this.sliceLane(),
+      this.riskLane(),
+    ];
     return lanes.filter((lane) => lane && (lane.tracks.length || lane.bins || lane.marks || lane.levels || lane.curve));
   }
 
@@ -133,10 +106,22 @@ export class LaneSource {
     const { steps } = model;
     const spans = [];
     for (let row = 0; row < steps.rows; row++) spans.push([steps.start[row], this.stepEnd(row), steps.fate[row], row]);
-    return { key: "steps", title: "steps", hint: "Executions of steps, by their fate", kind: "step", tracks: packTracks(spans, 4),
-      paints: this.fates, label: (row) => `${steps.number[row]}`, flags: steps.flags, tall: true, least: 2,
-      bins: this.summed.length ? this.stepBins() : null, binKind: "steps", summed: this.summed,
-      binLabel: (bin) => `${model.step_bins.first[bin]} – ${model.step_bins.last[bin]}, summed up` };
+    return {
+      key: "steps",
+      title: "steps",
+      hint: "Executions of steps, by their fate",
+      kind: "step",
+      tracks: packTracks(spans, 4),
+      paints: this.fates,
+      label: (row) => `${steps.number[row]}`,
+      flags: steps.flags,
+      tall: true,
+      least: 2,
+      bins: this.summed.length ? this.stepBins() : null,
+      binKind: "steps",
+      summed: this.summed,
+      binLabel: (bin) => `${model.step_bins.first[bin]} – ${model.step_bins.last[bin]}, summed up`,
+    };
   }
 
   /** The bins of steps as spans: lost ones are told by their share. */
@@ -168,19 +153,16 @@ export class LaneSource {
       const owner = device.owner[row];
       return owner >= 0 ? `${steps.number[owner]}` : this.phaseName(-owner - 1);
     };
-    return { key: "device", title: "device", hint: "What the accelerator worked on, where its ends were observed; elsewhere it is empty",
-      kind: "device", tracks: packTracks(spans, paints.length), paints, label, sparse: !phases.rows };
-  }
-
-  /** Index among `paints` for a phase; names beyond the fortieth share one. */
-  kindOf(row, kinds, paints) {
-    const { phases, phase_names: known, names } = this.model;
-    const key = phases.phase[row] * 100003 + phases.name[row];
-    if (!kinds.has(key)) {
-      if (paints.length < MOST_PAINTS) paints.push(this.phasePaint(known[phases.phase[row]], names[phases.name[row]]));
-      kinds.set(key, paints.length - 1);
-    }
-    return kinds.get(key);
+    return {
+      key: "device",
+      title: "device",
+      hint: "What the accelerator worked on, where its ends were observed; elsewhere it is empty",
+      kind: "device",
+      tracks: packTracks(spans, paints.length),
+      paints,
+      label,
+      sparse: !phases.rows,
+    };
   }
 
   phaseLanes() {
@@ -194,8 +176,19 @@ export class LaneSource {
     return PHASE_LANES.map(([key, title, hint]) => {
       const paints = [];
       const kinds = new Map();
-      const spans = found.get(key).map((row) => [phases.start[row], this.phaseEnd(row), this.kindOf(row, kinds, paints), row]);
-      const lane = { key, title, hint, kind: "phase", paints, least: 3, label: (row) => this.phaseLabel(row), flags: phases.flags };
+      const spans = found
+        .get(key)
+        .map((row) => [phases.start[row], this.phaseEnd(row), this.kindOf(row, kinds, paints), row]);
+      const lane = {
+        key,
+        title,
+        hint,
+        kind: "phase",
+        paints,
+        least: 3,
+        label: (row) => this.phaseLabel(row),
+        flags: phases.flags,
+      };
       if (key === "commits") return this.commitLane(lane, spans, saves);
       return { ...lane, tracks: packTracks(spans, paints.length) };
     });
@@ -218,23 +211,50 @@ export class LaneSource {
     const label = (row) => `commit ${saves.step[row]}`;
     const tracks = packTracks(spans, 1);
     const own = tracks.length;
-    return { ...lane, kind: "save", tracks: [...tracks, ...packTracks(background, lane.paints.length)],
-      paintsOf: (depth) => (depth < own ? [paint] : lane.paints), kindAt: (depth) => (depth < own ? "save" : "phase"),
-      labelOf: (depth) => (depth < own ? label : lane.label), paints: lane.paints.length ? lane.paints : [paint], flags: null };
+    return {
+      ...lane,
+      kind: "save",
+      tracks: [...tracks, ...packTracks(background, lane.paints.length)],
+      paintsOf: (depth) => (depth < own ? [paint] : lane.paints),
+      kindAt: (depth) => (depth < own ? "save" : "phase"),
+      labelOf: (depth) => (depth < own ? label : lane.label),
+      paints: lane.paints.length ? lane.paints : [paint],
+      flags: null,
+    };
   }
 
   noticeLane() {
     const { notices } = this.model;
     if (!notices.length) return null;
-    const marks = notices.map((one, row) => ({ time: one.time, row, text: one.withdrawn ? `${one.reason} (withdrawn)` : one.reason }));
-    return { key: "notices", title: "notices", hint: "Announcements of the end", kind: "notice", marks, tracks: [], paints: [] };
+    const marks = notices.map((one, row) => ({
+      time: one.time,
+      row,
+      text: one.withdrawn ? `${one.reason} (withdrawn)` : one.reason,
+    }));
+    return {
+      key: "notices",
+      title: "notices",
+      hint: "Announcements of the end",
+      kind: "notice",
+      marks,
+      tracks: [],
+      paints: [],
+    };
   }
 
   sliceLane() {
     const { slices } = this.model;
     if (!slices.length) return null;
-    return { key: "slices", title: "slices", hint: "Slices active, available and in all", kind: "slice", levels: slices, tracks: [],
-      paints: [], tall: true };
+    return {
+      key: "slices",
+      title: "slices",
+      hint: "Slices active, available and in all",
+      kind: "slice",
+      levels: slices,
+      tracks: [],
+      paints: [],
+      tall: true,
+    };
   }
 
   riskLane() {
@@ -242,8 +262,17 @@ export class LaneSource {
     if (!curve || !curve.rows) return null;
     let most = 0;
     for (let row = 0; row < curve.rows; row++) most = Math.max(most, curve.ns[row]);
-    return { key: "at-risk", title: "at risk", hint: `What a crash would have cost: at most ${duration(most)}`, kind: null, curve,
-      most: most || 1, tracks: [], paints: [], tall: true };
+    return {
+      key: "at-risk",
+      title: "at risk",
+      hint: `What a crash would have cost: at most ${duration(most)}`,
+      kind: null,
+      curve,
+      most: most || 1,
+      tracks: [],
+      paints: [],
+      tall: true,
+    };
   }
 }
 
@@ -264,8 +293,17 @@ const PHASE_LANES = [
 function laneOfPhase(name, background) {
   if (name === "data_loading") return background ? "loading-hidden" : "loading";
   if (name === "checkpoint_save") return background ? "commits" : "checkpoints";
-  return { checkpoint_restore: "checkpoints", custom: "custom", compile: "compile", part: "parts", job: "jobs",
-    accelerator_init: "init", training_prep: "init" }[name] || "elastic";
+  return (
+    {
+      checkpoint_restore: "checkpoints",
+      custom: "custom",
+      compile: "compile",
+      part: "parts",
+      job: "jobs",
+      accelerator_init: "init",
+      training_prep: "init",
+    }[name] || "elastic"
+  );
 }
 
 /** Height of a lane in CSS pixels. */

@@ -5,8 +5,16 @@ import { laneHeight, ROW_HEIGHT } from "./lanes.js";
 /** Orders of the processes of a host; hosts follow the first of theirs. */
 export const RANK_ORDERS = [
   ["index", "by index", (one, other) => one.index - other.index],
-  ["pace", "slowest first", (one, other) => paceOf(other, "median_s") - paceOf(one, "median_s") || one.index - other.index],
-  ["lateness", "latest first", (one, other) => paceOf(other, "outside_s") - paceOf(one, "outside_s") || one.index - other.index],
+  [
+    "pace",
+    "slowest first",
+    (one, other) => paceOf(other, "median_s") - paceOf(one, "median_s") || one.index - other.index,
+  ],
+  [
+    "lateness",
+    "latest first",
+    (one, other) => paceOf(other, "outside_s") - paceOf(one, "outside_s") || one.index - other.index,
+  ],
 ];
 
 function paceOf(process, figure) {
@@ -14,7 +22,7 @@ function paceOf(process, figure) {
   return typeof value === "number" ? value : -1;
 }
 
-/** A row: {id, level, title, tag, hint, lane | null, expandable, expanded, pinned, y, height, cut: [begin, end] | null}. */
+/** Rows: {id, level, title, tag, hint, lane | null, expandable, expanded, pinned, y, height, cut: times | null}. */
 export class LaneTree {
   constructor() {
     this.closed = new Set(); // ids that a reader has closed though they are open at first, and the other way round
@@ -58,15 +66,30 @@ export class LaneTree {
   layOut() {
     this.rows = [];
     const { model } = this.source;
-    const run = this.add({ id: "run", level: 1, title: "run", tag: duration(model.end), expandable: true, usual: true });
+    const run = this.add({
+      id: "run",
+      level: 1,
+      title: "run",
+      tag: duration(model.end),
+      expandable: true,
+      usual: true,
+    });
     if (run.expanded) {
       for (const lane of this.runLanes) this.addLane(lane, "run", 2, null);
       const { attempts } = model;
       const shown = this.attempt === null ? attempts : attempts.filter((one) => one.number === this.attempt);
-      if (this.attempt === null && attempts.length !== 1) this.addLife("all", "all attempts", `${attempts.length}`, null, true);
+      if (this.attempt === null && attempts.length !== 1)
+        this.addLife("all", "all attempts", `${attempts.length}`, null, true);
       for (const one of shown) {
         const end = this.source.ends.get(one.number);
-        this.addLife(`a${one.number}`, `attempt ${one.number}`, `${one.state} · ${duration(end - one.begin)}`, [one.begin, end], shown.length === 1, one);
+        this.addLife(
+          `a${one.number}`,
+          `attempt ${one.number}`,
+          `${one.state} · ${duration(end - one.begin)}`,
+          [one.begin, end],
+          shown.length === 1,
+          one,
+        );
       }
     }
     let y = 0;
@@ -81,7 +104,10 @@ export class LaneTree {
   layOutPins() {
     let y = 0;
     const byId = new Map(this.rows.map((row) => [row.id, row]));
-    this.pinned = this.pins.map((id) => byId.get(id) || this.known.get(id)).filter(Boolean).map((row) => ({ ...row, pinned: true, level: 1 }));
+    this.pinned = this.pins
+      .map((id) => byId.get(id) || this.known.get(id))
+      .filter(Boolean)
+      .map((row) => ({ ...row, pinned: true, level: 1 }));
     for (const row of this.pinned) {
       row.y = y;
       y += row.height;
@@ -101,7 +127,16 @@ export class LaneTree {
   }
 
   addLane(lane, parent, level, cut, process = null) {
-    this.add({ id: `${parent}/${lane.key}`, level, title: lane.title, hint: lane.hint, lane, cut, process, height: laneHeight(lane) });
+    this.add({
+      id: `${parent}/${lane.key}`,
+      level,
+      title: lane.title,
+      hint: lane.hint,
+      lane,
+      cut,
+      process,
+      height: laneHeight(lane),
+    });
   }
 
   /** All attempts, or one: its hosts with their processes. */
@@ -109,11 +144,24 @@ export class LaneTree {
     const row = this.add({ id, level: 2, title, tag, expandable: this.hosts.length > 0, usual, cut });
     if (!row.expanded) return;
     const order = RANK_ORDERS.find(([name]) => name === this.order)[2];
-    const hosts = this.hosts.map(([name, processes]) => [name, processes.filter((one) => tookPart(one, attempt)).sort(order)]);
-    const shown = hosts.filter(([, processes]) => processes.length).sort(([, one], [, other]) => order(one[0], other[0]));
+    const hosts = this.hosts.map(([name, processes]) => [
+      name,
+      processes.filter((one) => tookPart(one, attempt)).sort(order),
+    ]);
+    const shown = hosts
+      .filter(([, processes]) => processes.length)
+      .sort(([, one], [, other]) => order(one[0], other[0]));
     for (const [name, processes] of shown) {
-      const host = this.add({ id: `${id}/h:${name}`, level: 3, title: name || "host not known", tag: processCount(processes.length), hint: name,
-        expandable: true, usual: true, cut });
+      const host = this.add({
+        id: `${id}/h:${name}`,
+        level: 3,
+        title: name || "host not known",
+        tag: processCount(processes.length),
+        hint: name,
+        expandable: true,
+        usual: true,
+        cut,
+      });
       if (host.expanded) for (const process of processes) this.addProcess(process, `${id}/p${process.index}`, cut);
     }
   }
@@ -121,11 +169,38 @@ export class LaneTree {
   addProcess(process, id, cut) {
     const lane = this.ranks.get(process.index);
     const leads = process === this.source.leader;
-    const hint = [leads ? "The leader: its phases are accounted" : lane.hint, process.problem].filter(Boolean).join(". ");
-    const row = this.add({ id, level: 4, title: `process ${process.index}`, tag: tagOf(process, leads, this.order), hint, process: process.index,
-      lane: leads ? null : lane, problem: process.problem, expandable: leads && this.leaderLanes.length > 0, usual: leads, cut,
-      height: leads ? ROW_HEIGHT : laneHeight(lane) });
+    const hint = [leads ? "The leader: its phases are accounted" : lane.hint, process.problem]
+      .filter(Boolean)
+      .join(". ");
+    const row = this.add({
+      id,
+      level: 4,
+      title: `process ${process.index}`,
+      tag: tagOf(process, leads, this.order),
+      hint,
+      process: process.index,
+      lane: leads ? null : lane,
+      problem: process.problem,
+      expandable: leads && this.leaderLanes.length > 0,
+      usual: leads,
+      cut,
+      height: leads ? ROW_HEIGHT : laneHeight(lane),
+    });
     if (leads && row.expanded) for (const own of this.leaderLanes) this.addLane(own, id, 5, cut, process.index);
+  }
+
+  /** The row of a process, its groups opened as needed. */
+  openProcess(index) {
+    const find = () => this.rows.find((one) => one.level === 4 && one.process === index);
+    for (let tries = 0; tries < 4 && !find(); tries++) {
+      const host = this.source.model.processes.find((one) => one.index === index)?.host || "";
+      const closed = this.rows.find(
+        (one) => one.expandable && !one.expanded && (one.level < 3 || one.id.endsWith(`/h:${host}`)),
+      );
+      if (!closed) return null;
+      this.toggle(closed, true);
+    }
+    return find() || null;
   }
 
   /** Index of the row at `y` (of the scrolled part), or -1. */

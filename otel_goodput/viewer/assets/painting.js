@@ -2,8 +2,10 @@
 import { lowerBound } from "./data.js";
 
 const ROOM = 3; // pixels that a span must be wide to be drawn by itself
-const sumsBefore = new Float64Array(1024);
-const sumsAfter = new Float64Array(1024);
+let sumsBefore = new Float64Array(1024);
+let sumsAfter = new Float64Array(1024);
+let sumsOf = null; // the track and the time that sumsAfter holds
+let sumsTime = 0;
 
 /** Where and what: x = (t - view[0]) * scale on `surface`; times outside of `low` .. `high` are not drawn. */
 export class Frame {
@@ -82,9 +84,10 @@ export function paintShares(frame, track, paints, top, bottom, label) {
       }
       x = right;
     } else {
+      sumsOf = null;
       track.before(begin, sumsBefore, Math.max(0, at));
       track.before(end, sumsAfter, Math.max(0, at));
-      stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, 0);
+      stackColumn(frame, paints, track.present, x, top, bottom, end - begin, 0);
       x += 1;
     }
   }
@@ -94,9 +97,13 @@ export function paintShares(frame, track, paints, top, bottom, label) {
 function paintColumn(frame, track, paints, x, top, bottom, least, from) {
   const begin = Math.max(frame.low, frame.time(x));
   const end = Math.min(frame.high, frame.time(x + 1));
-  track.before(begin, sumsBefore, Math.max(0, from - 1));
+  // Columns mostly follow one another: what was before the end of the last is before the begin of this one.
+  if (sumsOf === track && sumsTime === begin) [sumsBefore, sumsAfter] = [sumsAfter, sumsBefore];
+  else track.before(begin, sumsBefore, Math.max(0, from - 1));
   let next = track.before(end, sumsAfter, from);
-  stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, least);
+  sumsOf = track;
+  sumsTime = end;
+  stackColumn(frame, paints, track.present, x, top, bottom, end - begin, least);
   if (next <= from) next = from + 1;
   // The last of them may go on far beyond the column.
   if (next - 1 > from && frame.x(track.ends[next - 1]) - frame.x(track.begins[next - 1]) >= ROOM) return next - 1;
@@ -104,18 +111,19 @@ function paintColumn(frame, track, paints, x, top, bottom, least, from) {
 }
 
 /** Stack `after` - `before` from the bottom up. */
-function stackColumn(frame, paints, kindCount, x, top, bottom, length, least) {
+function stackColumn(frame, paints, present, x, top, bottom, length, least) {
   if (x >= frame.surface.width || !(length > 0)) return;
   const height = bottom - top;
   let filled = 0; // exact, so that roundings do not add up
   let y = bottom;
-  for (let kind = 0; kind < kindCount && y > top; kind++) {
+  for (const kind of present) {
+    if (y <= top) break;
     const share = (sumsAfter[kind] - sumsBefore[kind]) / length;
     if (share <= 1e-6) continue;
     filled += share;
     let high = Math.max(top, Math.min(y, Math.round(bottom - filled * height)));
     if (y - high < least) high = Math.max(top, y - least);
-    frame.surface.column(x, high, y, paints[kind]);
+    if (high < y) frame.surface.column(x, high, y, paints[kind]);
     y = high;
   }
 }
@@ -129,13 +137,14 @@ export function paintBins(frame, track, paints, top, bottom) {
   if (track.width * frame.scale < 2) {
     const last = Math.min(frame.surface.width, Math.ceil(frame.x(high)));
     const first = Math.max(0, Math.floor(frame.x(low)));
+    sumsOf = null;
     track.before(Math.max(low, frame.time(first)), sumsBefore);
     for (let x = first; x < last; x++) {
       const begin = Math.max(low, frame.time(x));
       const end = Math.min(high, frame.time(x + 1));
       track.before(end, sumsAfter);
-      stackColumn(frame, paints, track.kindCount, x, top, bottom, end - begin, 0);
-      sumsBefore.set(sumsAfter.subarray(0, track.kindCount));
+      stackColumn(frame, paints, track.present, x, top, bottom, end - begin, 0);
+      [sumsBefore, sumsAfter] = [sumsAfter, sumsBefore];
     }
     return;
   }
@@ -146,14 +155,15 @@ export function paintBins(frame, track, paints, top, bottom) {
     const right = Math.round(frame.x(Math.min(high, track.begin + (bin + 1) * track.width)));
     let filled = 0;
     let y = bottom;
-    for (let kind = 0; kind < track.kindCount; kind++) {
+    for (const kind of track.present) {
       const sums = track.sums[kind];
       const share = (sums[bin + 1] - sums[bin]) / track.width;
       if (!share) continue;
       filled += share;
       const upper = Math.max(top, Math.round(bottom - filled * height));
+      if (upper >= y) continue;
       frame.surface.rect(left, right, upper, y, paints[kind]);
-      y = Math.min(y, upper);
+      y = upper;
     }
   }
 }
@@ -176,6 +186,14 @@ export function paintStepBins(frame, track, bins, lane, top, bottom) {
     const lost = Math.round((bottom - top) * (bins.count[row] ? bins.lost[row] / bins.count[row] : 0));
     surface.rect(left, right, top + lost, bottom, lane.paints[0]);
     surface.rect(left, right, top, top + lost, lane.paints[1]);
-    if (right - left > 60 * frame.ratio) frame.labels.push({ text: lane.binLabel(row), left, right, top, bottom, paint: { ...lane.paints[0], solid: false } });
+    if (right - left > 60 * frame.ratio)
+      frame.labels.push({
+        text: lane.binLabel(row),
+        left,
+        right,
+        top,
+        bottom,
+        paint: { ...lane.paints[0], solid: false },
+      });
   }
 }

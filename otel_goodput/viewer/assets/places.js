@@ -49,14 +49,18 @@ function singleAt(source, lane, time, reach, place) {
 export function spanPlaces(source, lane, selected, facts) {
   const { kind, row } = selected;
   if (kind === "bin") {
-    const shows = lane.rank ? lane.process === selected.process : lane.kind === "owner" && lane.summed.length && leads(source, selected.process);
+    const shows = lane.rank
+      ? lane.process === selected.process
+      : lane.kind === "owner" && lane.summed.length && leads(source, selected.process);
     return shows ? [{ begin: facts.begin, end: facts.end, depth: 0, of: 1 }] : [];
   }
-  if (kind === "steps") return lane.kind === "step" && lane.bins ? [{ begin: facts.begin, end: facts.end, depth: 0, of: 1 }] : [];
+  if (kind === "steps")
+    return lane.kind === "step" && lane.bins ? [{ begin: facts.begin, end: facts.end, depth: 0, of: 1 }] : [];
   if (kind === "notice") return lane.marks ? [{ begin: facts.begin, end: facts.begin, depth: 0, of: 1 }] : [];
   if (kind === "slice") return lane.levels ? [{ begin: facts.begin, end: facts.end, depth: 0, of: 1 }] : [];
   if (kind === "save" && lane.key === "checkpoints") return savePlaces(source, lane, row);
-  if (lane.kind === "device") return kind === "step" || kind === "phase" ? devicePlaces(source, lane, kind === "step" ? row : -row - 1) : [];
+  if (lane.kind === "device")
+    return kind === "step" || kind === "phase" ? devicePlaces(source, lane, kind === "step" ? row : -row - 1) : [];
   const found = [];
   lane.tracks.forEach((track, depth) => {
     if ((lane.kindAt ? lane.kindAt(depth) : lane.kind) !== kind) return;
@@ -111,7 +115,12 @@ function leads(source, process) {
 /** What comes before (-1) or behind (1) the selected on the lane that shows it. */
 export function itemBeside(source, lanes, selected, by) {
   const { kind, row } = selected;
-  const inOrder = { disruption: source.model.disruptions, notice: source.model.notices, slice: source.model.slices, attempt: source.model.attempts }[kind];
+  const inOrder = {
+    disruption: source.model.disruptions,
+    notice: source.model.notices,
+    slice: source.model.slices,
+    attempt: source.model.attempts,
+  }[kind];
   if (inOrder) return inOrder[row + by] ? { ...selected, row: row + by } : null;
   if (kind === "save" || kind === "steps" || kind === "bin") {
     const rows = kind === "save" ? source.model.saves.rows : kind === "steps" ? source.model.step_bins.rows : Infinity;

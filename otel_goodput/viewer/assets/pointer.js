@@ -1,7 +1,8 @@
 // The mouse on the timeline: wheel zooms at the pointer, drag pans, shift-drag (or a drag on the scale) selects a
 // range, a click selects, a double click zooms to a span, and what is under the pointer is told.
+import { scaleText } from "./axis.js";
 import { factsOf } from "./facts.js";
-import { duration, moment } from "./format.js";
+import { moment } from "./format.js";
 import { make } from "./elements.js";
 
 const STILL = 4; // pixels that a click may move
@@ -14,21 +15,38 @@ export function bindPointer(timeline) {
     return [event.clientX - box.left, event.clientY - box.top];
   };
 
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const unit = event.deltaMode === 1 ? 24 : event.deltaMode === 2 ? 400 : 1;
-    if (event.shiftKey) timeline.scrollTo(timeline.scroll + (event.deltaY || event.deltaX) * unit);
-    else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) timeline.pan((event.deltaX * unit) / timeline.width);
-    else timeline.zoom(Math.exp(Math.max(-0.6, Math.min(0.6, event.deltaY * unit * 0.002))), timeline.timeAt(place(event)[0]));
-    hideTip(timeline);
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const unit = event.deltaMode === 1 ? 24 : event.deltaMode === 2 ? 400 : 1;
+      if (event.shiftKey) timeline.scrollTo(timeline.scroll + (event.deltaY || event.deltaX) * unit);
+      else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) timeline.pan((event.deltaX * unit) / timeline.width);
+      else
+        timeline.zoom(
+          Math.exp(Math.max(-0.6, Math.min(0.6, event.deltaY * unit * 0.002))),
+          timeline.timeAt(place(event)[0]),
+        );
+      hideTip(timeline);
+    },
+    { passive: false },
+  );
 
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     const [x, y] = place(event);
     const { area } = timeline.at(x, y);
     const ranging = event.shiftKey || area === "axis";
-    drag = { x, y, area, ranging, view: timeline.view(), scroll: timeline.scroll, time: timeline.timeAt(x), moved: false };
+    drag = {
+      x,
+      y,
+      area,
+      ranging,
+      view: timeline.view(),
+      scroll: timeline.scroll,
+      time: timeline.timeAt(x),
+      moved: false,
+    };
     canvas.setPointerCapture(event.pointerId);
     canvas.focus({ preventScroll: true });
     if (area === "map") moveMap(timeline, x);
@@ -46,7 +64,9 @@ export function bindPointer(timeline) {
     if (drag.area === "map") {
       moveMap(timeline, x);
     } else if (drag.ranging) {
-      const ends = [drag.time, timeline.timeAt(x)].map((time) => Math.round(Math.min(timeline.model.end, Math.max(0, time))));
+      const ends = [drag.time, timeline.timeAt(x)].map((time) =>
+        Math.round(Math.min(timeline.model.end, Math.max(0, time))),
+      );
       ends.sort((one, other) => one - other);
       if (ends[0] < ends[1]) timeline.state.set({ range: ends });
     } else {
@@ -100,10 +120,11 @@ function hover(timeline, x, y, event) {
   cursor.hidden = false;
   cursor.style.transform = `translateX(${Math.round(x)}px)`;
   timeline.hoverMeasure(found.time);
-  timeline.canvas.style.cursor = timeline.measuring() || found.area === "axis" ? "crosshair" : found.item ? "pointer" : "default";
+  timeline.canvas.style.cursor =
+    timeline.measuring() || found.area === "axis" ? "crosshair" : found.item ? "pointer" : "default";
   const lines = found.item ? tipOf(timeline, found) : [];
   const time = Math.min(model.end, Math.max(0, found.time));
-  lines.push(make("div", { class: "soft", text: `${duration(time)} · ${moment(model.origin_ms + time / 1e6)}` }));
+  lines.push(make("div", { class: "soft", text: `${scaleText(time, 1e6)} · ${moment(model.origin_ms + time / 1e6)}` }));
   tip.replaceChildren(...lines);
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
@@ -118,10 +139,24 @@ const TIP_ROWS = new Set(["begin", "end", "clock", "parents", "device begin", "d
 function tipOf(timeline, { item, row }) {
   const facts = factsOf(timeline.source, item);
   const where = row ? row.title : "";
-  const lines = [make("div", {}, make("span", { class: "strong", text: shortened(facts.title) }), make("span", { class: "soft", text: shortened(where, 30) }))];
+  const lines = [
+    make(
+      "div",
+      {},
+      make("span", { class: "strong", text: shortened(facts.title) }),
+      make("span", { class: "soft", text: shortened(where, 30) }),
+    ),
+  ];
   const summed = item.kind === "bin" || item.kind === "steps";
   for (const [label, text] of facts.rows.filter(([name]) => !TIP_ROWS.has(name)).slice(0, 7)) {
-    lines.push(make("div", {}, make("span", { class: "soft", text: shortened(label, 34) }), make("span", { text: shortened(text.replace(/ \([^)]*\)$/, "")) })));
+    lines.push(
+      make(
+        "div",
+        {},
+        make("span", { class: "soft", text: shortened(label, 34) }),
+        make("span", { text: shortened(text.replace(/ \([^)]*\)$/, "")) }),
+      ),
+    );
   }
   if (facts.flags.length) lines.push(make("div", { text: facts.flags.join(", ") }));
   if (summed) lines.push(make("div", { class: "soft", text: "summed up: single spans are not in this document" }));

@@ -18,26 +18,50 @@ const RELATIONS = {
     const number = steps.number[row];
     const found = [];
     if (steps.device_begin[row] >= 0) {
-      found.push({ title: "dispatch → device", detail: `${duration(steps.device_begin[row] - steps.start[row])} later`, goal: goalOf("step", row),
-        time: steps.device_begin[row], from: { lane: "steps", time: steps.start[row] }, to: { lane: "device", time: steps.device_begin[row] } });
+      found.push({
+        title: "dispatch → device",
+        detail: `${duration(steps.device_begin[row] - steps.start[row])} later`,
+        goal: goalOf("step", row),
+        time: steps.device_begin[row],
+        from: { lane: "steps", time: steps.start[row] },
+        to: { lane: "device", time: steps.device_begin[row] },
+      });
     }
     for (let at = 0; at < phases.rows; at++) {
       if (phases.step[at] !== number || phases.attempt[at] !== steps.attempt[row]) continue;
-      found.push({ title: source.phaseLabel(at), detail: duration(source.phaseEnd(at) - phases.start[at]), goal: goalOf("phase", at) });
+      found.push({
+        title: source.phaseLabel(at),
+        detail: duration(source.phaseEnd(at) - phases.start[at]),
+        goal: goalOf("phase", at),
+      });
     }
     for (let at = 0; at < steps.rows; at++) {
       if (at === row || steps.number[at] !== number) continue;
       const [first, second] = steps.start[at] < steps.start[row] ? [at, row] : [row, at];
-      found.push({ title: `the same step in attempt ${steps.attempt[at]}`, detail: duration(source.stepEnd(at) - steps.start[at]), goal: goalOf("step", at),
-        from: { lane: "steps", time: source.stepEnd(first) }, to: { lane: "steps", time: steps.start[second] } });
+      found.push({
+        title: `the same step in attempt ${steps.attempt[at]}`,
+        detail: duration(source.stepEnd(at) - steps.start[at]),
+        goal: goalOf("step", at),
+        from: { lane: "steps", time: source.stepEnd(first) },
+        to: { lane: "steps", time: steps.start[second] },
+      });
     }
     if (steps.fate[row] === 1) {
-      const at = disruptions.findIndex((one) => one.time >= steps.start[row] && one.to_step !== null && one.to_step <= number);
-      if (at >= 0) found.push({ title: `lost by ${disruptions[at].reason}`, detail: "", goal: goalOf("disruption", at) });
+      const at = disruptions.findIndex(
+        (one) => one.time >= steps.start[row] && one.to_step !== null && one.to_step <= number,
+      );
+      if (at >= 0)
+        found.push({ title: `lost by ${disruptions[at].reason}`, detail: "", goal: goalOf("disruption", at) });
     } else {
       let holder = -1;
-      for (let at = 0; at < saves.rows && holder < 0; at++) if (saves.begin[at] >= steps.start[row] && saves.step[at] >= number && saves.durable_at[at] >= 0) holder = at;
-      if (holder >= 0) found.push({ title: `held by the checkpoint of step ${saves.step[holder]}`, detail: "", goal: goalOf("save", holder) });
+      for (let at = 0; at < saves.rows && holder < 0; at++)
+        if (saves.begin[at] >= steps.start[row] && saves.step[at] >= number && saves.durable_at[at] >= 0) holder = at;
+      if (holder >= 0)
+        found.push({
+          title: `held by the checkpoint of step ${saves.step[holder]}`,
+          detail: "",
+          goal: goalOf("save", holder),
+        });
     }
     return found;
   },
@@ -48,8 +72,14 @@ const RELATIONS = {
     const name = known[phases.phase[row]];
     for (let at = 0; at < device.rows; at++) {
       if (device.owner[at] !== -row - 1) continue;
-      found.push({ title: "dispatch → device", detail: duration(device.end[at] - device.begin[at]), goal: goalOf("phase", row), time: device.begin[at],
-        from: { lane: "own", time: phases.start[row] }, to: { lane: "device", time: device.begin[at] } });
+      found.push({
+        title: "dispatch → device",
+        detail: duration(device.end[at] - device.begin[at]),
+        goal: goalOf("phase", row),
+        time: device.begin[at],
+        from: { lane: "own", time: phases.start[row] },
+        to: { lane: "device", time: device.begin[at] },
+      });
     }
     if (name === "checkpoint_save") {
       const save = saves.begin.findIndex((begin) => begin === phases.start[row]);
@@ -57,9 +87,17 @@ const RELATIONS = {
     }
     if (name === "checkpoint_restore") {
       let held = -1;
-      for (let at = 0; at < saves.rows; at++) if (saves.begin[at] < phases.start[row] && saves.durable_at[at] >= 0 && saves.step[at] <= phases.step[row]) held = at;
-      if (held >= 0) found.push({ title: `restores the checkpoint of step ${saves.step[held]}`, detail: "", goal: goalOf("save", held),
-        from: { lane: "commits", time: saves.durable_at[held] }, to: { lane: "checkpoints", time: phases.start[row] } });
+      for (let at = 0; at < saves.rows; at++)
+        if (saves.begin[at] < phases.start[row] && saves.durable_at[at] >= 0 && saves.step[at] <= phases.step[row])
+          held = at;
+      if (held >= 0)
+        found.push({
+          title: `restores the checkpoint of step ${saves.step[held]}`,
+          detail: "",
+          goal: goalOf("save", held),
+          from: { lane: "commits", time: saves.durable_at[held] },
+          to: { lane: "checkpoints", time: phases.start[row] },
+        });
     }
     const step = stepOf(source, phases.attempt[row], phases.step[row]);
     if (step >= 0) found.push({ title: `step ${phases.step[row]}`, detail: "", goal: goalOf("step", step) });
@@ -74,12 +112,24 @@ const RELATIONS = {
     const found = [];
     const [begin, blocking, durable] = [saves.begin[row], saves.blocking_end[row], saves.durable_at[row]];
     if (blocking >= 0 && durable >= 0) {
-      found.push({ title: "save → commit → durable", detail: `durable ${duration(durable - begin)} after its begin`, goal: goalOf("save", row), time: durable,
-        from: { lane: "checkpoints", time: blocking }, to: { lane: "commits", time: blocking } });
+      found.push({
+        title: "save → commit → durable",
+        detail: `durable ${duration(durable - begin)} after its begin`,
+        goal: goalOf("save", row),
+        time: durable,
+        from: { lane: "checkpoints", time: blocking },
+        to: { lane: "commits", time: blocking },
+      });
     }
     const step = stepOf(source, saves.attempt[row], saves.step[row]);
-    if (step >= 0) found.push({ title: `holds step ${saves.step[row]} and those before`, detail: "", goal: goalOf("step", step),
-      from: { lane: "steps", time: source.stepEnd(step) }, to: { lane: "checkpoints", time: begin } });
+    if (step >= 0)
+      found.push({
+        title: `holds step ${saves.step[row]} and those before`,
+        detail: "",
+        goal: goalOf("step", step),
+        from: { lane: "steps", time: source.stepEnd(step) },
+        to: { lane: "checkpoints", time: begin },
+      });
     return found;
   },
 
@@ -89,17 +139,33 @@ const RELATIONS = {
     const found = [];
     const next = attempts.findIndex((attempt) => attempt.number === one.attempt);
     const died = one.died_at ?? one.time;
-    if (next >= 0) found.push({ title: `next: attempt ${one.attempt}`, detail: `${duration(one.time - died)} later`, goal: goalOf("attempt", next),
-      from: { lane: "attempts", time: died }, to: { lane: "attempts", time: attempts[next].begin } });
+    if (next >= 0)
+      found.push({
+        title: `next: attempt ${one.attempt}`,
+        detail: `${duration(one.time - died)} later`,
+        goal: goalOf("attempt", next),
+        from: { lane: "attempts", time: died },
+        to: { lane: "attempts", time: attempts[next].begin },
+      });
     if (one.to_step !== null) {
       const from = lowerBound(steps.start, one.time, 0, steps.rows);
       let again = -1;
       for (let at = from; at < steps.rows && again < 0; at++) if (steps.number[at] === one.to_step) again = at;
-      if (again >= 0) found.push({ title: `went back to step ${one.to_step}`, detail: `${duration(steps.start[again] - one.time)} after the restart`, goal: goalOf("step", again),
-        from: { lane: "steps", time: died }, to: { lane: "steps", time: steps.start[again] } });
+      if (again >= 0)
+        found.push({
+          title: `went back to step ${one.to_step}`,
+          detail: `${duration(steps.start[again] - one.time)} after the restart`,
+          goal: goalOf("step", again),
+          from: { lane: "steps", time: died },
+          to: { lane: "steps", time: steps.start[again] },
+        });
       for (let at = 0; at < from; at++) {
         if (steps.fate[at] !== 1 || steps.number[at] !== one.to_step || source.stepEnd(at) > one.time) continue;
-        found.push({ title: `first lost step: ${one.to_step} in attempt ${steps.attempt[at]}`, detail: "", goal: goalOf("step", at) });
+        found.push({
+          title: `first lost step: ${one.to_step} in attempt ${steps.attempt[at]}`,
+          detail: "",
+          goal: goalOf("step", at),
+        });
       }
     }
     return found;
@@ -110,6 +176,7 @@ const RELATIONS = {
 function stepOf(source, attempt, number) {
   const { steps } = source.model;
   if (number < 0) return -1;
-  for (let row = steps.rows - 1; row >= 0; row--) if (steps.number[row] === number && steps.attempt[row] === attempt) return row;
+  for (let row = steps.rows - 1; row >= 0; row--)
+    if (steps.number[row] === number && steps.attempt[row] === attempt) return row;
   return -1;
 }

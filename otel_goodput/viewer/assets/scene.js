@@ -1,7 +1,8 @@
 // One picture of the timeline: lanes in pixels, then what is drawn over them.
 import { drawAxis } from "./axis.js";
 import { rgb } from "./colors.js";
-import { drawConnections, drawCurve, drawDisruptions, drawLabels, drawLevels, drawMarks, drawOutline, drawStretch } from "./decoration.js";
+import { drawConnections, drawCurve, drawFlags, drawLabels, drawLevels } from "./decoration.js";
+import { drawMarks, drawOutline, drawStretch, drawSummed } from "./decoration.js";
 import { factsOf } from "./facts.js";
 import { laneBins } from "./lanes.js";
 import { Frame, paintBins, paintShares, paintSpans, paintStepBins } from "./painting.js";
@@ -18,7 +19,12 @@ function paletteOf(timeline) {
   if (timeline.colors) return timeline.colors;
   const style = getComputedStyle(document.documentElement);
   const value = (name) => style.getPropertyValue(`--${name}`).trim();
-  timeline.colors = Object.fromEntries(["card", "sunk", "line", "text", "soft", "accent", "bad", "grid", "focus", "warn"].map((name) => [name, value(name)]));
+  timeline.colors = Object.fromEntries(
+    ["card", "sunk", "line", "text", "soft", "accent", "bad", "grid", "focus", "warn"].map((name) => [
+      name,
+      value(name),
+    ]),
+  );
   timeline.colors.font = `11px ${FONT}`;
   return timeline.colors;
 }
@@ -32,10 +38,12 @@ export function drawScene(timeline, ratio) {
   const frame = (timeline.frame = new Frame(surface, timeline.view(), timeline.canvas.width, ratio));
   const placed = (timeline.placed = timeline.placedRows());
   const device = (y) => Math.round(y * ratio);
-  for (const { row, top } of placed) if (!row.pinned) paintRow(timeline, frame, row, device(top), device(top + row.height), ratio);
+  for (const { row, top } of placed)
+    if (!row.pinned) paintRow(timeline, frame, row, device(top), device(top + row.height), ratio);
   surface.fill(0, surface.width, 0, device(timeline.bodyTop), colors.card);
   const under = frame.labels.length;
-  for (const { row, top } of placed) if (row.pinned) paintRow(timeline, frame, row, device(top), device(top + row.height), ratio);
+  for (const { row, top } of placed)
+    if (row.pinned) paintRow(timeline, frame, row, device(top), device(top + row.height), ratio);
   paintMap(timeline, frame, ratio);
   surface.show(context, 0, 0);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -47,24 +55,38 @@ function paintRow(timeline, frame, row, top, bottom, ratio) {
   const { surface } = frame;
   const colors = paletteOf(timeline);
   if (!lane) surface.fill(0, surface.width, top, bottom, colors.sunk);
-  if (row.id === timeline.active && document.activeElement === timeline.canvas) surface.fill(0, surface.width, top, bottom, mixed(colors.card, colors.focus, 0.12));
+  if (row.id === timeline.active && document.activeElement === timeline.canvas)
+    surface.fill(0, surface.width, top, bottom, mixed(colors.card, colors.focus, 0.12));
   if (!lane) return;
   const cut = row.cut ? frame.cut(row.cut) : frame;
   const pad = Math.max(1, Math.round(2 * ratio));
   const [high, low] = [top + pad, bottom - pad];
   const bins = laneBins(lane);
-  if (bins && lane.binKind === "bin" && (lane.rank || lane.summed.length)) paintBins(cut, bins, shownPaints(timeline, lane), high, low);
-  if (bins && lane.binKind === "steps") for (const part of lane.summed) paintStepBins(cut.cut(part), bins, timeline.model.step_bins, lane, high, low);
+  if (bins && lane.binKind === "bin" && (lane.rank || lane.summed.length))
+    paintBins(cut, bins, shownPaints(timeline, lane), high, low);
+  if (bins && lane.binKind === "steps")
+    for (const part of lane.summed) paintStepBins(cut.cut(part), bins, timeline.model.step_bins, lane, high, low);
   const depth = lane.tracks.length;
   lane.tracks.forEach((track, at) => {
     const upper = depth > 1 ? Math.round(high + ((low - high) * at) / depth) : high;
     const lower = depth > 1 ? Math.round(high + ((low - high) * (at + 1)) / depth) - 1 : low;
-    const options = { least: Math.round((lane.least || 1) * ratio), label: lane.labelOf ? lane.labelOf(at) : lane.label };
+    const options = {
+      least: Math.round((lane.least || 1) * ratio),
+      label: lane.labelOf ? lane.labelOf(at) : lane.label,
+    };
     if (lane.flags && !(lane.paintsOf && at === 0)) options.mark = flagMarks(surface, lane.flags, ratio, colors.bad);
     if (lane.kind === "owner") paintShares(cut, track, shownPaints(timeline, lane), upper, lower, lane.label);
     else paintSpans(cut, track, lane.paintsOf ? lane.paintsOf(at) : shownPaints(timeline, lane), upper, lower, options);
   });
-  if (lane.summed && !lane.rank) for (const [begin, end] of lane.summed) surface.veil(Math.round(cut.x(Math.max(begin, cut.low))), Math.round(cut.x(Math.min(end, cut.high))), high, low, colors.card);
+  if (lane.summed && !lane.rank)
+    for (const [begin, end] of lane.summed)
+      surface.veil(
+        Math.round(cut.x(Math.max(begin, cut.low))),
+        Math.round(cut.x(Math.min(end, cut.high))),
+        high,
+        low,
+        colors.card,
+      );
 }
 
 /** Paints of a lane of categories, the others pale where one is emphasised. */
@@ -72,20 +94,44 @@ function shownPaints(timeline, lane) {
   const { category } = timeline.state;
   if (category === null || lane.paints !== timeline.source.categories) return lane.paints;
   const pale = mixed(paletteOf(timeline).card, paletteOf(timeline).soft, 0.18);
-  const dim = { ...lane.paints[0], solid: true, base: packedColor(pale), tile: new Uint32Array(64).fill(packedColor(pale)), ink: paletteOf(timeline).soft, color: pale };
+  const dim = {
+    ...lane.paints[0],
+    solid: true,
+    base: packedColor(pale),
+    tile: new Uint32Array(64).fill(packedColor(pale)),
+    ink: paletteOf(timeline).soft,
+    color: pale,
+  };
   return lane.paints.map((paint, at) => (at === category ? paint : dim));
 }
 
 function paintMap(timeline, frame, ratio) {
   const whole = new Frame(frame.surface, timeline.whole, frame.width, ratio);
-  if (timeline.model.bins.count) paintBins(whole, timeline.source.leaderBins(), timeline.source.categories, Math.round(3 * ratio), Math.round((MAP_HIGH - 4) * ratio));
+  if (timeline.model.bins.count)
+    paintBins(
+      whole,
+      timeline.source.leaderBins(),
+      timeline.source.categories,
+      Math.round(3 * ratio),
+      Math.round((MAP_HIGH - 4) * ratio),
+    );
 }
 
 function decorateScene(timeline, frame, placed, under, colors) {
   const { context } = timeline;
   const [width, height] = [timeline.width, timeline.height];
-  drawAxis(context, frame, colors, timeline.model.origin_ms, { top: MAP_HIGH, height: SCALE_HIGH, bottom: height, width });
-  drawStretch(context, new Frame(frame.surface, timeline.whole, frame.width, frame.ratio), timeline.view(), colors, { top: 1, bottom: MAP_HIGH - 2, width, kind: "map" });
+  drawAxis(context, frame, colors, timeline.model.origin_ms, {
+    top: MAP_HIGH,
+    height: SCALE_HIGH,
+    bottom: height,
+    width,
+  });
+  drawStretch(context, new Frame(frame.surface, timeline.whole, frame.width, frame.ratio), timeline.view(), colors, {
+    top: 1,
+    bottom: MAP_HIGH - 2,
+    width,
+    kind: "map",
+  });
   const within = (top, callback) => {
     context.save();
     context.beginPath();
@@ -94,22 +140,41 @@ function decorateScene(timeline, frame, placed, under, colors) {
     callback();
     context.restore();
   };
-  const rest = (chosen, top, labels) => within(top, () => {
-    drawLabels(context, labels, frame.ratio, colors);
-    for (const { row, top: y } of chosen) {
-      if (!row.lane) continue;
-      if (row.lane.marks) drawMarks(context, frame, row.lane.marks, y, row.height, colors);
-      if (row.lane.levels) drawLevels(context, frame, row.lane.levels, timeline.model.end, y, row.height, colors);
-      if (row.lane.curve) drawCurve(context, frame, row.lane, y, row.height, colors);
-    }
+  const rest = (chosen, top, labels) =>
+    within(top, () => {
+      drawLabels(context, labels, frame.ratio, colors);
+      for (const { row, top: y } of chosen) {
+        if (!row.lane) continue;
+        if (row.lane.summed && !row.lane.rank) drawSummed(context, frame, row.lane, y, row.height, colors);
+        if (row.lane.marks) drawMarks(context, frame, row.lane.marks, y, row.height, colors);
+        if (row.lane.levels) drawLevels(context, frame, row.lane.levels, timeline.model.end, y, row.height, colors);
+        if (row.lane.curve) drawCurve(context, frame, row.lane, y, row.height, colors);
+      }
+    });
+  rest(
+    placed.filter(({ row }) => !row.pinned),
+    timeline.bodyTop,
+    frame.labels.slice(0, under),
+  );
+  rest(
+    placed.filter(({ row }) => row.pinned),
+    timeline.head,
+    frame.labels.slice(under),
+  );
+  timeline.flags = drawFlags(context, frame, timeline.model.disruptions, colors, {
+    top: MAP_HIGH + 2 * SCALE_HIGH,
+    high: FLAGS_HIGH,
+    bottom: height,
+    width,
   });
-  rest(placed.filter(({ row }) => !row.pinned), timeline.bodyTop, frame.labels.slice(0, under));
-  rest(placed.filter(({ row }) => row.pinned), timeline.head, frame.labels.slice(under));
-  timeline.flags = drawDisruptions(context, frame, timeline.model.disruptions, colors, { top: MAP_HIGH + 2 * SCALE_HIGH, high: FLAGS_HIGH, bottom: height, width });
   within(timeline.head, () => decorateSelection(timeline, frame, placed, colors));
-  const body = { top: MAP_HIGH + 2 * SCALE_HIGH, bottom: height, width };
+  const body = { top: MAP_HIGH, bottom: height, width };
   if (timeline.state.range) drawStretch(context, frame, timeline.state.range, colors, { ...body, kind: "range" });
-  if (timeline.measure && timeline.measure.end !== null) drawStretch(context, frame, [timeline.measure.begin, timeline.measure.end], colors, { ...body, kind: "measure" });
+  if (timeline.measure && timeline.measure.end !== null)
+    drawStretch(context, frame, [timeline.measure.begin, timeline.measure.end], colors, {
+      ...body,
+      kind: "measure",
+    });
   if (timeline.tree.pinnedHeight) {
     context.fillStyle = colors.soft;
     context.fillRect(0, timeline.bodyTop - 1, width, 1);
@@ -120,7 +185,9 @@ function decorateSelection(timeline, frame, placed, colors) {
   const selected = timeline.selected();
   if (!selected) return;
   const facts = factsOf(timeline.source, selected);
-  const places = placed.flatMap(({ row, top }) => (row.lane ? spanPlaces(timeline.source, row.lane, selected, facts).map((place) => ({ ...place, row, top })) : []));
+  const places = placed.flatMap(({ row, top }) =>
+    row.lane ? spanPlaces(timeline.source, row.lane, selected, facts).map((place) => ({ ...place, row, top })) : [],
+  );
   drawOutline(timeline.context, frame, facts, places, colors, timeline.height);
   drawConnections(timeline.context, frame, relationsOf(timeline.source, selected), placed, colors);
 }
@@ -133,7 +200,13 @@ function packedColor(color) {
 /** "#rrggbb" between two colours. */
 function mixed(one, other, part) {
   const [first, second] = [rgb(one), rgb(other)];
-  return `#${first.map((value, at) => Math.round(value + (second[at] - value) * part).toString(16).padStart(2, "0")).join("")}`;
+  return `#${first
+    .map((value, at) =>
+      Math.round(value + (second[at] - value) * part)
+        .toString(16)
+        .padStart(2, "0"),
+    )
+    .join("")}`;
 }
 
 /** Draws what is wrong with a span onto it: failed ones have a red edge below, slow ones one above. */

@@ -29,9 +29,15 @@ function searchSteps(source, words, add) {
   const told = /^(?:step\s*)?#?(\d+)$/.exec(words);
   if (!told) {
     const fate = { lost: 1, "in flight": 2 }[words];
-    if (fate !== undefined) for (let row = 0; row < steps.rows; row++) if (steps.fate[row] === fate) add(...stepResult(source, row));
-    for (const [word, bit] of [["outlier", 8], ["slow", 8], ["failed", 2]]) {
-      if (words === word) for (let row = 0; row < steps.rows; row++) if (steps.flags[row] & bit) add(...stepResult(source, row));
+    if (fate !== undefined)
+      for (let row = 0; row < steps.rows; row++) if (steps.fate[row] === fate) add(...stepResult(source, row));
+    for (const [word, bit] of [
+      ["outlier", 8],
+      ["slow", 8],
+      ["failed", 2],
+    ]) {
+      if (words === word)
+        for (let row = 0; row < steps.rows; row++) if (steps.flags[row] & bit) add(...stepResult(source, row));
     }
     return;
   }
@@ -41,7 +47,12 @@ function searchSteps(source, words, add) {
   for (const row of before) add(...stepResult(source, row));
   if (!before.length && bins) {
     for (let row = 0; row < bins.rows; row++) {
-      if (bins.first[row] <= number && number <= bins.last[row]) add(`step ${number}`, `among steps ${bins.first[row]} to ${bins.last[row]}, summed up`, { kind: "steps", row, process: 0 });
+      if (bins.first[row] <= number && number <= bins.last[row])
+        add(`step ${number}`, `among steps ${bins.first[row]} to ${bins.last[row]}, summed up`, {
+          kind: "steps",
+          row,
+          process: 0,
+        });
     }
   }
 }
@@ -49,33 +60,49 @@ function searchSteps(source, words, add) {
 function stepResult(source, row) {
   const { steps } = source.model;
   const fate = FATE_NAMES[steps.fate[row]] || "";
-  return [`step ${steps.number[row]}`, `attempt ${steps.attempt[row]} · ${fate} · ${duration(source.stepEnd(row) - steps.start[row])}`, { kind: "step", row, process: 0 }];
+  return [
+    `step ${steps.number[row]}`,
+    `attempt ${steps.attempt[row]} · ${fate} · ${duration(source.stepEnd(row) - steps.start[row])}`,
+    { kind: "step", row, process: 0 },
+  ];
 }
 
 function searchLists(source, words, add) {
   const { disruptions, notices, attempts, processes, saves } = source.model;
   disruptions.forEach((one, row) => {
-    if (`disruption ${one.reason}`.toLowerCase().includes(words)) add(`disruption: ${one.reason}`, `at ${duration(one.time)}`, { kind: "disruption", row, process: 0 });
+    if (`disruption ${one.reason}`.toLowerCase().includes(words))
+      add(`disruption: ${one.reason}`, `at ${duration(one.time)}`, { kind: "disruption", row, process: 0 });
   });
   notices.forEach((one, row) => {
-    if (`notice ${one.reason}`.toLowerCase().includes(words)) add(`notice: ${one.reason}`, `at ${duration(one.time)}`, { kind: "notice", row, process: 0 });
+    if (`notice ${one.reason}`.toLowerCase().includes(words))
+      add(`notice: ${one.reason}`, `at ${duration(one.time)}`, { kind: "notice", row, process: 0 });
   });
   attempts.forEach((one, row) => {
-    if (`attempt ${one.number} ${one.state}`.includes(words)) add(`attempt ${one.number}`, one.state, { kind: "attempt", row, process: 0 });
+    if (`attempt ${one.number} ${one.state}`.includes(words))
+      add(`attempt ${one.number}`, one.state, { kind: "attempt", row, process: 0 });
   });
   const step = /^(?:checkpoint|save)\s*(\d*)$/.exec(words);
   for (let row = 0; step && row < saves.rows; row++) {
-    if (!step[1] || String(saves.step[row]) === step[1]) add(`checkpoint of step ${saves.step[row]}`, saves.durable_at[row] >= 0 ? "durable" : "not durable", { kind: "save", row, process: 0 });
+    if (!step[1] || String(saves.step[row]) === step[1])
+      add(`checkpoint of step ${saves.step[row]}`, saves.durable_at[row] >= 0 ? "durable" : "not durable", {
+        kind: "save",
+        row,
+        process: 0,
+      });
   }
   for (const one of processes) {
-    if (`process ${one.index} ${one.host || ""}`.toLowerCase().includes(words) && words.length > 1) add(`process ${one.index}`, one.host || "", { lane: one.index });
+    if (`process ${one.index} ${one.host || ""}`.toLowerCase().includes(words) && words.length > 1)
+      add(`process ${one.index}`, one.host || "", { lane: one.index });
   }
 }
 
 function searchIds(source, words, add) {
   if (!SPAN_ID.test(words)) return;
-  for (const [row, id] of source.model.step_ids) if (id.startsWith(words)) add(`span ${id}`, `step ${source.model.steps.number[row]}`, { kind: "step", row, process: 0 });
-  for (const [row, id] of source.model.phase_ids) if (id.startsWith(words)) add(`span ${id}`, source.phaseName(row), { kind: "phase", row, process: 0 });
+  for (const [row, id] of source.model.step_ids)
+    if (id.startsWith(words))
+      add(`span ${id}`, `step ${source.model.steps.number[row]}`, { kind: "step", row, process: 0 });
+  for (const [row, id] of source.model.phase_ids)
+    if (id.startsWith(words)) add(`span ${id}`, source.phaseName(row), { kind: "phase", row, process: 0 });
 }
 
 function searchPhases(source, words, add) {
@@ -84,7 +111,9 @@ function searchPhases(source, words, add) {
   const named = names.map((name) => name !== "" && name.toLowerCase().includes(words));
   for (let row = 0; row < phases.rows; row++) {
     if (!kinds[phases.phase[row]] && !named[phases.name[row]]) continue;
-    const detail = `${known[phases.phase[row]].replaceAll("_", " ")} · attempt ${phases.attempt[row]} · ${duration(source.phaseEnd(row) - phases.start[row])}`;
+    const length = duration(source.phaseEnd(row) - phases.start[row]);
+    const kind = known[phases.phase[row]].replaceAll("_", " ");
+    const detail = `${kind} · attempt ${phases.attempt[row]} · ${length}`;
     add(source.phaseLabel(row), detail, { kind: "phase", row, process: 0 });
   }
 }
@@ -106,7 +135,9 @@ export function startSearch(model, state) {
     else timeline.centre(goal);
   };
   const mark = () => {
-    [...list.querySelectorAll("[role=option]")].forEach((element, at) => element.setAttribute("aria-selected", String(at === chosen)));
+    [...list.querySelectorAll("[role=option]")].forEach((element, at) =>
+      element.setAttribute("aria-selected", String(at === chosen)),
+    );
     const element = list.querySelector("[aria-selected=true]");
     if (element) element.scrollIntoView({ block: "nearest" });
   };
@@ -117,11 +148,22 @@ export function startSearch(model, state) {
     list.hidden = !state.query.trim();
     const more = total > found.length ? `; the first ${found.length} are shown` : "";
     const options = found.map(({ title, detail }, at) =>
-      make("div", { role: "option", "aria-selected": "false", data: { result: at }, on: { click: () => go(at) } },
-        make("span", { class: "name", text: title, title }), make("span", { class: "soft", text: detail })));
+      make(
+        "div",
+        { role: "option", "aria-selected": "false", data: { result: at }, on: { click: () => go(at) } },
+        make("span", { class: "name", text: title, title }),
+        make("span", { class: "soft", text: detail }),
+      ),
+    );
     list.replaceChildren(
-      make("div", { class: "search-head" }, make("span", { class: "soft", "aria-live": "polite", text: `${count(total, "result")}${more}` }), button("Close", close, { class: "quiet" })),
-      make("div", { class: "search-list", role: "listbox", "aria-label": "Results" }, ...options));
+      make(
+        "div",
+        { class: "search-head" },
+        make("span", { class: "soft", "aria-live": "polite", text: `${count(total, "result")}${more}` }),
+        button("Close", close, { class: "quiet" }),
+      ),
+      make("div", { class: "search-list", role: "listbox", "aria-label": "Results" }, ...options),
+    );
   };
   const close = () => {
     list.hidden = true;

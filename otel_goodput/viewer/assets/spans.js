@@ -15,9 +15,10 @@ export class SpanTrack {
   running() {
     if (this.sums) return this.sums;
     this.sums = [];
+    this.present = [...new Set(this.kinds)].sort((one, other) => one - other);
     for (let kind = 0; kind < this.kindCount; kind++) {
-      const sums = new Float64Array(this.length + 1);
-      for (let at = 0; at < this.length; at++) {
+      const sums = this.present.includes(kind) ? new Float64Array(this.length + 1) : null;
+      for (let at = 0; sums && at < this.length; at++) {
         sums[at + 1] = sums[at] + (this.kinds[at] === kind ? this.ends[at] - this.begins[at] : 0);
       }
       this.sums.push(sums);
@@ -25,11 +26,11 @@ export class SpanTrack {
     return this.sums;
   }
 
-  /** Time of each kind before `time`, written to `into`. `from`: a span known to begin before it. */
+  /** Time of each `present` kind before `time`, written to `into`. `from`: a span known to begin before it. */
   before(time, into, from = 0) {
     const next = lowerBound(this.begins, time, from, this.length);
     const sums = this.running();
-    for (let kind = 0; kind < this.kindCount; kind++) into[kind] = sums[kind][next];
+    for (const kind of this.present) into[kind] = sums[kind][next];
     if (next && this.ends[next - 1] > time) into[this.kinds[next - 1]] -= this.ends[next - 1] - time;
     return next;
   }
@@ -62,6 +63,7 @@ export class BinTrack {
       for (let bin = 0; bin < count; bin++) sums[bin + 1] = sums[bin] + share(kind, bin);
       return sums;
     });
+    this.present = this.sums.flatMap((sums, kind) => (sums[count] ? [kind] : []));
   }
 
   get end() {
@@ -72,7 +74,7 @@ export class BinTrack {
     const place = Math.min(this.count, Math.max(0, (time - this.begin) / this.width));
     const bin = Math.min(this.count - 1, Math.floor(place));
     const part = place - bin;
-    for (let kind = 0; kind < this.kindCount; kind++) {
+    for (const kind of this.present) {
       const sums = this.sums[kind];
       into[kind] = sums[bin] + (sums[bin + 1] - sums[bin]) * part;
     }

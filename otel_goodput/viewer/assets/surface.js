@@ -1,6 +1,7 @@
 // The pixels of the timeline: written by hand and shown with one putImageData a frame, which is what makes it fast.
 import { canvasFill, rgb, shade, theme } from "./colors.js";
 
+const WIDE = 32; // pixels
 const TILE = 8; // hatchings repeat every 8 pixels
 
 /** Colour and hatching that something is drawn in. `style()` tells them in the present theme. */
@@ -69,15 +70,18 @@ export class Surface {
     top = Math.max(0, top);
     bottom = Math.min(this.height, bottom);
     if (left >= right) return;
-    const plain = paint.solid || right - left < 4;
+    const { pixels, width } = this;
+    const { tile, base } = paint;
+    if (paint.solid && right - left > WIDE) {
+      for (let row = top * width, last = bottom * width; row < last; row += width)
+        pixels.fill(base, row + left, row + right);
+      return;
+    }
+    // Calls of `fill` for a few pixels each would cost more than the pixels.
     for (let y = top; y < bottom; y++) {
-      const row = y * this.width;
-      if (plain) {
-        this.pixels.fill(paint.base, row + left, row + right);
-      } else {
-        const line = (y & 7) << 3;
-        for (let x = left; x < right; x++) this.pixels[row + x] = paint.tile[line | (x & 7)];
-      }
+      const row = y * width;
+      const line = (y & 7) << 3;
+      for (let x = left; x < right; x++) pixels[row + x] = tile[line | (x & 7)];
     }
   }
 

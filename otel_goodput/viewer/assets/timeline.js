@@ -2,6 +2,7 @@
 import { make } from "./elements.js";
 import { factsOf, isThere } from "./facts.js";
 import { duration } from "./format.js";
+import { drawnAt, placeOnCanvas } from "./hits.js";
 import { bindKeys } from "./keys.js";
 import { LaneSource } from "./lanes.js";
 import { LaneTree } from "./lanetree.js";
@@ -10,21 +11,23 @@ import { bindPointer } from "./pointer.js";
 import { drawScene, FLAGS_HIGH, MAP_HIGH, SCALE_HIGH } from "./scene.js";
 import { Surface } from "./surface.js";
 import { TreeView } from "./tree.js";
+import { Viewport } from "./viewport.js";
 
-const NARROWEST = 100; // ns that a view shows at least
-const MARGIN = 0.01; // of the run, shown beyond its ends
-
-class Timeline {
+class Timeline extends Viewport {
   constructor(model, state) {
-    this.state = state;
+    super(state);
     this.tree = new LaneTree();
     this.surface = new Surface();
     this.scroll = 0;
     this.active = "run"; // id of the lane that the arrow keys are at
     this.measure = null; // {begin, end | null, done}
     this.listeners = [];
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-label": "Timeline of the run. Press question mark for the keys.",
-      "aria-describedby": "timeline-said" });
+    this.canvas = make("canvas", {
+      tabindex: "0",
+      role: "application",
+      "aria-label": "Timeline of the run. Press question mark for the keys.",
+      "aria-describedby": "timeline-said",
+    });
     this.cursor = make("div", { class: "tl-cursor", hidden: true });
     this.spacer = make("div");
     this.bar = make("div", { class: "tl-bar", tabindex: "-1", "aria-hidden": "true" }, this.spacer);
@@ -36,15 +39,21 @@ class Timeline {
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.treeView = new TreeView(document.getElementById("tree"), this);
     this.take(model);
+    this.say();
     bindPointer(this);
     bindKeys(this);
     this.bar.addEventListener("scroll", () => this.scrollTo(this.bar.scrollTop));
     new ResizeObserver(() => this.ask()).observe(this.box);
+    addEventListener("resize", () => this.ask()); // its height depends on the window's
     state.on(["view", "range", "category"], () => this.ask());
     state.on(["selected"], () => this.tell("selected"));
-    state.on(["attempt"], () => this.rebuild());
+    state.on(["document"], () => this.update(this.model));
+    state.on(["model"], () => {
+      this.tree.layOut();
+      this.ask();
+    });
     state.on(["process"], () => this.goToProcess(state.process));
-    state.on(["document"], () => this.update(model));
+    state.on(["attempt"], () => this.rebuild());
     state.on(["theme"], () => this.recolor());
   }
 
@@ -62,10 +71,9 @@ class Timeline {
 
   /** New data of the same run: view, selection, pins and what is open stay. */
   update(model) {
-    const selected = this.selected();
-    const known = selected && factsOf(this.source, selected);
+    const { known } = this;
     this.take(model);
-    if (known) this.state.set({ selected: this.foundAgain(selected, known) });
+    if (known) this.state.set({ selected: this.foundAgain(known.selected, known) });
     this.tell("model");
   }
 
@@ -73,8 +81,14 @@ class Timeline {
   foundAgain(selected, known) {
     if (isThere(this.source, selected) && factsOf(this.source, selected).begin === known.begin) return selected;
     const { steps, phases, saves, owners } = this.model;
-    const begins = { step: steps.start, phase: phases.start, save: saves.begin, owner: owners && owners.begin }[selected.kind];
-    const row = begins ? begins.findIndex((begin, at) => begin === known.begin && factsOf(this.source, { ...selected, row: at }).title === known.title) : -1;
+    const begins = { step: steps.start, phase: phases.start, save: saves.begin, owner: owners && owners.begin }[
+      selected.kind
+    ];
+    const row = begins
+      ? begins.findIndex(
+          (begin, at) => begin === known.begin && factsOf(this.source, { ...selected, row: at }).title === known.title,
+        )
+      : -1;
     return row >= 0 ? { ...selected, row } : null;
   }
 
@@ -84,7 +98,7 @@ class Timeline {
     this.draw(); // at once: before printing there is no next frame
   }
 
-  /** Call `callback(what)` when something other than the state has changed: "selected", "lanes", "model", "measure". */
+  /** Call `callback(what)` when one of "selected", "lanes", "model" and "measure" has changed. */
   listen(callback) {
     this.listeners.push(callback);
   }
@@ -98,8 +112,11 @@ class Timeline {
   say(text = null) {
     const selected = this.selected();
     const facts = selected && factsOf(this.source, selected);
+    // What is selected is looked for by these in new data, where rows may have moved.
+    this.known = facts && { selected, begin: facts.begin, title: facts.title };
     const length = facts && (facts.open ? "open" : `${duration(facts.end - facts.begin)} long`);
-    this.said.textContent = text ?? (facts ? `${facts.title}, at ${duration(facts.begin)}, ${length}` : "Nothing is selected");
+    this.said.textContent =
+      text ?? (facts ? `${facts.title}, at ${duration(facts.begin)}, ${length}` : "Nothing is selected");
   }
 
   /** What is selected, if the document has it. */
@@ -110,46 +127,6 @@ class Timeline {
 
   select(selected) {
     this.state.set({ selected });
-  }
-
-  // --- the view -------------------------------------------------------------------------------------------------------
-
-  get whole() {
-    const margin = Math.max(1000, this.model.end * MARGIN);
-    return [-margin, Math.max(1000, this.model.end) + margin];
-  }
-
-  view() {
-    return this.state.view ? [...this.state.view] : this.whole;
-  }
-
-  setView(begin, end) {
-    const [low, high] = this.whole;
-    const width = Math.min(high - low, Math.max(NARROWEST, end - begin));
-    const middle = (begin + end) / 2;
-    const first = Math.min(high - width, Math.max(low, middle - width / 2));
-    this.state.set({ view: width >= high - low ? null : [first, first + width] });
-  }
-
-  zoom(factor, time = null) {
-    const [begin, end] = this.view();
-    const about = time ?? (begin + end) / 2;
-    // At the limits a zoom must not turn into a pan.
-    const width = Math.max(NARROWEST, (end - begin) * factor);
-    const used = width / (end - begin);
-    this.setView(about - (about - begin) * used, about + (end - about) * used);
-  }
-
-  pan(part) {
-    const [begin, end] = this.view();
-    const shift = (end - begin) * part;
-    this.setView(begin + shift, end + shift);
-  }
-
-  /** Show a stretch with some room around it. */
-  fit(begin, end) {
-    const room = Math.max((end - begin) * 0.25, 500);
-    this.setView(begin - room, end + room);
   }
 
   /** Bring something into view: centred, and zoomed in if it would be a sliver. */
@@ -171,7 +148,7 @@ class Timeline {
     this.tell("measure");
   }
 
-  // --- measuring ------------------------------------------------------------------------------------------------------
+  // --- measuring ---------------------------------------------------------------------------------------------------
 
   /** Of the selection or the range; without either, between the next two clicks. */
   startMeasure() {
@@ -189,7 +166,12 @@ class Timeline {
   measurePoint(time) {
     const at = Math.round(Math.min(this.model.end, Math.max(0, time)));
     if (this.measure.begin === null) this.measure.begin = at;
-    else this.measure = { begin: Math.min(this.measure.begin, at), end: Math.max(this.measure.begin, at), done: true };
+    else
+      this.measure = {
+        begin: Math.min(this.measure.begin, at),
+        end: Math.max(this.measure.begin, at),
+        done: true,
+      };
     this.tell("measure");
   }
 
@@ -205,7 +187,7 @@ class Timeline {
     this.tell("measure");
   }
 
-  // --- rows -----------------------------------------------------------------------------------------------------------
+  // --- rows --------------------------------------------------------------------------------------------------------
 
   get head() {
     return MAP_HIGH + 2 * SCALE_HIGH + (this.model.disruptions.length ? FLAGS_HIGH : 0);
@@ -245,10 +227,12 @@ class Timeline {
 
   /** Bring the lane of a process into sight. */
   goToProcess(index) {
-    const row = this.tree.rows.find((one) => one.level === 4 && one.process === index);
-    if (row) this.setActive(row);
-    else this.say(`process ${index} is in a group that is closed`);
-    this.canvas.focus({ preventScroll: true });
+    const row = this.tree.openProcess(index);
+    if (!row) return;
+    this.tell("lanes");
+    this.fitBox();
+    this.setActive(row);
+    this.say(row.title);
   }
 
   activeRow() {
@@ -280,7 +264,7 @@ class Timeline {
     return itemBeside(this.source, this.tree.leaderLanes.concat(this.tree.runLanes), selected, by);
   }
 
-  // --- drawing --------------------------------------------------------------------------------------------------------
+  // --- drawing -----------------------------------------------------------------------------------------------------
 
   ask() {
     if (this.asked) return;
@@ -292,7 +276,10 @@ class Timeline {
   }
 
   fitBox() {
-    const wanted = Math.max(220, Math.min(this.head + this.tree.pinnedHeight + this.tree.height, Math.max(360, innerHeight * 0.7)));
+    const wanted = Math.max(
+      220,
+      Math.min(this.head + this.tree.pinnedHeight + this.tree.height, Math.max(360, innerHeight * 0.7)),
+    );
     this.box.style.height = `${Math.round(wanted)}px`;
     this.width = Math.max(50, this.box.clientWidth - 12);
     this.height = Math.round(wanted);
@@ -323,50 +310,28 @@ class Timeline {
     return this.lastDraw;
   }
 
-  // --- for tests and for the other modules ----------------------------------------------------------------------------
-
-  timeAt(x) {
-    const [begin, end] = this.view();
-    return begin + ((end - begin) * x) / this.width;
-  }
+  // --- for tests and for the other modules -------------------------------------------------------------------------
 
   /** Names of the rows in sight, with their place on the canvas in CSS pixels. */
   lanes() {
-    return this.placedRows().map(({ row, top }) => ({ id: row.id, name: row.title, y: top, height: row.height, level: row.level, pinned: Boolean(row.pinned) }));
+    return this.placedRows().map(({ row, top }) => ({
+      id: row.id,
+      name: row.title,
+      y: top,
+      height: row.height,
+      level: row.level,
+      pinned: Boolean(row.pinned),
+    }));
   }
 
   /** What is drawn at a point of the canvas: {area, time, row, item: selected | null}. */
   at(x, y) {
-    const time = this.timeAt(x);
-    if (y < MAP_HIGH) return { area: "map", time: this.whole[0] + ((this.whole[1] - this.whole[0]) * x) / this.width, row: null, item: null };
-    if (y < MAP_HIGH + 2 * SCALE_HIGH) return { area: "axis", time, row: null, item: null };
-    if (y < this.head) {
-      const flag = (this.flags || []).find((one) => x >= one.left && x <= one.right);
-      return { area: "flags", time, row: null, item: flag ? { kind: "disruption", row: flag.row, process: 0 } : null };
-    }
-    const found = this.rowAt(y);
-    if (!found) return { area: "empty", time, row: null, item: null };
-    const { row, top } = found;
-    const reach = ((this.view()[1] - this.view()[0]) / this.width) * 3;
-    const place = (y - top) / row.height;
-    const inside = !row.cut || (time >= row.cut[0] && time <= row.cut[1]);
-    return { area: "lane", time, row, item: row.lane && inside ? laneItemAt(this.source, row.lane, time, reach, place) : null };
+    return drawnAt(this, x, y);
   }
 
-  /** Place on the canvas of a span, in CSS pixels: {x0, x1, y0, y1, lane} of the first row in sight that shows it, or null. */
+  /** Where a span is on the canvas: {x0, x1, y0, y1, lane} (CSS pixels) of the first row that shows it, or null. */
   spanX(kind, row) {
-    const selected = { kind, row, process: 0 };
-    if (!isThere(this.source, selected)) return null;
-    const facts = factsOf(this.source, selected);
-    const [begin, end] = this.view();
-    const x = (time) => ((time - begin) / (end - begin)) * this.width;
-    for (const { row: one, top } of this.placedRows()) {
-      const [place] = one.lane ? spanPlaces(this.source, one.lane, selected, facts) : [];
-      if (!place) continue;
-      const high = (one.height - 4) / place.of;
-      return { x0: x(place.begin), x1: x(place.end), y0: top + 2 + high * place.depth, y1: top + 2 + high * (place.depth + 1), lane: one.title };
-    }
-    return null;
+    return placeOnCanvas(this, { kind, row, process: 0 });
   }
 }
 

@@ -9,26 +9,40 @@ export class TreeView {
     this.box = box;
     this.drawn = "";
     this.head = make("div", { class: "tree-head" });
-    this.body = make("div", { class: "tree-rows", role: "tree", "aria-label": "Lanes of the timeline", tabindex: "0" });
+    this.body = make("div", {
+      class: "tree-rows",
+      role: "tree",
+      "aria-label": "Lanes of the timeline",
+      tabindex: "0",
+    });
     box.replaceChildren(this.head, this.body);
     this.body.addEventListener("click", (event) => this.clicked(event));
     this.body.addEventListener("dblclick", (event) => this.rowOf(event) && this.toggle(this.rowOf(event)));
     this.body.addEventListener("focus", () => timeline.ask());
     this.body.addEventListener("blur", () => timeline.ask());
-    box.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      timeline.scrollTo(timeline.scroll + event.deltaY * (event.deltaMode === 1 ? 24 : 1));
-    }, { passive: false });
+    box.addEventListener(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        timeline.scrollTo(timeline.scroll + event.deltaY * (event.deltaMode === 1 ? 24 : 1));
+      },
+      { passive: false },
+    );
     this.drawHead();
   }
 
   drawHead() {
     const { timeline } = this;
-    const order = select("Order of the processes", RANK_ORDERS.map(([name, words]) => [name, `processes ${words}`]), timeline.tree.order, (chosen) => {
-      timeline.tree.order = chosen;
-      timeline.tree.layOut();
-      timeline.tell("lanes");
-    });
+    const order = select(
+      "Order of the processes",
+      RANK_ORDERS.map(([name, words]) => [name, `processes ${words}`]),
+      timeline.tree.order,
+      (chosen) => {
+        timeline.tree.order = chosen;
+        timeline.tree.layOut();
+        timeline.tell("lanes");
+      },
+    );
     order.id = "rank-order";
     this.head.replaceChildren(order);
   }
@@ -37,7 +51,10 @@ export class TreeView {
     const element = event.target.closest("[data-row]");
     if (!element) return null;
     const { tree } = this.timeline;
-    return tree.rows.find((row) => row.id === element.dataset.row) || tree.pinned.find((row) => row.id === element.dataset.row);
+    return (
+      tree.rows.find((row) => row.id === element.dataset.row) ||
+      tree.pinned.find((row) => row.id === element.dataset.row)
+    );
   }
 
   toggle(row) {
@@ -60,7 +77,9 @@ export class TreeView {
     this.box.style.height = `${timeline.height}px`;
     this.head.style.height = `${timeline.head}px`;
     const placed = timeline.placedRows();
-    const what = placed.map(({ row, top }) => `${row.id} ${top} ${row.expanded} ${row.isPinned} ${row.tag} ${row.level} ${row.problem}`);
+    const what = placed.map(
+      ({ row, top }) => `${row.id} ${top} ${row.expanded} ${row.isPinned} ${row.tag} ${row.level} ${row.problem}`,
+    );
     const key = `${what.join("\n")} ${timeline.active} ${timeline.height} ${timeline.head}`;
     if (key === this.drawn) return;
     this.drawn = key;
@@ -80,12 +99,36 @@ export class TreeView {
     const active = row.id === this.timeline.active && !row.pinned;
     const pinned = row.isPinned || row.pinned;
     const title = [row.title, row.hint].filter(Boolean).join(": ");
-    const element = make("div", { class: `tree-row${active ? " active" : ""}${row.lane ? "" : " group"}${row.pinned ? " pinned" : ""}`, role: "treeitem",
-      id: `row-${row.pinned ? "pinned-" : ""}${row.id}`, "aria-level": row.level, "aria-expanded": open, "aria-selected": String(active), title, data: { row: row.id } },
-      make("span", { class: "tree-caret", "aria-hidden": "true", text: row.expandable ? (row.expanded ? "▾" : "▸") : "" }),
+    const element = make(
+      "div",
+      {
+        class: `tree-row${active ? " active" : ""}${row.lane ? "" : " group"}${row.pinned ? " pinned" : ""}`,
+        role: "treeitem",
+        id: `row-${row.pinned ? "pinned-" : ""}${row.id}`,
+        "aria-level": row.level,
+        "aria-expanded": open,
+        "aria-selected": String(active),
+        title,
+        data: { row: row.id },
+      },
+      make("span", {
+        class: "tree-caret",
+        "aria-hidden": "true",
+        text: row.expandable ? (row.expanded ? "▾" : "▸") : "",
+      }),
       make("span", { class: "tree-title", text: row.title }),
       make("span", { class: `tree-tag${row.problem ? " problem" : ""}`, text: row.tag }),
-      row.lane ? make("button", { type: "button", class: "tree-pin", tabindex: "-1", "aria-pressed": String(Boolean(pinned)), "aria-label": pinned ? "Unpin" : "Pin to the top", text: "⚲" }) : null);
+      row.lane
+        ? make("button", {
+            type: "button",
+            class: "tree-pin",
+            tabindex: "-1",
+            "aria-pressed": String(Boolean(pinned)),
+            "aria-label": pinned ? "Unpin" : "Pin to the top",
+            text: "⤒",
+          })
+        : null,
+    );
     element.style.top = `${top - from}px`;
     element.style.height = `${row.height}px`;
     element.style.paddingLeft = `${6 + (row.level - 1) * 12}px`;

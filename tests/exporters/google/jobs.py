@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -16,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from waits import PATIENCE_S, Lines
+
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 
 from .training import Account
 
 TESTS = Path(__file__).parents[2]
-PATIENCE_S = 60.0
 # What gRPC's core writes to stderr past all of Python's logging.
 GRPC = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ \w+\.cc:\d+\]|=== Source Location Trace|src/core/")
 
@@ -71,7 +71,8 @@ class Job:
                 stderr=errors,
                 start_new_session=True,
             )
-        self._said = b""
+        assert self._process.stdout is not None
+        self._lines = Lines(self._process.stdout.fileno(), lambda: self.errors)
         self._trained = 0.0  # when its training was over
 
     def __enter__(self) -> Job:
@@ -89,26 +90,14 @@ class Job:
 
     def wait_for(self, word: str) -> Any:
         """Until it has told this; what it told with it. Other words are passed over."""
-        deadline = time.monotonic() + PATIENCE_S
-        while line := self._line(deadline):
-            told, value = json.loads(line)
-            if told == "trained":
-                self._trained = time.monotonic()
-            if told == word:
-                return value
-        raise AssertionError(f"it ended before it told {word!r}: {self.errors}")
 
-    def _line(self, deadline: float) -> bytes:
-        assert self._process.stdout is not None
-        while b"\n" not in self._said:
-            readable, _, _ = select.select([self._process.stdout], [], [], max(deadline - time.monotonic(), 0.0))
-            assert readable, f"it says nothing more: {self.errors}"
-            found = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not found:
-                return b""
-            self._said += found
-        line, _, self._said = self._said.partition(b"\n")
-        return line
+        def told(line: str) -> bool:
+            said = json.loads(line)[0]
+            if said == "trained":
+                self._trained = time.monotonic()
+            return bool(said == word)
+
+        return json.loads(self._lines.until(told, word))[1]
 
     def go_on(self) -> None:
         """After a pause."""

@@ -213,9 +213,7 @@ def test_the_wrong_project(
 
 
 @pytest.mark.parametrize("retry_after", [None, 0.8])
-def test_a_quota_that_is_used_up_for_a_while(
-    google: GoogleEmulator, tmp_path: Path, retry_after: float | None
-) -> None:
+def test_a_quota_that_is_used_up_for_a_while(google: GoogleEmulator, tmp_path: Path, retry_after: float | None) -> None:
     google.fail("*", "RESOURCE_EXHAUSTED", 6, retry_after_s=retry_after)
     with Job(tmp_path) as job:
         end = job.end()

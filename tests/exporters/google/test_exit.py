@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from crash.exported import check_tree, read_spans
 from emulators.google import GoogleEmulator
-from waits import until
+from waits import PATIENCE_S, until
 
 from exporters.backends import stalled_grpc_backend
 from otel_goodput.envvars import (
@@ -25,7 +25,7 @@ from otel_goodput.envvars import (
 )
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
-from .jobs import PATIENCE_S, End, Job, inherited
+from .jobs import End, Job, inherited
 
 SERVICES = ("Cloud Trace", "Cloud Monitoring", "Telemetry API")
 TEARDOWN_S = 2.0  # that Python takes at most where the machine is busy; else it is a tenth

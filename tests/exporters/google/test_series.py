@@ -98,9 +98,7 @@ def test_the_last_value_of_every_series_arrives(ticks: list[Tick], series: int, 
         for number, tick in enumerate(ticks):
             now += tick.tenths * NS // 10
             FAULTS[tick.fault](google)
-            points = [
-                Series(at, f"s{at}", start if totals else None, now, float(number)) for at in range(series)
-            ]
+            points = [Series(at, f"s{at}", start if totals else None, now, float(number)) for at in range(series)]
             writer.write(points, 5.0)
             if "down" in tick.fault or healed:
                 google.heal()

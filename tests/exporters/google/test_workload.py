@@ -19,9 +19,9 @@ from resources.machines import GKE
 from exporters.google.conftest import Open
 from exporters.telemetry import collect, observed
 from otel_goodput import Recorder, envvars, semconv
-from otel_goodput.accounting.totals import NS
 from otel_goodput.disruption.metadata import METADATA_HOST
 from otel_goodput.metrics import workload_series
+from otel_goodput.text.durations import NS
 
 RESOURCE = {
     "cloud.availability_zone": "us-central1-a",
@@ -204,6 +204,7 @@ def test_what_the_machine_tells_stands_at_the_first_point(
 ) -> None:
     """The metadata server is asked in the background; the first export waits for it: no series changes its labels."""
     with metadata_server() as server:
+
         def tell_late(_: Request) -> Response:
             time.sleep(0.4)
             return answer(json.dumps(GKE))

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
-from exporters.backends import ALONE, grpc_backend, http_backend, silent_backend, stalled_grpc_backend
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as trace_grpc
+from exporters.backends import grpc_backend, http_backend, silent_backend, stalled_grpc_backend
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from otlp_server import otlp_server
 
 from ..commands import goodput
 from .examined import doctor, doctor_without, findings
@@ -130,27 +125,9 @@ def test_a_receiver_that_takes_a_request_and_stalls(place: Path) -> None:
     assert "DEADLINE_EXCEEDED" in findings(done, "exporter otlp", "problem")
 
 
-@contextmanager
-def traces_only() -> Iterator[str]:
-    """A receiver of traces, as tracing backends are."""
-
-    class Traces(trace_grpc.TraceServiceServicer):
-        def Export(self, request: Any, context: grpc.ServicerContext) -> ExportTraceServiceResponse:
-            return ExportTraceServiceResponse()
-
-    with ThreadPoolExecutor(2) as pool:
-        server = grpc.server(pool, options=ALONE)
-        port = server.add_insecure_port("127.0.0.1:0")
-        trace_grpc.add_TraceServiceServicer_to_server(Traces(), server)
-        server.start()
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.stop(None).wait()
-
-
 def test_a_receiver_of_traces_alone(place: Path) -> None:
-    with traces_only() as endpoint:
+    """As tracing backends are."""
+    with otlp_server(lambda *_: ExportTraceServiceResponse()) as endpoint:
         done = doctor(place, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
     assert findings(done, "exporter otlp", "ok").startswith(f"traces to {endpoint}")
     found = findings(done, "exporter otlp", "problem")

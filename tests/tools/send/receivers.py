@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import grpc
-from exporters.backends import ALONE, Received
+from exporters.backends import Received
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from http_server import HttpServer, Request, Response
@@ -17,10 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
-    TraceServiceServicer,
-    add_TraceServiceServicer_to_server,
-)
+from otlp_server import otlp_server
 
 
 class Say(NamedTuple):
@@ -69,32 +65,23 @@ def http_receiver(script: Script, port: int = 0, by_content: ByContent = lambda 
 
 @contextmanager
 def grpc_receiver(script: Script, by_content: ByContent = lambda _: None) -> Iterator[Received]:
-    class Traces(TraceServiceServicer):
-        def Export(
-            self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
-        ) -> ExportTraceServiceResponse:
-            say = by_content(request) or script(len(received.headers))
-            received.headers.append(dict(context.invocation_metadata()))
-            if say.keep:
-                received.traces.append(request)
-            if say.hang is not None:
-                say.hang.wait()
-            if say.retry_s:
-                status = Status(code=say.status.value[0])  # type: ignore[union-attr]
-                wanted = RetryInfo()
-                wanted.retry_delay.FromMilliseconds(round(say.retry_s * 1000))
-                status.details.add().Pack(wanted)
-                context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-            if say.status is not None:
-                context.abort(say.status, say.message)
-            return ExportTraceServiceResponse.FromString(say.body)
+    def take(request: ExportTraceServiceRequest, context: grpc.ServicerContext) -> ExportTraceServiceResponse:
+        say = by_content(request) or script(len(received.headers))
+        received.headers.append(dict(context.invocation_metadata()))
+        if say.keep:
+            received.traces.append(request)
+        if say.hang is not None:
+            say.hang.wait()
+        if say.retry_s:
+            status = Status(code=say.status.value[0])  # type: ignore[union-attr]
+            wanted = RetryInfo()
+            wanted.retry_delay.FromMilliseconds(round(say.retry_s * 1000))
+            status.details.add().Pack(wanted)
+            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        if say.status is not None:
+            context.abort(say.status, say.message)
+        return ExportTraceServiceResponse.FromString(say.body)
 
-    with ThreadPoolExecutor(4) as pool:
-        server = grpc.server(pool, options=ALONE)
-        received = Received(f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
-        add_TraceServiceServicer_to_server(Traces(), server)
-        server.start()
-        try:
-            yield received
-        finally:
-            server.stop(None).wait()
+    received = Received("")
+    with otlp_server(take) as received.endpoint:
+        yield received

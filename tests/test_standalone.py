@@ -11,20 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from backfill import CASES, read_case, rows_of
 from exported import Spans
 from exported import metrics as collected
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
+from recorded import NS, Recording, attributes, identity, orphans, parent, sum_ns, without_zeros
 
 import otel_goodput as goodput
 from otel_goodput import ConfigurationError, GoodputSpanProcessor
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
-
-from .backfill import CASES, read_case, rows_of
-from .recording import NS, Recording, attributes, identity, orphans, parent, sum_ns, without_zeros
 
 
 class Theirs:

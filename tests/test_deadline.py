@@ -111,7 +111,9 @@ def no_more_threads():
     sys.exit("threads can still be started")
 """
 
-RESERVED = NO_MORE_THREADS + """
+RESERVED = (
+    NO_MORE_THREADS
+    + """
 def close():
     meeting = threading.Barrier(2)
     closers = [("stuck", lambda ms: threading.Event().wait()), ("a", lambda ms: meeting.wait(60)),
@@ -123,8 +125,11 @@ no_more_threads()
 assert deadline.reserve(9) == 3
 atexit.register(close)
 """
+)
 
-IN_LINE = NO_MORE_THREADS + """
+IN_LINE = (
+    NO_MORE_THREADS
+    + """
 def close():
     done = []
     closers = [("a", lambda ms: done.append(ms)), ("fails", lambda ms: 1 / 0),
@@ -134,6 +139,7 @@ def close():
 no_more_threads()
 atexit.register(close)
 """
+)
 
 STUCK_AT_EXIT = """
 import atexit, threading

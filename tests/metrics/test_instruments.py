@@ -1,4 +1,4 @@
-"""The metrics as the table of SIGNALS has them: names, kinds, units, closed sets of attributes, constant types."""
+"""The metrics as `semconv.METRICS` has them: names, kinds, units, closed sets of attributes, constant types."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from backfill import ORDERS, read_case
 from opentelemetry.metrics import Meter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
@@ -21,14 +22,12 @@ from opentelemetry.sdk.metrics.export import (
     Metric,
     Sum,
 )
+from recorded import NS, Recording
 
 import otel_goodput as goodput
 from otel_goodput.semconv import CATEGORIES, METRICS, REASONS
 
-from .backfill import ORDERS, read_case
-from .recording import NS, Recording
-
-# Written down once more, from SIGNALS: name -> (kind, unit, attribute keys, type of the values).
+# Written down once more, by hand: name -> (kind, unit, attribute keys, type of the values).
 TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.time": ("updown", "s", {"goodput.category", "goodput.custom.name"}, float),
     "goodput.ratio": ("gauge", "1", {"goodput.window"}, float),

@@ -16,7 +16,7 @@ from otel_goodput.metrics import instruments
 from otel_goodput.metrics.productivity import Inputs
 from otel_goodput.semconv import Category, ClockState, Phase
 
-from .test_metrics import values
+from .test_instruments import values
 
 NS = 1_000_000_000
 JOB, STEP = (semconv.PHASES.index(phase) for phase in (Phase.JOB, Phase.STEP))

@@ -1,7 +1,7 @@
 """Tells a sample timeline to the live API, with the times that it says.
 
 As a script it tells one attempt that dies at its end:
-``python -m recording.backfill CASE ATTEMPT BASE DIRECTORY ORDER``.
+``python -m backfill CASE ATTEMPT BASE DIRECTORY ORDER``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import otel_goodput as goodput
 
 NS = 1_000_000_000
-CASES = Path(__file__).parents[1] / "accounting" / "cases"
+CASES = Path(__file__).parent / "accounting" / "cases"
 
 Row = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,3 +101,6 @@ def sum_ns(report: dict[str, Any]) -> int:
     """The categories' sum in whole ns."""
     seconds = {name: value for name, value in report["seconds"].items() if name != "custom"}
     return sum(round(value * NS) for value in (*seconds.values(), *report["seconds"].get("custom", {}).values()))
+
+
+Record = Callable[..., Recording]

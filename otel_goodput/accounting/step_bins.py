@@ -1,0 +1,194 @@
+"""Successive executions of steps in at most 1,024 bins of equal count, in order of completion.
+
+When they do not reach any more, every two neighbours become one. A rollback changes the fate of kept executions
+(rule R4): the bins follow by the length of the kept stack when each began.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from otel_goodput.accounting import proof
+from otel_goodput.accounting.overview import BINS, Spread, StepBin
+from otel_goodput.accounting.stats import median
+
+LEAF: Final = 64  # executions with an exact median; medians of bins of more are means of theirs
+COLUMNS: Final = 5
+
+# Of executions, in order: numbers, starts, net times, times outside, times on the device; -1 where one is not known.
+Columns: TypeAlias = "Sequence[list[int]]"
+
+
+class StepBins:
+    """All executions of the steps of a run that are over and did a step.
+
+    The open bin is made of `_open`, which is merged from leaves, and of `_raw`.
+
+    Attributes:
+        count: how many there are; an execution's ordinal is the count before it.
+    """
+
+    __slots__ = ("_bins", "_losts", "_lows", "_open", "_power", "_raw", "_stray", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._power = 0  # a bin is full with 2**_power executions
+        self._bins: list[StepBin] = []  # full; `lost` is in `_losts`
+        self._losts: list[int] = []  # of each bin, the open one included
+        self._lows: list[int] = []  # length of the kept stack when each bin began
+        self._open: StepBin | None = None
+        self._raw: list[list[int]] = [[] for _ in range(COLUMNS)]
+        self._stray: dict[int, int] = {}  # kept index -> ordinal, for those that are not in the bin that `_lows` tells
+
+    def clone(self) -> StepBins:
+        twin = StepBins.__new__(StepBins)
+        twin.count, twin._power, twin._open = self.count, self._power, self._open
+        twin._bins, twin._losts, twin._lows = self._bins.copy(), self._losts.copy(), self._lows.copy()
+        twin._raw, twin._stray = [column.copy() for column in self._raw], self._stray.copy()
+        return twin
+
+    def add(self, columns: Columns, length: int) -> None:
+        """Take executions; `length` is that of the kept stack before the first, and all others are kept."""
+        at, count, full = 0, len(columns[0]), (1 << self._power) - 1
+        while at < count:
+            if not self.count & full:
+                if len(self._bins) >= BINS:
+                    self._widen()
+                    full = (1 << self._power) - 1
+                self._lows.append(length + at)
+                self._losts.append(0)
+            taken = min(count - at, LEAF - len(self._raw[0]), full + 1 - (self.count & full))
+            for raw, column in zip(self._raw, columns, strict=True):
+                raw += column[at : at + taken]
+            at += taken
+            self.count += taken
+            if len(self._raw[0]) == LEAF or not self.count & full:
+                leaf = _leaf(self._raw)
+                self._raw = [[] for _ in range(COLUMNS)]
+                self._open = leaf if self._open is None else _merged(self._open, leaf)
+                if self._open.count > full:
+                    self._bins.append(self._open)
+                    self._open = None
+
+    def lose(self, ordinal: int, count: int = 1) -> None:
+        """Count that execution as lost; `count` -1 takes that back."""
+        self._losts[ordinal >> self._power] += count
+
+    def keep(self, index: int, ordinal: int, *, inserted: bool) -> None:
+        """That execution is kept at `index` of the stack, `inserted` below others or on top."""
+        if self._stray and max(self._stray) >= index:
+            self._stray = {at + (at >= index): one for at, one in self._stray.items()}
+        if inserted:
+            self._lows = [low + (low > index) for low in self._lows]
+        if bisect_right(self._lows, index) - 1 != ordinal >> self._power:
+            self._stray[index] = ordinal
+
+    def lose_from(self, index: int, end: int) -> None:
+        """Count the kept entries from `index` up to `end`, the length of the stack, as lost."""
+        for at in [at for at in self._stray if at >= index]:
+            self._losts[bisect_right(self._lows, at) - 1] -= 1
+            self._losts[self._stray.pop(at) >> self._power] += 1
+        for at in range(len(self._lows) - 1, -1, -1):
+            begin = max(self._lows[at], index)
+            self._losts[at] += end - begin
+            end = begin
+            if self._lows[at] <= index:
+                break
+            self._lows[at] = index
+
+    def _widen(self) -> None:
+        """Join every two bins. The open one is empty; their number is even."""
+        self._bins = [_merged(*pair) for pair in zip(self._bins[::2], self._bins[1::2], strict=True)]
+        self._losts = [one + other for one, other in zip(self._losts[::2], self._losts[1::2], strict=True)]
+        self._lows = self._lows[::2]
+        self._power += 1
+        self._stray = {
+            index: ordinal
+            for index, ordinal in self._stray.items()
+            if bisect_right(self._lows, index) - 1 != ordinal >> self._power
+        }
+
+    def answer(self) -> list[StepBin]:
+        """All bins; the last may hold fewer executions than the others."""
+        bins = self._bins.copy()
+        if self._raw[0]:
+            leaf = _leaf(self._raw)
+            bins.append(leaf if self._open is None else _merged(self._open, leaf))
+        elif self._open is not None:
+            bins.append(self._open)
+        return [one._replace(lost=lost) for one, lost in zip(bins, self._losts, strict=True)]
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "count": self.count,
+            "power": self._power,
+            "bins": self._bins.copy(),
+            "losts": self._losts.copy(),
+            "lows": self._lows.copy(),
+            "open": self._open,
+            "raw": list(zip(*self._raw, strict=True)),
+            "stray": list(self._stray.items()),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> StepBins:
+        found = cls()
+        found.count, found._power = state["count"], state["power"]
+        found._bins = [_step_bin(one) for one in state["bins"]]
+        found._losts, found._lows = state["losts"], state["lows"]
+        found._open = None if state["open"] is None else _step_bin(state["open"])
+        rows = [(number, start, net, outside, device) for number, start, net, outside, device in state["raw"]]
+        if rows:
+            found._raw = list(map(list, zip(*rows, strict=True)))
+        found._stray = dict(map(tuple, state["stray"]))
+        found._prove()
+        return found
+
+    def _prove(self) -> None:
+        proof.whole((self.count, self._power, *self._losts, *self._lows, *self._stray, *self._stray.values()), 0)
+        for column in self._raw:
+            proof.whole(column)
+        for one in (*self._bins, *([self._open] if self._open else [])):
+            proof.whole((*one[:5], *(number for spread in one[5:] if spread for number in spread)))
+        full, raw = len(self._bins), len(self._raw[0])
+        if self._power > 64 or full > BINS or raw >= LEAF:
+            raise ValueError("a snapshot holds more step bins than it should")
+        held = (full << self._power) + raw + (self._open.count if self._open else 0)
+        begun = full + bool(raw or self._open)
+        if not (held == self.count and begun == len(self._lows) == len(self._losts)):
+            raise ValueError("the step bins of a snapshot contradict each other")
+        if max((*self._stray.values(), 0)) >> self._power > begun:
+            raise ValueError("the step bins of a snapshot contradict each other")
+
+
+def _step_bin(state: Sequence[Any]) -> StepBin:
+    spreads = (None if one is None else Spread(*one) for one in state[5:])
+    return StepBin(*state[:5], *spreads)
+
+
+def _spread(lengths: list[int]) -> Spread | None:
+    known = sorted(lengths)
+    if known[0] < 0:
+        del known[: bisect_right(known, -1)]
+    return Spread(known[0], median(known, ordered=True), known[-1]) if known else None
+
+
+def _leaf(columns: Columns) -> StepBin:
+    numbers, starts, nets, outsides, devices = columns
+    spreads = _spread(nets), _spread(outsides), _spread(devices) if max(devices) >= 0 else None
+    return StepBin(min(numbers), max(numbers), starts[0], len(numbers), 0, *spreads)
+
+
+def _merged(one: StepBin, other: StepBin) -> StepBin:
+    def joined(mine: Spread | None, theirs: Spread | None) -> Spread | None:
+        if mine is None or theirs is None:
+            return mine or theirs
+        middle = (mine.median * one.count + theirs.median * other.count) // (one.count + other.count)
+        return Spread(min(mine.min, theirs.min), middle, max(mine.max, theirs.max))
+
+    first, last = min(one.first, other.first), max(one.last, other.last)
+    count, lost = one.count + other.count, one.lost + other.lost
+    spreads = joined(one.net, other.net), joined(one.outside, other.outside), joined(one.device, other.device)
+    return StepBin(first, last, one.begin, count, lost, *spreads)

@@ -1,0 +1,25 @@
+"""What a gRPC status code says about a request: https://grpc.io/docs/guides/status-codes/
+
+Each code has one meaning here. Where a protocol gives a code another one, that stands here too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NO_ANSWER: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
+# The same request may be accepted later.
+LATER: Final = NO_ANSWER | {"RESOURCE_EXHAUSTED", "ABORTED", "CANCELLED"}
+# Either this request is at fault, or the receiver fails.
+UNSURE: Final = frozenset({"INTERNAL", "UNKNOWN"})
+# No request will be accepted before somebody changes something: a role, the project, the address.
+CLOSED: Final = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED"})
+# This request is at fault.
+REFUSED: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "ALREADY_EXISTS", "DATA_LOSS"})
+
+# Of REFUSED, those that OTLP has a client send again: https://opentelemetry.io/docs/specs/otlp/#failures
+OTLP_LATER: Final = frozenset({"OUT_OF_RANGE", "DATA_LOSS"})
+# With one of these codes the server cannot have accepted anything.
+UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
+# With one of these, perhaps the connection broke, and the server may have accepted everything.
+BROKEN: Final = NO_ANSWER | {"CANCELLED"}

@@ -1,0 +1,188 @@
+"""What the spans of a run say beside their times: attributes, events and status, as the exporter ``file`` wrote them.
+
+They are read from ``traces-*.jsonl`` beside the journal, the latest attempt first, and within bounds: a page shows
+those of the span that is selected, and need not hold them all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from otel_goodput import files
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.text.quantities import plural
+from otel_goodput.text.redact import encodable, shown
+
+Progress = Callable[[int, int, str], None]
+
+SPANS: Final = 20_000
+BYTES: Final = 1 << 20  # of JSON, all spans together
+READ: Final = 64 << 20  # bytes of files
+_TEXT: Final = 2_000  # characters of one text: a stack trace is longer, and its end says what happened
+_EVENTS: Final = 32  # of one span
+_FILE: Final = re.compile(r"traces-attempt(\d{4,10})-p(\d{4,9})(?:\.(\d{1,9}))?\.jsonl")
+
+
+class Told(NamedTuple):
+    """What one span says: attributes by name, events as (time in ns, name, attributes), code and text of the status."""
+
+    attributes: dict[str, Any]
+    events: list[tuple[int, str, dict[str, Any]]]
+    status: int
+    message: str
+
+    @property
+    def notable(self) -> bool:
+        """Whether it says more than what the journal says as well."""
+        return bool(self.events or self.status or self.message)
+
+
+@dataclass
+class Exported:
+    """What the exported spans of a process say.
+
+    Attributes:
+        spans: by span id.
+        left_out: spans that were not taken, as there are too many.
+        text: what is missing, for people; empty if nothing is.
+    """
+
+    spans: dict[int, Told] = field(default_factory=dict)
+    left_out: int = 0
+    text: str = ""
+
+
+def exported(
+    run: RunDirectory, wanted: Collection[int], *, process: int = 0, progress: Progress | None = None
+) -> Exported:
+    """Return what the exported spans with the ids in `wanted` say. It does not raise, whatever the files hold.
+
+    If there are too many, those with events or an error are taken first, and of the others the latest.
+    """
+    reading = _Reading(set(wanted))
+    try:
+        reading.read(run, process, progress)
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            reading.problems.append(shown(str(error)))
+    return reading.exported()
+
+
+class _Reading:
+    """Reads files, and keeps what there is room for."""
+
+    def __init__(self, wanted: set[int]) -> None:
+        self._wanted = wanted
+        self._notable: dict[int, Told] = {}
+        self._plain: dict[int, Told] = {}
+        self._bytes = 0
+        self._left = READ
+        self._damaged = 0
+        self._left_out = 0
+        self.problems: list[str] = []
+
+    def read(self, run: RunDirectory, process: int, progress: Progress | None) -> None:
+        """Read all files of a process. Raises OSError if the folder cannot be read."""
+        if not self._wanted:
+            return
+        found = []
+        for name in files.names(run.path):
+            match = _FILE.fullmatch(name)
+            if match and int(match[2]) == process:
+                found.append((int(match[1]), int(match[3] or 0), name))
+        for _, _, name in sorted(found, reverse=True):
+            if self._left <= 0:
+                self.problems.append(f"{name} and older files are not read: there is too much")
+                return
+            try:
+                self._file(run.path / name, progress)
+            except (OSError, ValueError) as error:
+                self.problems.append(shown(f"{name}: {error}"))
+
+    def _file(self, path: Path, progress: Progress | None) -> None:
+        with files.opened(path) as file:
+            for lines in files.blocks_of_lines(file, path):
+                for line in lines:
+                    self._left -= len(line) + 1
+                    if line.strip(b"\0 \r"):
+                        self._line(line)
+                if progress is not None:
+                    progress(READ - max(0, self._left), READ, "attributes of spans")
+                if self._left <= 0:
+                    return
+
+    def _line(self, line: bytes) -> None:
+        try:
+            for span in _spans(json.loads(line)):
+                self._span(span)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            self._damaged += 1
+
+    def _span(self, span: dict[str, Any]) -> None:
+        key = int(span["spanId"], 16)
+        if key not in self._wanted or key in self._notable or key in self._plain:
+            return
+        told = _told(span)
+        size = len(json.dumps(told))
+        room = self._notable if told.notable else self._plain
+        while self._plain and told.notable and self._full(size):
+            self._bytes -= len(json.dumps(self._plain.popitem()[1]))
+            self._left_out += 1
+        if self._full(size):
+            self._left_out += 1
+            return
+        room[key] = told
+        self._bytes += size
+
+    def _full(self, more: int) -> bool:
+        return len(self._notable) + len(self._plain) >= SPANS or self._bytes + more > BYTES
+
+    def exported(self) -> Exported:
+        told = list(self.problems[:3])
+        if self._damaged:
+            told.append(f"{plural(self._damaged, 'line')} of the trace files cannot be read")
+        if self._left_out:
+            told.append(f"attributes of {plural(self._left_out, 'more span')} are left out, as there are too many")
+        return Exported({**self._notable, **self._plain}, self._left_out, "; ".join(told))
+
+
+def _spans(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for resource in request["resourceSpans"]:
+        for scope in resource.get("scopeSpans", ()):
+            yield from scope.get("spans", ())
+
+
+def _told(span: dict[str, Any]) -> Told:
+    status = span.get("status") or {}
+    events = [
+        (int(event.get("timeUnixNano", 0)), _text(event.get("name", "")), _attributes(event))
+        for event in span.get("events", ())[:_EVENTS]
+    ]
+    return Told(_attributes(span), events, int(status.get("code", 0)), _text(status.get("message", "")))
+
+
+def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
+    return {_text(one["key"]): _value(one.get("value", {})) for one in holder.get("attributes", ())}
+
+
+def _value(told: dict[str, Any], depth: int = 0) -> Any:
+    """Return an AnyValue as plain JSON; integers stay texts, for JavaScript has none of 64 bits."""
+    for kind, value in told.items():
+        if kind == "arrayValue" and depth < 4:
+            return [_value(one, depth + 1) for one in value.get("values", ())[:100]]
+        if kind == "kvlistValue" and depth < 4:
+            return {_text(one["key"]): _value(one.get("value", {}), depth + 1) for one in value.get("values", ())[:100]}
+        if isinstance(value, bool) or (isinstance(value, float) and abs(value) < float("inf")):
+            return value
+        return _text(value)
+    return None
+
+
+def _text(value: object) -> str:
+    text = encodable(str(value))
+    return text if len(text) <= _TEXT else f"… {text[-_TEXT:]}"

@@ -1,0 +1,102 @@
+"""Arguments that several commands take, and the runs that they name."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
+from otel_goodput.text.durations import asked_moment, parse_duration
+
+T = TypeVar("T")
+
+
+def add_run(parser: argparse.ArgumentParser, *, process: bool = True) -> None:
+    """Add the arguments that name a run; `process`: and whose journal."""
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        default=None,
+        help="a run's folder, the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+    )
+    parser.add_argument(
+        "--run",
+        dest="run_id",
+        default=None,
+        metavar="ID",
+        help="which run, if the folder holds several (report shows the newest)",
+    )
+    if process:
+        parser.add_argument(
+            "--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)"
+        )
+
+
+def add_questions(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what the account is asked."""
+    parser.epilog = (
+        "T, A and B are seconds (since 1970, or as a timeline counts them), RFC 3339 such as 2026-11-22T11:25:00Z, "
+        "'1h' or '1h30m' after the start, '1h ago', or 'now'."
+    )
+    parser.add_argument("--at", type=moment, default=None, metavar="T", help="the account as of T")
+    parser.add_argument(
+        "--window",
+        nargs=2,
+        type=moment,
+        action="append",
+        default=[],
+        metavar=("A", "B"),
+        help="account for [A, B] separately; may be repeated",
+    )
+    parser.add_argument(
+        "--exclude",
+        nargs=2,
+        type=moment,
+        action="append",
+        default=[],
+        metavar=("A", "B"),
+        help="exclude [A, B] from the account; may be repeated",
+    )
+    parser.add_argument(
+        "--ideal-step-time",
+        type=length,
+        default=None,
+        metavar="T",
+        help="ideal step time instead of the estimate, in seconds or with a unit (350ms)",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Return `parse` under the `name` that argparse shows in its error messages."""
+
+    def named(text: str) -> T:
+        return parse(text)
+
+    named.__name__ = name
+    return named
+
+
+def _natural(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise ValueError("it is negative")
+    return number
+
+
+number = _named("number", _natural)
+moment = _named("time", asked_moment)
+length = _named("length of time", parse_duration)
+
+
+def found_in(options: argparse.Namespace) -> Any:
+    """Return a context manager that gives the runs that the arguments name. Raises JournalError as it is entered."""
+    from otel_goodput.journal.finding import found_runs
+
+    return found_runs(place(options), options.run_id)
+
+
+def place(options: argparse.Namespace) -> str:
+    """Return the folder or URL that the arguments name."""
+    return options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput"

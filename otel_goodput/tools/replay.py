@@ -1,0 +1,50 @@
+"""``otel-goodput replay``: the account of a timeline."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from otel_goodput.text.durations import Moment
+from otel_goodput.tools import report
+from otel_goodput.tools.arguments import add_questions
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to `parser`."""
+    parser.add_argument(
+        "file", type=Path, help="a JSON-lines file (- for standard input), or a run's directory (unix seconds)"
+    )
+    add_questions(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the account of a timeline and return 0; of a run's folder, as ``report`` does.
+
+    Raises:
+        GoodputError: the timeline is wrong.
+        OSError: it cannot be read.
+    """
+    from otel_goodput.reports.replay import account_timeline
+    from otel_goodput.reports.report import Report
+    from otel_goodput.reports.timeline import Timeline, read_timeline
+
+    if options.file.is_dir():
+        options.directory, options.run_id, options.process, options.html = str(options.file), None, 0, None
+        return report.run(options)
+    timeline = Timeline(read_timeline(None if str(options.file) == "-" else options.file))
+    start = timeline.earliest
+    totals = account_timeline(
+        timeline,
+        at=None if options.at is None else options.at.since(start),
+        windows=_spans(options.window, start),
+        exclusions=_spans(options.exclude, start),
+        ideal_step_time=options.ideal_step_time,
+    )
+    report.print_one(totals if options.json else Report(totals, {}), options.json)
+    return 0
+
+
+def _spans(asked: Sequence[tuple[Moment, Moment]], start: int | None) -> list[tuple[int, int]]:
+    return [(begin.since(start), end.since(start)) for begin, end in asked]

@@ -1,0 +1,98 @@
+"""``otel-goodput report``: the account of a run, from its journal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from otel_goodput.text.redact import shown
+from otel_goodput.tools.arguments import add_questions, add_run, found_in, number, place
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to `parser`."""
+    add_run(parser)
+    add_questions(parser)
+    page = parser.add_argument_group("as a page", "one file with charts and a timeline, which needs no network")
+    page.add_argument("--html", default=None, metavar="FILE", help="write the page there (- for standard output)")
+    words = "show up to N steps and phases one by one (default: 200000); of a longer run, those around its events"
+    page.add_argument("--spans", type=number, default=None, metavar="N", help=words)
+
+
+def print_one(report: Any, as_json: bool) -> None:
+    """Print a report or totals, as text or JSON."""
+    if as_json:
+        print(json.dumps(report.to_json()))
+    else:
+        print(report, end="")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the report of a run, or of several, or write its page; returns the exit status.
+
+    Raises:
+        JournalError: there is no such run, or it left no journal.
+        ConfigurationError: options do not go with each other.
+        OSError: the page cannot be written.
+    """
+    from otel_goodput.errors import JournalError
+    from otel_goodput.reports import overview
+
+    with found_in(options) as found:
+        entries = overview.entries((run for run, _ in found), options.process)
+        if options.html is not None:
+            from otel_goodput.tools.page import write
+
+            return write((entries[0].run if entries else found[0].run), options)
+        if len(found) == 1 or len(entries) == 1:
+            one = _report_of(entries[0].run if entries else found[0].run, options)
+            print_one(one, options.json)
+            return _status([one])
+        if not entries:
+            raise JournalError(f"none of {len(found)} runs has a journal of process {options.process}")
+        if options.json:
+            reports = [_attempted(entry.run, options) for entry in entries]
+            print(json.dumps({"runs": [one if isinstance(one, dict) else one.to_json() for one in reports]}))
+            return _status(reports)
+        print(overview.render(entries, shown(place(options))))
+        reports = []
+        for entry in entries:
+            one = _attempted(entry.run, options)
+            reports.append(one)
+            if not isinstance(one, dict):  # otherwise show the next newest run
+                print_one(one, as_json=False)
+                break
+        return _status(reports)
+
+
+def _status(reports: Sequence[Any]) -> int:
+    """Return 3 if one of the reports is missing or incomplete, else 0."""
+    from otel_goodput.journal.damage import STATUS
+
+    return STATUS if any(isinstance(one, dict) or one.damaged for one in reports) else 0
+
+
+def _attempted(run: Any, options: argparse.Namespace) -> Any:
+    """Return the report of one run of several; if that fails, the error as a JSON object."""
+    try:
+        return _report_of(run, options)
+    except Exception as error:  # an error in one run must not prevent the reports of the others
+        why = shown(str(error) or type(error).__name__)
+        logging.getLogger(__name__).warning("run %s cannot be reported: %s", shown(repr(run.called())), why)
+        return {"run_id": run.called(), "error": why}
+
+
+def _report_of(run: Any, options: argparse.Namespace) -> Any:
+    from otel_goodput.reports.journalled import of_run
+
+    return of_run(
+        run,
+        at=options.at,
+        windows=options.window,
+        exclusions=options.exclude,
+        ideal_step_time=options.ideal_step_time,
+        process=options.process,
+    )

@@ -1,0 +1,101 @@
+// What the lanes are made of: ends of spans, names, paints, and the partition as tracks.
+import { FATE_NAMES, fateStyle, phaseStyle, sourceStyle, sourceTitle } from "./colors.js";
+import { BinTrack, SpanTrack, uncovered } from "./spans.js";
+import { Paint } from "./surface.js";
+
+const MOST_PAINTS = 40; // names of a lane that have a paint of their own
+
+/** A document as the timeline sees it. */
+export class RunSource {
+  constructor(model) {
+    this.model = model;
+    this.categories = model.categories.map((one) => new Paint(sourceTitle(one), () => sourceStyle(one)));
+    this.fates = FATE_NAMES.map((name, fate) => new Paint(`step, ${name}`, () => fateStyle(fate)));
+    this.ends = new Map(model.attempts.map((one) => [one.number, one.end === null ? model.end : one.end]));
+    this.windows = model.detail ? model.detail.windows : [[0, model.end]];
+    const down = model.disruptions.filter((one) => one.died_at !== null).map((one) => [one.died_at, one.time]);
+    // Nothing ran while it was down, so there is nothing to sum up.
+    this.summed = uncovered(
+      [...this.windows, ...down].sort((one, other) => one[0] - other[0]),
+      0,
+      model.end,
+    );
+    this.phasePaints = new Map();
+    this.leader = model.processes.find((one) => one.leader) || model.processes[0] || null;
+    this.cached = new Map();
+  }
+
+  refresh() {
+    for (const paint of [...this.categories, ...this.fates, ...this.phasePaints.values()]) paint.refresh();
+  }
+
+  phaseName(row) {
+    const { phases, phase_names: kinds, names } = this.model;
+    return names[phases.name[row]] || kinds[phases.phase[row]].replaceAll("_", " ");
+  }
+
+  phaseEnd(row) {
+    const { phases } = this.model;
+    return phases.wall[row] >= 0
+      ? phases.start[row] + phases.wall[row]
+      : this.openEnd(phases.attempt[row], phases.start[row]);
+  }
+
+  stepEnd(row) {
+    const { steps } = this.model;
+    return steps.wall[row] >= 0
+      ? steps.start[row] + steps.wall[row]
+      : this.openEnd(steps.attempt[row], steps.start[row]);
+  }
+
+  openEnd(attempt, start) {
+    return Math.max(start, Math.min(this.model.end, this.ends.get(attempt) ?? this.model.end));
+  }
+
+  phasePaint(phase, name) {
+    const key = `${phase} ${name}`;
+    if (!this.phasePaints.has(key)) {
+      this.phasePaints.set(key, new Paint(name || phase.replaceAll("_", " "), () => phaseStyle(phase, name)));
+    }
+    return this.phasePaints.get(key);
+  }
+
+  ownerTrack(owners) {
+    const ends = owners.begin.map((begin, row) => begin + owners.length[row]);
+    const rows = Float64Array.from(ends, (_, row) => row);
+    return new SpanTrack(owners.begin, ends, Uint16Array.from(owners.category), rows, this.categories.length);
+  }
+
+  leaderBins() {
+    const { begin, width, count, values } = this.model.bins;
+    const share = (kind, bin) => (values[kind] ? values[kind][bin] : 0);
+    this.ownBins ??= new BinTrack(begin, width, count, this.categories.length, share);
+    return this.ownBins;
+  }
+
+  /** Shares of another process. Null: not known. */
+  processBins(process) {
+    const { bins } = process;
+    if (!bins || !bins.shares) return null;
+    if (!this.cached.has(process.index)) {
+      const places = new Map(bins.categories.map((category, place) => [category, place]));
+      const share = (kind, bin) => {
+        const place = places.get(kind);
+        return place === undefined ? 0 : (bins.shares[place * bins.count + bin] * bins.width) / 255;
+      };
+      this.cached.set(process.index, new BinTrack(bins.begin, bins.width, bins.count, this.categories.length, share));
+    }
+    return this.cached.get(process.index);
+  }
+
+  /** Index among `paints` for a phase; names beyond the fortieth share one. */
+  kindOf(row, kinds, paints) {
+    const { phases, phase_names: known, names } = this.model;
+    const key = phases.phase[row] * 100003 + phases.name[row];
+    if (!kinds.has(key)) {
+      if (paints.length < MOST_PAINTS) paints.push(this.phasePaint(known[phases.phase[row]], names[phases.name[row]]));
+      kinds.set(key, paints.length - 1);
+    }
+    return kinds.get(key);
+  }
+}

@@ -1,0 +1,137 @@
+"""The tables of a document that tell a run span by span, and what the spans say beside their times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from otel_goodput import semconv
+from otel_goodput.accounting.overview import NOT_KNOWN
+from otel_goodput.reports.detail import IN_TRACE, Detail
+from otel_goodput.reports.exported import Exported
+from otel_goodput.viewer.columns import Columns, Table
+from otel_goodput.viewer.words import Names, Redaction
+
+STEPS: Final = (
+    "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags"
+)  # fmt: skip
+PHASES: Final = ("attempt", "phase", "name", "start", "wall", "step", "flags", "parent")
+_GOOGLE: Final = frozenset({"gcp", "gcp-otlp"})  # exporters that send spans to Cloud Trace
+_EXPLORER: Final = "https://console.cloud.google.com/traces/explorer;traceId={trace};spanId={span}?project="
+_PROJECT: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.:")  # letters of a project's id
+
+
+class Tables(NamedTuple):
+    """Tables as the document has them; `owners` is None where the owner of some moments is not known."""
+
+    steps: Table
+    phases: Table
+    step_ids: Table
+    phase_ids: Table
+    device: Table
+    owners: Table | None
+
+
+def tables(detail: Detail, columns: Columns, names: Names, at: Callable[[int], int], *, whole: bool) -> Tables:
+    """Return the tables of a detail.
+
+    Args:
+        names: takes the names of phases.
+        at: returns a moment as the document has it.
+        whole: the detail tells all of the run, so that the owner of each moment is known.
+    """
+    rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
+    steps = [
+        (
+            one.attempt, one.number, at(one.begin), NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin,
+            one.net, at(one.device_begin), at(one.device_end), one.fate, one.clock, one.flags,
+        )
+        for one in detail.steps
+    ]  # fmt: skip
+    phases = [
+        (
+            one.attempt, one.phase, names.number(one.name), at(one.begin),
+            NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin, one.step, one.flags,
+            rows.get((one.attempt, one.parent), -1),
+        )
+        for one in detail.phases
+    ]  # fmt: skip
+    owners: Table | None = None
+    if whole:
+        owners = columns.table(
+            ("begin", "length", "category"),
+            [(at(begin), end - begin, category) for begin, end, category in detail.owners],
+        )
+    return Tables(
+        steps=columns.table(STEPS, steps),
+        phases=columns.table(PHASES, phases),
+        step_ids=_ids(detail.steps, columns),
+        phase_ids=_ids(detail.phases, columns),
+        device=columns.table(
+            ("begin", "end", "owner"), [(at(begin), at(end), owner) for begin, end, owner in detail.work]
+        ),
+        owners=owners,
+    )
+
+
+def _ids(spans: Sequence[Any], columns: Columns) -> Table:
+    exported = [(row, one.key) for row, one in enumerate(spans) if one.flags & IN_TRACE]
+    return {
+        "rows": len(exported),
+        "columns": {
+            "rows": columns.integers([row for row, _ in exported]),
+            "ids": columns.ids([key for _, key in exported]),
+        },
+    }
+
+
+def attributes(found: Exported, columns: Columns, redacted: Redaction, at: Callable[[int], int]) -> dict[str, Any]:
+    """Return what exported spans say: their ids, and for each [name, value, name, value, …], names by number.
+
+    Of spans with events, a status or a text of it, these stand by the row of the span.
+    """
+    keys: dict[str, int] = {}
+    told: list[list[Any]] = []
+    more: dict[str, Any] = {}
+    for row, one in enumerate(found.spans.values()):
+        pairs: list[Any] = []
+        for name, value in redacted.all(one.attributes).items():
+            pairs += (keys.setdefault(name, len(keys)), value)
+        told.append(pairs)
+        if one.notable:
+            more[str(row)] = {
+                "status": one.status,
+                "message": redacted(one.message),
+                "events": [
+                    {"time": at(time), "name": redacted(name), "attributes": redacted.all(held)}
+                    for time, name, held in one.events
+                ],
+            }
+    return {
+        "rows": len(told),
+        "columns": {"ids": columns.ids(list(found.spans))},
+        "names": list(keys),
+        "told": told,
+        "more": more,
+        "left_out": found.left_out,
+        "text": redacted(found.text),
+    }
+
+
+def cloud_trace(facts: Mapping[str, Any] | None, exporters: str) -> str | None:
+    """Return the address of a span in Cloud Trace, with ``{trace}`` and ``{span}``; None if none was sent there.
+
+    Args:
+        facts: of an attempt.
+        exporters: name of the setting that lists the exporters. What ``auto`` chose is not known, so it does not count.
+    """
+    if not facts:
+        return None
+    listed = facts["settings"].get(exporters, {}).get("value", "")
+    resource = facts["resource"]
+    project = resource.get(semconv.GCP_PROJECT_ID) or resource.get(semconv.CLOUD_ACCOUNT_ID)
+    if not _GOOGLE & {one.strip().lower() for one in str(listed).split(",")}:
+        return None
+    if not isinstance(project, str) or not project or not _PROJECT.issuperset(project):
+        return None
+    return _EXPLORER + project

@@ -1,0 +1,95 @@
+"""Attributes, events and status of spans, from the files of the exporter ``file``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import otel_goodput
+from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports import exported as module
+from otel_goodput.reports.exported import exported
+from otel_goodput.reports.session import Session
+from otel_goodput.viewer import spans
+from otel_goodput.viewer.columns import Container
+from otel_goodput.viewer.document import document
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    recorder = otel_goodput.Recorder("told", run_id="told", directory=tmp_path, exporters="file")
+    with recorder.job():
+        for number in range(20):
+            with recorder.step(number):
+                pass
+        with pytest.raises(ValueError, match="full"), recorder.checkpoint_save(20):
+            raise ValueError("the disk at https://me:hunter2@disk.example is full")
+    recorder.shutdown()
+    return RunDirectory(tmp_path / "told")
+
+
+def told(run: RunDirectory) -> dict[str, Any]:
+    held: dict[str, Any] = Container(document(Session.open(run))).head["attributes"]
+    return held
+
+
+def test_the_page_has_what_spans_say_without_secrets(run: RunDirectory) -> None:
+    held = told(run)
+    steps = [dict(zip(row[::2], row[1::2], strict=True)) for row in held["told"]]
+    number = held["names"].index("goodput.step")
+    assert {row.get(number) for row in steps} >= {str(one) for one in range(21)}
+    [failed] = held["more"].values()
+    assert failed["status"] == 2 and "is full" in failed["message"]
+    assert failed["events"][0]["name"] == "exception" and failed["events"][0]["time"] >= 0
+    assert "hunter2" not in json.dumps(held) and held["text"] == ""
+
+
+def test_damaged_lines_are_left_out_and_said(run: RunDirectory) -> None:
+    [file] = run.path.glob("traces-*.jsonl")
+    whole = told(run)["rows"]
+    with file.open("ab") as stream:
+        stream.write(b'{"resourceSpans": [{"scopeSpans": 3}]}\nnonsense\n[]\n\0\0\n{"resourceSpans":[{"scop')
+    held = told(run)
+    assert held["rows"] == whole and "4 lines of the trace files cannot be read" in held["text"]
+    file.write_bytes(b"\xff" * 100)
+    assert told(run)["rows"] == 0
+    file.unlink()
+    assert told(run)["text"] == ""
+
+
+def test_there_are_bounds_and_errors_come_first(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SPANS", 5)
+    held = told(run)
+    assert held["rows"] == 5 and held["more"] and held["left_out"] > 0
+    assert "left out, as there are too many" in held["text"]
+    monkeypatch.setattr(module, "BYTES", 10)
+    assert told(run)["rows"] == 0
+    assert exported(run, set()).spans == {}
+
+
+@pytest.mark.parametrize(
+    ("exporters", "resource", "address"),
+    [
+        ("gcp", {"gcp.project_id": "my-project"}, "my-project"),
+        ("file, GCP-OTLP", {"cloud.account.id": "other"}, "other"),
+        ("file", {"gcp.project_id": "my-project"}, None),
+        ("auto", {"gcp.project_id": "my-project"}, None),
+        ("gcp", {}, None),
+        ("gcp", {"gcp.project_id": "x&y=<script>"}, None),
+        ("gcp", {"gcp.project_id": 3}, None),
+    ],
+)
+def test_the_address_in_cloud_trace(exporters: str, resource: dict[str, Any], address: str | None) -> None:
+    name = OTEL_GOODPUT_EXPORTERS.name
+    facts = {"settings": {name: {"value": exporters, "source": "environment"}}, "resource": resource}
+    found = spans.cloud_trace(facts, name)
+    if address is None:
+        assert found is None
+    else:
+        assert found is not None and found.startswith("https://console.cloud.google.com/traces/explorer;")
+        assert found.endswith(f"?project={address}") and "{trace}" in found and "{span}" in found
+    assert spans.cloud_trace(None, name) is None
