@@ -93,7 +93,7 @@ class StepHistory:
         mine: dict[int, StepSegment] = {}
         for segment in (*self.segments[-1:], *(execution.step_segment for execution in self._open())):
             if id(segment) not in mine:
-                mine[id(segment)] = segment.clone(twin.life if segment.life is self.life else segment.life)
+                mine[id(segment)] = segment.of(twin.life if segment.life is self.life else segment.life)
         missing = len(mine)
         for at in range(len(twin.segments) - 1, -1, -1):
             if not missing:
@@ -353,7 +353,7 @@ class StepHistory:
     def _own_segment(self, at: int) -> StepSegment:
         """Return a copy of a segment that may be changed; clones share all segments without open executions."""
         shared = self.segments[at]
-        own = self.segments[at] = shared.clone(shared.life)
+        own = self.segments[at] = shared.of(shared.life)
         for execution in self._open():
             if execution.step_segment is shared:
                 execution.step_segment = own

@@ -6,10 +6,11 @@ from typing import Any
 
 from otel_goodput.accounting.progress import Progress
 from otel_goodput.accounting.rules import STARTUP_SAMPLE
+from otel_goodput.accounting.state import Stateful
 from otel_goodput.accounting.stats import median
 
 
-class Life:
+class Life(Stateful):
     """What the accounting of steps needs to know about one attempt.
 
     Attributes:
@@ -20,7 +21,7 @@ class Life:
         compiled: names of the functions compiled so far.
     """
 
-    __slots__ = ("begun", "compiled", "compiles_seen", "number", "steps_started")
+    STORED = __slots__ = ("number", "begun", "steps_started", "compiles_seen", "compiled")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -29,12 +30,6 @@ class Life:
         self.compiles_seen = False
         self.compiled: frozenset[str] = frozenset()
 
-    def clone(self) -> Life:
-        twin = Life.__new__(Life)
-        for name in Life.__slots__:
-            setattr(twin, name, getattr(self, name))
-        return twin
-
     def compile(self, function: str) -> bool:
         """Record a compilation; returns whether this attempt had compiled `function` before (False without a name)."""
         again = function in self.compiled
@@ -42,18 +37,14 @@ class Life:
             self.compiled |= {function}
         return again
 
-    def to_state(self) -> list[Any]:
-        return [self.number, self.begun, self.steps_started, self.compiles_seen, sorted(self.compiled)]
-
     @classmethod
     def from_state(cls, state: list[Any]) -> Life:
-        life = cls(state[0])
-        _, life.begun, life.steps_started, life.compiles_seen, compiled = state
-        life.compiled = frozenset(compiled)
+        life = cls(0)
+        life.restore(state)
         return life
 
 
-class StepSegment:
+class StepSegment(Stateful):
     """Consecutive steps, from a start or rollback to the next.
 
     Attributes:
@@ -69,21 +60,19 @@ class StepSegment:
         lost: net times (ns) of its lost steps without the first completed one, up to a bound.
     """
 
-    __slots__ = (
-        "_known",
+    STORED = (
         "begin",
-        "first_index",
-        "first_net",
-        "first_ordinal",
-        "first_start",
+        "low",
         "high",
-        "life",
+        "first_net",
+        "first_index",
+        "first_start",
+        "pieces",
         "lost",
         "lost_to",
-        "low",
-        "pieces",
         "spots",
     )
+    __slots__ = (*STORED, "_known", "first_ordinal", "life")
 
     def __init__(self, life: Life, low: int, begin: int) -> None:
         self.life = life
@@ -99,12 +88,10 @@ class StepSegment:
         self.lost: list[int] = []
         self._known: int | None = None
 
-    def clone(self, life: Life) -> StepSegment:
-        twin = StepSegment.__new__(StepSegment)
-        for name in StepSegment.__slots__:
-            setattr(twin, name, getattr(self, name))
+    def of(self, life: Life) -> StepSegment:
+        """Return a copy that belongs to `life`."""
+        twin = self.clone()
         twin.life = life
-        twin.lost = self.lost.copy()
         return twin
 
     def grow(self) -> None:
@@ -166,35 +153,8 @@ class StepSegment:
             del nets[self.first_index - self.low : self.first_index - self.low + 1]
         return [net for net in nets[:STARTUP_SAMPLE] if net]
 
-    def to_state(self) -> list[Any]:
-        return [
-            self.begin,
-            self.low,
-            self.high,
-            self.first_net,
-            self.first_index,
-            self.first_start,
-            self.pieces,
-            self.lost,
-            self.lost_to,
-            self.spots,
-        ]
-
     @classmethod
     def from_state(cls, state: list[Any], life: Life) -> StepSegment:
-        segment = cls(life, state[1], state[0])
-        (
-            _,
-            _,
-            segment.high,
-            segment.first_net,
-            segment.first_index,
-            segment.first_start,
-            pieces,
-            segment.lost,
-            segment.lost_to,
-            spots,
-        ) = state
-        segment.spots = tuple((place, duration) for place, duration in spots)
-        segment.pieces = [(duration, mask) for duration, mask in pieces]
+        segment = cls(life, 0, 0)
+        segment.restore(state)
         return segment

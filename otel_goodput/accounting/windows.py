@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from otel_goodput.accounting.overlay import NOTHING, widened
 from otel_goodput.accounting.rules import WASTED_PROGRESS
+from otel_goodput.accounting.state import Stateful
 
 EXCLUDED: Final = 1  # bit of the window of excluded time; while it is open, all others count as closed
 
 Edge = tuple[int, int, bool]
 
 
-class Window:
+class Window(Stateful):
     """Time that passed while the window was open.
 
     Attributes:
@@ -30,7 +31,15 @@ class Window:
         beside: the overlay's sums for that time, weighted ns as in ``Overlay.time``.
     """
 
-    __slots__ = ("beside", "bit", "elapsed", "forfeited", "kept", "kept_total", "totals")
+    STORED = __slots__ = (
+        "bit",
+        "elapsed",
+        "totals",
+        "kept",
+        "kept_total",
+        "forfeited",
+        "beside",
+    )
 
     def __init__(self, bit: int) -> None:
         self.bit = bit
@@ -40,14 +49,6 @@ class Window:
         self.kept_total = 0
         self.forfeited: dict[int, int] = {}
         self.beside: list[float] = list(NOTHING)
-
-    def clone(self) -> Window:
-        twin = Window(self.bit)
-        twin.elapsed, twin.kept_total, twin.forfeited = self.elapsed, self.kept_total, self.forfeited.copy()
-        twin.totals = self.totals.copy()
-        twin.kept = self.kept.copy()
-        twin.beside = self.beside.copy()
-        return twin
 
     def keep(self, index: int, duration: int) -> None:
         if duration:
@@ -73,48 +74,30 @@ class Window:
     def kept_from(self, index: int) -> int:
         return sum(duration for i, duration in self.kept.items() if i >= index)
 
-    def to_state(self) -> list[Any]:
-        return [
-            self.bit,
-            self.elapsed,
-            list(self.totals.items()),
-            list(self.kept.items()),
-            self.kept_total,
-            list(self.forfeited.items()),
-            self.beside,
-        ]
-
     @classmethod
     def from_state(cls, state: list[Any]) -> Window:
-        window = cls(state[0])
-        window.elapsed, totals, kept, window.kept_total, forfeited, beside = state[1:]
-        window.forfeited = dict(forfeited)
-        window.beside = widened(beside)
-        window.totals, window.kept = dict(totals), dict(kept)
+        window = cls(0)
+        window.restore(state)
+        window.beside = widened(window.beside)
         return window
 
 
-class WindowSet:
+class WindowSet(Stateful):
     """Tracks which windows are open.
 
     Args:
         edges: (time in ns, window index, opens?) known in advance, in time order; window 0 is the excluded time.
     """
 
-    __slots__ = ("_edges", "_excluded", "_next", "_opened", "exclusions")
+    STORED = ("_next", "_excluded", "_opened", "exclusions")
+    __slots__ = (*STORED, "_edges")
 
     def __init__(self, edges: Sequence[Edge] = ()) -> None:
-        self._edges = edges
+        self._edges = tuple(edges)
         self._next = 0
         self._excluded = 0  # number of open exclusions
         self._opened = 0  # mask of open windows, without exclusions
         self.exclusions: set[int] = set()  # keys of the open exclusion phases
-
-    def clone(self) -> WindowSet:
-        twin = WindowSet.__new__(WindowSet)
-        twin._edges, twin._next = self._edges, self._next
-        twin._excluded, twin._opened, twin.exclusions = self._excluded, self._opened, self.exclusions.copy()
-        return twin
 
     @property
     def mask(self) -> int:
@@ -154,14 +137,10 @@ class WindowSet:
         self._excluded -= len(self.exclusions)
         self.exclusions.clear()
 
-    def to_state(self) -> list[Any]:
-        return [self._next, self._excluded, self._opened, list(self.exclusions)]
-
     @classmethod
     def from_state(cls, state: list[Any]) -> WindowSet:
         found = cls()
-        found._next, found._excluded, found._opened, exclusions = state
-        found.exclusions = set(exclusions)
+        found.restore(state)
         return found
 
 

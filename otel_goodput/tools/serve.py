@@ -12,6 +12,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.text.durations import NS, parse_duration
 from otel_goodput.viewer import gate, server
 from otel_goodput.viewer.places import place
+from otel_goodput.viewer.watch import SPANS
 
 MADE_UP: Final = "auto"
 _LEAST: Final = 16  # characters of a token
@@ -38,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--idle", type=_idle, default=None, metavar="T", help="stop after T without a request, such as 2h"
+    )
+    parser.add_argument(
+        "--spans",
+        type=_count,
+        default=SPANS,
+        metavar="N",
+        help=f"steps and phases that a page has one by one from the start (default {SPANS:,}); zoom in for the others",
     )
     parser.add_argument(
         "--token",
@@ -82,6 +90,7 @@ def run(options: argparse.Namespace, named: str) -> int:
             hosts=hosts,
             token=token,
             idle_s=None if options.idle is None else options.idle / NS,
+            spans=options.spans,
             started=started,
         )
     finally:
@@ -109,8 +118,15 @@ def _port(text: str) -> int:
     return port
 
 
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise ValueError(text)
+    return count
+
+
 def _idle(text: str) -> int:
     return parse_duration(text)
 
 
-_port.__name__, _idle.__name__ = "port", "length of time"
+_port.__name__, _idle.__name__, _count.__name__ = "port", "length of time", "number"

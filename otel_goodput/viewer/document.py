@@ -33,9 +33,12 @@ _STEP_BINS: Final = (
 )  # fmt: skip
 
 
-def document(session: Session, *, live: bool = False) -> bytes:
-    """Return the document of a session, not compressed; `live`: the page will ask for more."""
-    return _Writer(session, live).container()
+def document(session: Session, *, live: bool = False, server: dict[str, Any] | None = None) -> bytes:
+    """Return the document of a session, not compressed.
+
+    `live`: the page will ask for more. `server`: the ``port`` and ``idle_s`` of what serves it.
+    """
+    return _Writer(session, live).container(server)
 
 
 def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
@@ -81,13 +84,14 @@ class _Writer:
         self._names = Names(self._redacted)
         self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(session.overview.names)}
 
-    def container(self) -> bytes:
+    def container(self, server: dict[str, Any] | None) -> bytes:
         session, overview = self._session, self._session.overview
         head: dict[str, Any] = {
             "format": FORMAT,
             "version": __version__,
             "made_at": time.time(),
             "live": self._live,
+            "server": server,
             "origin_ns": str(self._origin),
             "end": max(0, max(session.at, session.detail.reached) - self._origin) if overview.begin else 0,
             **figures(session.report),

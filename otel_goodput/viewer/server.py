@@ -36,7 +36,7 @@ from otel_goodput.viewer.gate import Gate, Hosts
 from otel_goodput.viewer.places import Directory, Remote
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Streams, Topic, event
-from otel_goodput.viewer.watch import Watch, Watches
+from otel_goodput.viewer.watch import SPANS, Terms, Watch, Watches
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -61,19 +61,20 @@ class Application:
         hosts: names of this server.
         token: see :class:`Gate`.
         cookie: name of its cookie.
+        terms: how it shows runs.
 
     Raises:
         ConfigurationError: starlette is not installed.
     """
 
-    def __init__(self, place: Directory | Remote, hosts: Hosts, token: str | None, cookie: str) -> None:
+    def __init__(self, place: Directory | Remote, hosts: Hosts, token: str | None, cookie: str, terms: Terms) -> None:
         check()
         from starlette.applications import Starlette
         from starlette.routing import Route
 
         self.readings = readings = Readings()
         self.catalogue = Catalogue(place, readings)
-        self.watches = Watches(readings)
+        self.watches = Watches(readings, terms)
         self.streams: Streams | None = None
         self._index: Topic | None = None
         routes: dict[str, Endpoint] = {
@@ -128,15 +129,14 @@ class Application:
     async def _runs_page(self, _: Request) -> Response:
         return _html(None)
 
+    _compare_page = _runs_page  # the same page without a document, which knows its address
+
     async def _run_page(self, request: Request) -> Response:
         watch = await self._watched(request.path_params["name"])
         if watch is None:
             return _error(404, "there is no such run here")
         # Relative, so that a proxy may serve all of this below a path of its own.
         return _html(f"../api/runs/{watch.key}/document")
-
-    async def _compare_page(self, _: Request) -> Response:
-        return _html(None)
 
     async def _icon(self, _: Request) -> Response:
         from starlette.responses import Response
@@ -225,16 +225,14 @@ def _dumped(found: Any) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode()
 
 
-def _json(found: Any) -> Response:
+def _json(found: Any, status: int = 200) -> Response:
     from starlette.responses import Response
 
-    return Response(_dumped(found), media_type="application/json")
+    return Response(_dumped(found), status_code=status, media_type="application/json")
 
 
 def _error(status: int, why: str) -> Response:
-    from starlette.responses import Response
-
-    return Response(_dumped({"error": why}), status_code=status, media_type="application/json")
+    return _json({"error": why}, status)
 
 
 # --- running it -------------------------------------------------------------------------------------------------------
@@ -285,6 +283,7 @@ def run(
     hosts: Hosts,
     token: str | None = None,
     idle_s: float | None = None,
+    spans: int = SPANS,
     started: Callable[[], None] = lambda: None,
 ) -> str:
     """Serve `place` on `listener` until a signal comes, or nobody has asked for `idle_s` seconds.
@@ -298,7 +297,8 @@ def run(
     check()
     import uvicorn
 
-    application = Application(place, hosts, token, f"otel-goodput-{listener.getsockname()[1]}")
+    port = listener.getsockname()[1]
+    application = Application(place, hosts, token, f"otel-goodput-{port}", Terms(spans, port, idle_s))
     gate = application.gate
     why = STOPPED
 

@@ -47,6 +47,20 @@ class _Made(NamedTuple):
     session: Session
 
 
+class Terms(NamedTuple):
+    """How a server shows runs.
+
+    Attributes:
+        spans: steps and phases that a page has one by one from the start.
+        port: where the server listens; None: not known.
+        idle_s: after how long without a request it stops; None: never.
+    """
+
+    spans: int = SPANS
+    port: int | None = None
+    idle_s: float | None = None
+
+
 class Watch:
     """What a server keeps of one run. Its methods may be called from any thread; `topic` belongs to the event loop.
 
@@ -55,9 +69,10 @@ class Watch:
         key: what addresses call it.
     """
 
-    def __init__(self, run: RunDirectory, readings: Readings) -> None:
+    def __init__(self, run: RunDirectory, readings: Readings, terms: Terms) -> None:
         self.run = run
         self._readings = readings
+        self._terms = terms
         self.key = quote(run.path.name, safe="")
         self._making = threading.Lock()
         self._telling = threading.Lock()
@@ -104,9 +119,10 @@ class Watch:
 
     def _make(self) -> _Made:
         at, began = time.time(), time.thread_time()
-        session = Session.open(self.run, spans=SPANS)
+        session = Session.open(self.run, spans=self._terms.spans)
         self._state = _state(session.report)
-        data = document(session, live=self._state == RUNNING)
+        server = {"port": self._terms.port, "idle_s": self._terms.idle_s}
+        data = document(session, live=self._state == RUNNING, server=server)
         packed = gzip.compress(data, 5, mtime=0)
         bare = replace(session, detail=Detail(), processes=[], attempts=[])
         pause = _SHARE * (time.thread_time() - began)
@@ -155,8 +171,9 @@ def _state(report: Report) -> str:
 class Watches:
     """The runs that are looked at; those that nobody has looked at for long are forgotten."""
 
-    def __init__(self, readings: Readings) -> None:
+    def __init__(self, readings: Readings, terms: Terms) -> None:
         self._readings = readings
+        self._terms = terms
         self._watches: OrderedDict[str, Watch] = OrderedDict()
 
     def of(self, run: RunDirectory) -> Watch:
@@ -164,7 +181,7 @@ class Watches:
         name = str(run.path)
         found = self._watches.get(name)
         if found is None:
-            found = self._watches[name] = Watch(run, self._readings)
+            found = self._watches[name] = Watch(run, self._readings, self._terms)
         self._watches.move_to_end(name)
         for old in list(self._watches):
             if len(self._watches) <= _MOST:

@@ -46,11 +46,8 @@ const TABLES = ["step_bins", "histogram", "steps", "phases", "device", "owners",
 export class Model {
   /** Read a container (bytes, not compressed). Throws Error if it is not one. */
   static read(bytes) {
-    const magic = String.fromCharCode(...bytes.subarray(0, 4));
-    if (magic !== MAGIC) throw new Error("this is not a document of otel-goodput");
-    const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
-    const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + size)));
-    return new Model(head, bytes.subarray(8 + size));
+    const { head, blob } = opened(bytes);
+    return new Model(head, blob);
   }
 
   constructor(head, blob) {
@@ -69,6 +66,22 @@ export class Model {
     this.phase_ids = spanIds(head.phase_ids, blob);
     this.attributes = spanTexts(head.attributes, blob);
   }
+}
+
+function opened(bytes) {
+  const magic = String.fromCharCode(...bytes.subarray(0, 4));
+  if (magic !== MAGIC) throw new Error("this is not a document of otel-goodput");
+  const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
+  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + size)));
+  return { head, blob: bytes.subarray(8 + size) };
+}
+
+/** Read the container of a window: the tables of spans, and what their numbers mean. Throws Error if it is none. */
+export function readPart(bytes) {
+  const { head, blob } = opened(bytes);
+  const part = { ...head, step_ids: spanIds(head.step_ids, blob), phase_ids: spanIds(head.phase_ids, blob) };
+  for (const name of ["steps", "phases", "device"]) part[name] = new Table(head[name], blob);
+  return part;
 }
 
 /** Span ids (16 hex digits) by row; only exported spans have one. */

@@ -17,12 +17,14 @@ import { startInfo } from "./info.js";
 import { startTimeline } from "./timeline.js";
 import { startSelection } from "./selection.js";
 import { startSearch } from "./search.js";
+import { startExact } from "./exact.js";
 import { startLive } from "./live.js";
 import { startRuns } from "./runs.js";
 import { startCompare } from "./compare.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
+  ["single spans", startExact], // first, so that the others draw a new document with what was fetched beside it
   ["overview", startOverview],
   ["partition", startPartition],
   ["shares", startShares],

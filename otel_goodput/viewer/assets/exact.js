@@ -1,0 +1,178 @@
+// Exact spans of what a served run sums up: fetched when the timeline looks closely at it, and put into the model.
+import { complaint } from "./connection.js";
+import { readPart } from "./data.js";
+import { uncovered } from "./spans.js";
+
+const MOST_PARTS = 8; // windows kept; the one that was used longest ago goes first
+const MOST_SPANS = 15000; // a stretch with about more than that is looked at from too far away
+const REST_MS = 150; // after the last change of the view
+const SPANS = { steps: ["attempt", "start", "number"], phases: ["attempt", "start", "phase", "name", "step"] };
+
+/** Follow the view of the timeline on a served page; a page from a file has nobody to ask. */
+export function startExact(model, state) {
+  const source = document.getElementById("document")?.dataset.source;
+  return source ? new ExactSpans(model, state, source.replace(/document$/, "window")) : null;
+}
+
+class ExactSpans {
+  constructor(model, state, address) {
+    Object.assign(this, { model, state, address, parts: [], refused: [], asking: null });
+    this.keep();
+    state.on(["document"], () => this.renewed());
+    state.on(["view"], () => this.rest());
+    this.rest();
+  }
+
+  /** Remember what the document itself has. */
+  keep() {
+    const { steps, phases, device, step_ids, phase_ids, detail } = this.model;
+    this.own = { steps, phases, device, step_ids, phase_ids, windows: detail.windows };
+  }
+
+  /** The document has been fetched again: what was fetched beside it is put into it before anybody draws. */
+  renewed() {
+    if (this.telling) return;
+    this.keep();
+    this.refused = [];
+    if (this.parts.length) this.merge();
+    this.rest();
+  }
+
+  rest() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.look(), REST_MS);
+  }
+
+  /** Ask for what is missing in the view: one request at a time. */
+  async look() {
+    const wanted = this.asking ? null : this.wanted();
+    if (!wanted) return;
+    this.asking = wanted;
+    try {
+      const answer = await fetch(`${this.address}?begin=${wanted[0]}&end=${wanted[1]}`);
+      if (!answer.ok) throw new Error(`the server says ${answer.status}`);
+      const part = readPart(new Uint8Array(await answer.arrayBuffer()));
+      if (part.origin_ns !== this.model.origin_ns) throw new Error("the run has begun anew; open this page again");
+      // An answer without an end of its own would be asked for again and again.
+      if (!(part.until > wanted[0])) throw new Error("the journal has nothing there that can be read");
+      this.parts.push(part);
+      if (this.parts.length > MOST_PARTS) this.parts.shift();
+      this.merge();
+      this.telling = true;
+      this.state.tell(["document"]);
+      complaint("");
+    } catch (error) {
+      this.refused.push(wanted);
+      complaint(`Single spans of this stretch cannot be read: ${error.message}. It stays summed up.`);
+    } finally {
+      this.telling = false;
+      this.asking = null;
+      this.rest(); // the view may have moved meanwhile
+    }
+  }
+
+  /** The first stretch of the view that is summed up and near enough to be told span by span, or null. */
+  wanted() {
+    const { view } = this.state;
+    if (!view || this.model.detail.complete) return null;
+    const [begin, end] = [Math.max(0, Math.floor(view[0])), Math.min(this.model.end, Math.ceil(view[1]))];
+    if (!(end > begin) || this.spansIn(begin, end) > MOST_SPANS) return null;
+    this.parts.sort((one, other) => overlaps(one, begin, end) - overlaps(other, begin, end));
+    const known = [...this.model.detail.windows, ...this.refused].sort((one, other) => one[0] - other[0]);
+    const missing = uncovered(known, begin, end)[0];
+    if (!missing) return null;
+    // With some room, so that a small move asks for nothing.
+    const room = Math.round((end - begin) / 2);
+    const roomy = [Math.max(0, missing[0] - room), Math.min(this.model.end, missing[1] + room)];
+    const around = uncovered(known, ...roomy).find(([low, high]) => low <= missing[0] && missing[1] <= high);
+    return around && this.spansIn(...around) <= MOST_SPANS ? around : missing;
+  }
+
+  /** About how many spans there are from `begin` to `end`. */
+  spansIn(begin, end) {
+    const { step_bins: bins, groups } = this.model;
+    let count = 0;
+    let all = 0;
+    for (let row = 0; row < bins.rows; row++) {
+      const low = bins.begin[row];
+      const high = row + 1 < bins.rows ? bins.begin[row + 1] : this.model.end;
+      const part = Math.min(end, high) - Math.max(begin, low);
+      all += bins.count[row];
+      if (part > 0) count += (bins.count[row] * part) / (high - low);
+    }
+    return all ? (count * groups.reduce((sum, one) => sum + one.count, 0)) / all : 0;
+  }
+
+  /** Put all parts into the model. Rows stay in the order of their begins. */
+  merge() {
+    const { model, own, parts } = this;
+    const names = new Map(model.names.map((name, at) => [name, at]));
+    const sources = [own, ...parts.map((part) => ({ ...part, phases: renamed(part, names, model.names) }))];
+    const steps = merged("steps", sources, "step_ids");
+    const phases = merged("phases", sources, "phase_ids");
+    const { parent } = phases.table;
+    phases.origin.forEach(([at, row], to) => {
+      const above = sources[at].phases.parent[row];
+      parent[to] = above < 0 ? -1 : phases.places[at][above];
+    });
+    model.device = devices(sources, steps.places, phases.places);
+    Object.assign(model, { steps: steps.table, phases: phases.table, step_ids: steps.ids, phase_ids: phases.ids });
+    const windows = [...own.windows, ...parts.map((part) => [part.begin, part.until])];
+    model.detail = { ...model.detail, windows: windows.sort((one, other) => one[0] - other[0]) };
+  }
+}
+
+const overlaps = (part, begin, end) => Number(part.begin < end && part.until > begin);
+
+/** Phases of a part with the numbers that the document gives to names. */
+function renamed(part, names, told) {
+  const name = part.phases.name.map((at) => {
+    const text = part.names[at];
+    if (!names.has(text)) names.set(text, told.push(text) - 1);
+    return names.get(text);
+  });
+  return { ...part.phases, name };
+}
+
+/**
+ * One table of those of all sources. A span that several have is taken from the last, with what any of them knows.
+ * `origin`: [source, row] by row; `places`: row by source and its row.
+ */
+function merged(kind, sources, ids) {
+  const found = new Map();
+  const keys = sources.map((source) => {
+    const table = source[kind];
+    const columns = SPANS[kind].map((name) => table[name]);
+    return Array.from({ length: table.rows }, (_, row) => columns.map((column) => column[row]).join(" "));
+  });
+  keys.forEach((all, at) => all.forEach((key, row) => found.set(key, [at, row])));
+  const start = ([at, row]) => sources[at][kind].start[row];
+  const order = [...found].sort((one, other) => start(one[1]) - start(other[1]));
+  const origin = order.map(([, from]) => from);
+  const rows = new Map(order.map(([key], row) => [key, row]));
+  const places = keys.map((all) => all.map((key) => rows.get(key)));
+  const table = { rows: order.length };
+  for (const name of Object.keys(sources[0][kind])) {
+    if (name !== "rows") table[name] = Float64Array.from(origin, ([at, row]) => sources[at][kind][name][row]);
+  }
+  const known = new Map();
+  sources.forEach((source, at) => {
+    places[at].forEach((to, row) => (table.flags[to] |= source[kind].flags[row]));
+    for (const [row, id] of source[ids]) known.set(places[at][row], id);
+  });
+  return { table, origin, places, ids: known };
+}
+
+function devices(sources, steps, phases) {
+  const found = new Map();
+  sources.forEach(({ device }, at) => {
+    for (let row = 0; row < device.rows; row++) {
+      const owner = device.owner[row];
+      const moved = owner >= 0 ? steps[at][owner] : -1 - phases[at][-1 - owner];
+      found.set(`${moved} ${device.begin[row]}`, [device.begin[row], device.end[row], moved]);
+    }
+  });
+  const all = [...found.values()].sort((one, other) => one[0] - other[0]);
+  const column = (at) => Float64Array.from(all, (one) => one[at]);
+  return { rows: all.length, begin: column(0), end: column(1), owner: column(2) };
+}

@@ -1,0 +1,56 @@
+"""What a served page sums up is told span by span where somebody looks closely, in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.long_run import write
+
+from .browser import looking
+from .served import serving
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.servers
+
+
+def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_path: Path) -> None:
+    place = tmp_path / "runs"
+    write(place, 8_000)
+    with serving(place, "--spans", "1000") as server, looking(chromium, f"http://127.0.0.1:{server.port}/") as look:
+        look.open(f"http://127.0.0.1:{server.port}/runs/long")
+        assert not look.js("goodput.model.detail.complete")
+        assert look.js("goodput.model.server") == {"port": server.port, "idle_s": None}
+        assert str(server.port) in look.js("document.getElementById('settings').textContent")
+        before = look.js("goodput.model.steps.rows")
+        begin, end = look.js(
+            "goodput.timeline.source.summed.reduce((one, other) => other[1] - other[0] > one[1] - one[0] ? other : one)"
+        )
+        middle = (begin + end) // 2
+        low, high = middle - 10**10, middle + 10**10
+        look.js("goodput.timeline.setView(told[0], told[1])", [low, high])
+        look.until("goodput.model.steps.rows > told", before)
+        assert look.view() == [low, high]
+        assert not look.js("goodput.timeline.source.summed.some(([a, b]) => a < told[1] && b > told[0])", [low, high])
+        starts = look.column("steps", "start")
+        assert starts == sorted(starts)
+        assert len(starts) == len(set(starts))
+        row = next(at for at, start in enumerate(starts) if low < start < high)
+        look.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", row)
+        assert look.text("#selection h3") == f"step {look.column('steps', 'number')[row]:.0f}"
+        assert look.js("goodput.timeline.spanX('step', told)", row)
+        parents = look.js("Array.from(goodput.model.phases.parent)")
+        assert all(parent < len(parents) for parent in parents)
+
+        # What the server refuses is told, and not asked for again.
+        look.page.route("**/window?*", lambda route: route.fulfill(status=500, body="{}"))
+        asked = len([one for one in look.asked if "/window?" in one])
+        other = (begin + middle) // 2
+        look.js("goodput.timeline.setView(told - 1e9, told + 1e9)", other)
+        look.until("document.getElementById('message').textContent.includes('stays summed up')")
+        look.settle()
+        assert len([one for one in look.asked if "/window?" in one]) == asked + 1
+        look.said.clear()  # the browser itself says that it got a 500
