@@ -65,9 +65,6 @@ bench-viewer: $(VENV)/.bench parts  ## what the page of a run costs to make, and
 bench-gcp: $(VENV)/.bench $(VENV)/.test  ## what exporting to Google Cloud costs, and loses
 	PYTHONPATH=tests $(PY) -m benchmarks.cloud $(BENCH_ARGS)
 
-bench-viewer: $(VENV)/.bench  ## how long the page of a long run takes to make, and how large it is
-	$(PY) -m benchmarks.viewer $(BENCH_ARGS)
-
 collector: collector/bin/otelcol-goodput  ## the OpenTelemetry Collector with what our configurations use
 
 clean:

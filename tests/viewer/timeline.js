@@ -120,7 +120,7 @@ function columns() {
 function bins() {
   const count = 1 + random(60);
   const values = Array.from({ length: count }, () => [random(400), random(300), random(300), 0]);
-  const track = new BinTrack(0, 1000, count, KINDS, (kind, bin) => values[bin][kind]);
+  const track = new BinTrack(0, 1000, count, KINDS, (kind, bin) => values[bin][kind], [0, 1, 2, 3]);
   const into = new Float64Array(KINDS);
   for (let bin = 0; bin <= count; bin++) {
     track.before(bin * 1000, into);

@@ -54,7 +54,9 @@ async function documentBytes() {
     return new Uint8Array(await answer.arrayBuffer());
   }
   const text = atob(holder.textContent.trim());
-  const packed = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+  // `Uint8Array.from` with a function would take half a second for a page of 5 MB.
+  const packed = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at++) packed[at] = text.charCodeAt(at);
   holder.textContent = "";
   return unzip(packed);
 }

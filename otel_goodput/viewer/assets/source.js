@@ -67,9 +67,9 @@ export class RunSource {
   }
 
   leaderBins() {
-    const { begin, width, count, values } = this.model.bins;
-    const share = (kind, bin) => (values[kind] ? values[kind][bin] : 0);
-    this.ownBins ??= new BinTrack(begin, width, count, this.categories.length, share);
+    const { begin, width, count, values, categories } = this.model.bins;
+    const share = (kind, bin) => values[kind][bin];
+    this.ownBins ??= new BinTrack(begin, width, count, this.categories.length, share, categories);
     return this.ownBins;
   }
 
@@ -79,11 +79,9 @@ export class RunSource {
     if (!bins || !bins.shares) return null;
     if (!this.cached.has(process.index)) {
       const places = new Map(bins.categories.map((category, place) => [category, place]));
-      const share = (kind, bin) => {
-        const place = places.get(kind);
-        return place === undefined ? 0 : (bins.shares[place * bins.count + bin] * bins.width) / 255;
-      };
-      this.cached.set(process.index, new BinTrack(bins.begin, bins.width, bins.count, this.categories.length, share));
+      const share = (kind, bin) => (bins.shares[places.get(kind) * bins.count + bin] * bins.width) / 255;
+      const { begin, width, count, categories } = bins;
+      this.cached.set(process.index, new BinTrack(begin, width, count, this.categories.length, share, categories));
     }
     return this.cached.get(process.index);
   }

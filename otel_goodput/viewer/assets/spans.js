@@ -55,10 +55,12 @@ export class SpanTrack {
 
 /** Bins of equal width with the time of each kind in them; inside of a bin it is taken to be spread evenly. */
 export class BinTrack {
-  /** `share(kind, bin)`: ns. */
-  constructor(begin, width, count, kindCount, share) {
+  /** `share(kind, bin)`: ns, of the `kinds` that there may be. */
+  constructor(begin, width, count, kindCount, share, kinds) {
     Object.assign(this, { begin, width, count, kindCount });
+    const none = new Float64Array(count + 1);
     this.sums = Array.from({ length: kindCount }, (_, kind) => {
+      if (!kinds.includes(kind)) return none;
       const sums = new Float64Array(count + 1);
       for (let bin = 0; bin < count; bin++) sums[bin + 1] = sums[bin] + share(kind, bin);
       return sums;
