@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -27,6 +28,7 @@ from otel_goodput.version import __version__
 
 FORMAT: Final = 1
 MOST: Final = 2000  # entries of one mapping
+NEEDED: Final = ("importlib.metadata", "email.parser")  # what reading the versions of libraries imports
 DETECTED_S: Final = 2.0  # for the resource to be detected before the first file is written
 # When to look whether there is more to tell, in seconds since the first file; then every last of them, and at the end.
 AGAIN_S: Final = (10.0, 60.0, 600.0)
@@ -101,6 +103,9 @@ class FactSheet:
     """
 
     def __init__(self, config: Config, attempt: int, started_at: int) -> None:
+        # On the caller's thread: a child forked while another thread imports a module can never import it itself.
+        for module in NEEDED:
+            import_module(module)
         self._resource: Resource | None = None
         self._complete: Callable[[], bool] = lambda: self._resource is not None
         self._config = config
@@ -185,7 +190,7 @@ def _listed(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """Versions of Python, this package and the libraries that are in use, found without importing anything."""
-    from importlib import metadata  # only here, in the keeper's thread: it brings many others
+    from importlib import metadata  # imported already, see NEEDED; by the package itself it would cost every import
 
     found = {"python": platform.python_version(), "otel_goodput": __version__}
     for module, distribution in LIBRARIES.items():

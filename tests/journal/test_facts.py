@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,11 +79,26 @@ def test_a_processor_on_the_users_own_provider_tells_them(tmp_path: Path) -> Non
 
 
 def test_nothing_is_imported(tmp_path: Path) -> None:
-    import sys
-
     before = set(sys.modules)
     told({"a": 1}, tmp_path)
     assert not {name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names
+
+
+def test_the_keeper_imports_nothing() -> None:
+    """Else a child that is forked meanwhile could never import it: its configure() and its end would hang."""
+    script = """
+import sys
+from otel_goodput import config
+from otel_goodput.journal.facts import FactSheet, encode
+import opentelemetry.sdk.trace
+sys.modules["numpy"] = sys  # a library without a version: its distribution is asked
+sheet = FactSheet(config.read("job"), 0, 1)
+before = set(sys.modules)
+encode(sheet.gathered())
+print(sorted(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
