@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waits import PATIENCE_S
+from waits import PATIENCE_S, until
 
 from otel_goodput.viewer import page
 
@@ -90,9 +90,9 @@ class Look:
         """The value of an expression; `told` is its `told`."""
         return self.page.evaluate(f"(told) => ({text})", told)
 
-    def until(self, text: str, told: Any = None) -> Any:
-        """Wait until an expression is true."""
-        return self.page.wait_for_function(f"(told) => ({text})", arg=told)
+    def until(self, text: str, told: Any = None) -> None:
+        """Wait until an expression is true. Older Playwrights wait by ``eval``, which the page's policy forbids."""
+        until(lambda: self.js(text, told), lacking=lambda: f"{text} of {told}")
 
     def text(self, selector: str) -> str:
         return self.page.locator(selector).first.inner_text()

@@ -48,6 +48,7 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
     with living("third", place) as job:
         look.until("document.querySelector(`tr[data-run='third']`)?.dataset.state === 'running'")
         look.page.click("tr[data-run='third'] a")
+        look.page.wait_for_url("**/runs/third")
         look.page.wait_for_selector("html[data-ready=yes]")
         look.until("document.getElementById('live-state').dataset.kind === 'live'")
         assert "running" in look.text("#standing")
@@ -70,7 +71,7 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
     held = [int(one["ns"]) for one in look.data("#partition .piece[data-category]")]
     assert sum(held) == round(told["elapsed_s"] * 1e9)
     look.page.click("a.back")
-    look.until("document.querySelector(`tr[data-run='third']`)?.dataset.state === 'died'")
+    look.page.wait_for_selector("tr[data-run='third'][data-state='died']")
 
 
 def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server: Server) -> None:
