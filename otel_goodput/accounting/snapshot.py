@@ -2,6 +2,8 @@
 
 A snapshot is a JSON head followed by the net times of sealed chunks as raw integers. So writing it neither holds the
 GIL for long nor takes much memory, even after millions of steps.
+
+The keys of the head are those of the file format: some are older than the names of the attributes that they hold.
 """
 
 from __future__ import annotations
