@@ -122,7 +122,7 @@ class Application:
     def end(self) -> None:
         """Let all streams end. Called in the event loop."""
         if self.streams is not None:
-            self.streams.ending.set()
+            self.streams.end()
 
     # --- pages --------------------------------------------------------------------------------------------------------
 

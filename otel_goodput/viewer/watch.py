@@ -24,6 +24,7 @@ from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
 from otel_goodput.viewer.document import document, figures, window
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Topic, event
+from otel_goodput.viewer.words import Redaction
 
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
 _SHARE: Final = 20  # documents of living runs take at most one part in this many of a core
@@ -78,6 +79,7 @@ class Watch:
         self._telling = threading.Lock()
         self._looking_up = threading.Lock()
         self._index = TimeIndex(run)
+        self._redacted = Redaction()
         self._made: _Made | None = None
         self._changed = -1
         self._state = ""
@@ -156,7 +158,7 @@ class Watch:
             if lives != self._lives:
                 self._lives, self._state, self._news = lives, state, time.time()
             self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
-            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news, **figures(report, _SELDOM)}
+            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news, **figures(report, _SELDOM, self._redacted)}
             started = report.totals.started_at
             if started is not None:
                 told["end"] = report.totals.at - started
