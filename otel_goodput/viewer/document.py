@@ -6,7 +6,7 @@ All times are ns from `origin_ns`, the run's first job start. Text from outside 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -158,7 +159,8 @@ class Watch:
             if lives != self._lives:
                 self._lives, self._state, self._news = lives, state, time.time()
             self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
-            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news, **figures(report, _SELDOM, self._redacted)}
+            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news}
+            told |= figures(report, _SELDOM, self._redacted)
             started = report.totals.started_at
             if started is not None:
                 told["end"] = report.totals.at - started
