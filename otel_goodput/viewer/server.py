@@ -126,10 +126,8 @@ class Application:
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
-    async def _runs_page(self, request: Request) -> Response:  # also of two runs side by side
+    async def _runs_page(self, request: Request) -> Response:  # and two side by side: it knows its address
         return _html(request, None)
-
-    _compare_page = _runs_page  # the same page without a document, which knows its address
 
     async def _run_page(self, request: Request) -> Response:
         watch = await self._watched(request.path_params["name"])
