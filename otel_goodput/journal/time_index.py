@@ -26,8 +26,10 @@ _SCANNED: Final = 4  # segments looked through for names before the snapshot is 
 # Kinds whose times are those of their writing or of a phase; the others hold something else there, or an earlier time.
 _TIMED: Final = frozenset(kind for kind in records.KINDS if kind < NAME)
 _KEYED: Final = frozenset({ev.START, ev.END, ev.DEVICE_END, ev.MARK, ev.DURABLE})
+_LINKED: Final = _KEYED | {ev.OBSERVED, ev.UNOBSERVED, records.PARENT, records.TRACE, records.ERROR}
 
 Place = tuple[int, int]  # attempt, segment
+Row = tuple[int, int, int, int, int, int, int]  # fields of a record
 
 
 class Part(NamedTuple):
@@ -132,19 +134,18 @@ class TimeIndex:
         missing: list[tuple[str, str]],
     ) -> tuple[list[Record], int | None]:
         """The records of one attempt; and until when they are whole, if there are more than `most`."""
-        rows: list[tuple[int, int, int, int, int, int, int]] = []
+        bodies: list[bytes] = []
         for segment in chosen:
             data = self._data(segment, missing)
             if data is not None:
                 self._learn(segment, data)
-                rows += _sound(data)
-        keys = {row[4] for row in rows if row[0] in _KEYED and begin <= row[6] <= end}
-        kept = [row for row in rows if _belongs(row, keys, begin, end)]
+                bodies.append(data[HEADER_SIZE : HEADER_SIZE + records.used(data) * SIZE])
+        kept = _kept(bodies, begin, end)
         reached = None
         if len(kept) > most:
             times = sorted(row[6] for row in kept if row[0] in _TIMED and begin <= row[6] <= end)
             reached = times[min(len(times) - 1, most * len(times) // len(kept))] if times else begin
-            keys = {row[4] for row in rows if row[0] in _KEYED and begin <= row[6] <= reached}
+            keys = {row[4] for row in kept if row[0] in _KEYED and begin <= row[6] <= reached}
             kept = [row for row in kept if _belongs(row, keys, begin, reached)][:most]
         names = self._resolved(chosen[0].attempt, {row[3] for row in kept} - {0}, segments, missing)
         found = [Record(row[0], row[1], row[2], names.get(row[3], ""), *row[4:]) for row in kept]
@@ -226,22 +227,28 @@ def _names_in(data: bytes) -> list[int]:
     return found
 
 
-def _sound(data: bytes) -> list[tuple[int, int, int, int, int, int, int]]:
-    """The fields of the verified records of a segment but NAMEs."""
-    body = data[HEADER_SIZE : HEADER_SIZE + records.used(data) * SIZE]
-    body = body[: len(body) // SIZE * SIZE]
+def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:
+    """The fields of the records that belong to a window. Only these are verified, which takes longest: of three
+    segments that are read, a window is often a small part.
+    """
+    whole = [body[: len(body) // SIZE * SIZE] for body in bodies]
+    keys = {
+        row[4]
+        for body in whole
+        for at, row in enumerate(RECORD.iter_unpack(body))
+        if begin <= row[6] <= end and row[0] in _KEYED and records.sound(body[at * SIZE : (at + 1) * SIZE])
+    }
     return [
-        fields[:7]
-        for at, fields in enumerate(RECORD.iter_unpack(body))
-        if fields[0] != NAME and records.sound(body[at * SIZE : (at + 1) * SIZE])
+        row[:7]
+        for body in whole
+        for at, row in enumerate(RECORD.iter_unpack(body))
+        if ((begin <= row[6] <= end and row[0] in _TIMED) or (row[4] in keys and row[0] in _LINKED))
+        and records.sound(body[at * SIZE : (at + 1) * SIZE])
     ]
 
 
-def _belongs(row: tuple[int, int, int, int, int, int, int], keys: set[int], begin: int, end: int) -> bool:
+def _belongs(row: Row, keys: set[int], begin: int, end: int) -> bool:
     kind, key, time = row[0], row[4], row[6]
     if kind in _TIMED and begin <= time <= end:
         return True
-    return (kind in _KEYED or kind in _OF_PHASES) and key in keys
-
-
-_OF_PHASES: Final = frozenset({ev.OBSERVED, ev.UNOBSERVED, records.PARENT, records.TRACE, records.ERROR})
+    return kind in _LINKED and key in keys

@@ -21,6 +21,7 @@ from otel_goodput.reports.standing import DIED, RUNNING, Standing, live, state_o
 from otel_goodput.text.redact import encodable
 
 _BESIDE_S: Final = 15.0  # how often what stands beside the journal is read: identity, notes, paces of the others
+_SHARE: Final = 1000  # and at most one part in this many of a core is spent on it
 
 
 class FollowedRun:
@@ -33,7 +34,7 @@ class FollowedRun:
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
         self._follower = Follower(run)
-        self._read = float("-inf")
+        self._due = float("-inf")  # when that is read again, by the monotonic clock
         self._attempt = -1
         self._whose = {"run_id": "", "job_name": ""}
         self._count = 0
@@ -77,13 +78,14 @@ class FollowedRun:
         self._follower.close()
 
     def _read_beside(self, totals: Totals) -> None:
-        now = time.monotonic()
-        if now - self._read < _BESIDE_S and self._attempt == self._follower.attempt:
+        if time.monotonic() < self._due and self._attempt == self._follower.attempt:
             return
-        self._read, self._attempt = now, self._follower.attempt
+        began = time.thread_time()
+        self._attempt = self._follower.attempt
         identity = self.run.identity()
         self._whose = about(self.run.called(), encodable(str(identity.get("job_name", ""))))
         self._count = process_count(identity)
         self._paces = read_paces(self.run, self._attempt, totals.at)
         self._inputs = read_inputs(self.run)
         self._notes = tuple(read_notes(self.run, 0))
+        self._due = time.monotonic() + max(_BESIDE_S, _SHARE * (time.thread_time() - began))

@@ -29,7 +29,7 @@ from otel_goodput.journal.segment_file import NAME
 from otel_goodput.recording import ids
 from otel_goodput.reports.condensing import condensed
 from otel_goodput.reports.detail import IN_TRACE, Detail
-from otel_goodput.reports.excerpt import excerpt, summed_up
+from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, exported
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
@@ -138,6 +138,7 @@ class Session:
         progress: Progress | None = None,
         at: int | Moment | None = None,
         report: Report | None = None,
+        quick: bool = False,
     ) -> Session:
         """Read a run.
 
@@ -148,6 +149,7 @@ class Session:
                 KeyboardInterrupt to stop, which leaves nothing behind.
             at: the moment of the account, ns; by default now while the run is running, else its last sign of life.
             report: of a live job by itself, which is then not read from its journal; `at` is that of its totals.
+            quick: of the other processes only that they are there, and nothing one by one of a long run.
         """
         if report is None:
             report, state, problem = _report(run, at)
@@ -156,18 +158,18 @@ class Session:
         asked = report.totals.at
         session = cls(run, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
         try:
-            session._read_leader(state, spans, progress, past=at is not None)
+            session._read_leader(state, spans, progress, past=at is not None, quick=quick)
         except Exception as error:  # whatever a folder contains
             problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
         in_trace = {one.key for one in session.detail.steps if one.flags & IN_TRACE}
         in_trace |= {one.key for one in session.detail.phases if one.flags & IN_TRACE}
         session.exported = exported(run, in_trace, progress=progress)
-        session.processes = _processes(run, asked, report, progress)
+        session.processes = _processes(run, asked, report, progress, quick)
         session._describe_leader(state, problem)
         session.attempts = session._told_attempts()
         return session
 
-    def _read_leader(self, state: str, spans: int, progress: Progress | None, *, past: bool) -> None:
+    def _read_leader(self, state: str, spans: int, progress: Progress | None, *, past: bool, quick: bool) -> None:
         """Read the leader's journal: all of it if it is short enough, else the overview and what is told one by one."""
         run, asked = self.run, self.at
         records = len(run.segments(0)) * CAPACITY
@@ -181,7 +183,10 @@ class Session:
             overview = condensed(detail)
         else:
             overview = _remembered(run, asked, dead=state == DIED)
-        found = excerpt(run, overview, spans=spans, asked=asked, died=state == DIED, progress=progress)
+        if quick:
+            found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
+        else:
+            found = excerpt(run, overview, spans=spans, asked=asked, died=state == DIED, progress=progress)
         self.detail, self.overview, self.windows = found.detail, overview, found.windows
         self._partition = lambda begin, end: found.partition(overview, begin, end)
         exact = all(self._partition(begin, end)[1] for _, begin, end, _ in self._spans_of_attempts())
@@ -245,7 +250,7 @@ def _report(run: RunDirectory, at: int | Moment | None) -> tuple[Report, str, st
     return report, state, damage
 
 
-def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress | None) -> list[Process]:
+def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress | None, quick: bool) -> list[Process]:
     """Return every process that left something in the run's folder, and those that are missing between them."""
     there = _indices(run)
     count = max([1, report.totals.processes, *(index + 1 for index in there)])
@@ -262,8 +267,8 @@ def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress
         if process.index not in there:
             process.problem = "it has left no journal here"
             process.state = SILENT
-            continue
-        _fill(process, run, asked)
+        elif not quick:
+            _fill(process, run, asked)
     return found
 
 

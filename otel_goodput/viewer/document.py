@@ -6,7 +6,7 @@ All times are ns from `origin_ns`, the run's first job start. Text from outside 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,12 +33,19 @@ _STEP_BINS: Final = (
 )  # fmt: skip
 
 
-def document(session: Session, *, live: bool = False, server: dict[str, Any] | None = None) -> bytes:
+def document(
+    session: Session, *, live: bool = False, server: Mapping[str, Any] | None = None, partial: bool = False
+) -> bytes:
     """Return the document of a session, not compressed.
 
-    `live`: the page will ask for more. `server`: the ``port`` and ``idle_s`` of what serves it.
+    Args:
+        session: what is told.
+        live: the page will ask for more.
+        server: what the page says of its server: ``port``, and after how many seconds without a reader it stops
+            (``idle_s``, None: never). None for a page from a file.
+        partial: the rest is being read, and the page will have it later.
     """
-    return _Writer(session, live).container(server)
+    return _Writer(session, live).container(server, partial)
 
 
 def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
@@ -51,13 +58,16 @@ def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
     return _Writer(replace(session, detail=detail, left_out=0), live=True).part(begin, until)
 
 
-def figures(report: Report, without: Collection[str] = ()) -> dict[str, Any]:
+def figures(report: Report, without: Collection[str] = (), redacted: Redaction | None = None) -> dict[str, Any]:
     """Return what the document says of a report: the part of it that changes all the time while a run is live.
 
-    `without`: keys of the report that are left out.
+    Args:
+        report: the report.
+        without: keys of it that are left out.
+        redacted: what hides credentials; whoever asks every second keeps one, which remembers texts.
     """
     answer = {name: value for name, value in report.to_json().items() if name not in without}
-    told: dict[str, Any] = Redaction().all(answer)
+    told: dict[str, Any] = (redacted or Redaction()).all(answer)
     return {"report": told, "headline": text.headline(told), **_verdict(told)}
 
 
@@ -84,7 +94,7 @@ class _Writer:
         self._names = Names(self._redacted)
         self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(session.overview.names)}
 
-    def container(self, server: dict[str, Any] | None) -> bytes:
+    def container(self, server: Mapping[str, Any] | None, partial: bool) -> bytes:
         session, overview = self._session, self._session.overview
         head: dict[str, Any] = {
             "format": FORMAT,
@@ -92,6 +102,7 @@ class _Writer:
             "made_at": time.time(),
             "live": self._live,
             "server": server,
+            "partial": partial,
             "origin_ns": str(self._origin),
             "end": max(0, max(session.at, session.detail.reached) - self._origin) if overview.begin else 0,
             **figures(session.report),

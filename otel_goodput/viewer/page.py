@@ -10,7 +10,7 @@ import gzip
 import html as markup
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -29,6 +29,8 @@ _IMPORT: Final = re.compile(r"^import\b[^;]*;[ \t]*(?:\n|$)", re.MULTILINE)
 _FROM: Final = re.compile(r"""["']\./([\w-]+\.js)["']""")
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
 _LEVEL: Final = 9  # of gzip
+_SERVED: Final = 6  # and of a page that somebody waits for
+_KEPT: Final = 64  # served pages, 100 KB each
 
 
 class _Frame(NamedTuple):
@@ -60,6 +62,12 @@ def html(told: bytes | None, *, source: str | None = None) -> str:
     return text.replace("<!-- document -->", holder, 1)
 
 
+@lru_cache(_KEPT)
+def packed(source: str | None) -> bytes:
+    """Return a served page (see :func:`html`), gzipped; those asked for last are kept."""
+    return gzip.compress(html(None, source=source).encode(), _SERVED, mtime=0)
+
+
 def of_run(
     run: RunDirectory,
     *,
@@ -81,6 +89,12 @@ def policy(*, served: bool) -> str:
         f"default-src 'none'; script-src {frame.scripts}; style-src {frame.styles}; img-src data:; "
         f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
+
+
+@cache
+def served_policy() -> str:
+    """Return the policy of served pages, with what only a header can say."""
+    return f"{policy(served=True)}; frame-ancestors 'none'"
 
 
 @cache

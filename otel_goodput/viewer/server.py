@@ -80,7 +80,7 @@ class Application:
         routes: dict[str, Endpoint] = {
             "/": self._runs_page,
             "/runs/{name}": self._run_page,
-            "/compare": self._compare_page,
+            "/compare": self._runs_page,
             "/api/runs": self._runs,
             "/api/runs/{name}/document": self._document,
             "/api/runs/{name}/window": self._window,
@@ -122,21 +122,19 @@ class Application:
     def end(self) -> None:
         """Let all streams end. Called in the event loop."""
         if self.streams is not None:
-            self.streams.ending.set()
+            self.streams.end()
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
-    async def _runs_page(self, _: Request) -> Response:
-        return _html(None)
-
-    _compare_page = _runs_page  # the same page without a document, which knows its address
+    async def _runs_page(self, request: Request) -> Response:  # and two side by side: it knows its address
+        return _html(request, None)
 
     async def _run_page(self, request: Request) -> Response:
         watch = await self._watched(request.path_params["name"])
         if watch is None:
             return _error(404, "there is no such run here")
         # Relative, so that a proxy may serve all of this below a path of its own.
-        return _html(f"../api/runs/{watch.key}/document")
+        return _html(request, f"../api/runs/{watch.key}/document")
 
     async def _icon(self, _: Request) -> Response:
         from starlette.responses import Response
@@ -214,11 +212,13 @@ def _contained(answer: Endpoint) -> Endpoint:
     return contained
 
 
-def _html(source: str | None) -> Response:
+def _html(request: Request, source: str | None) -> Response:
     from starlette.responses import HTMLResponse
 
-    policy = f"{page.policy(served=True)}; frame-ancestors 'none'"  # which only a header can say
-    return HTMLResponse(page.html(None, source=source), headers={"content-security-policy": policy})
+    headers = {"content-security-policy": page.served_policy(), "vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return HTMLResponse(page.packed(source), headers={**headers, "content-encoding": "gzip"})
+    return HTMLResponse(page.html(None, source=source), headers=headers)
 
 
 def _dumped(found: Any) -> bytes:

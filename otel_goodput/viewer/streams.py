@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 from otel_goodput.text.redact import redacting_logger
@@ -18,6 +17,7 @@ _SHARE: Final = 20  # making what changed takes at most one part in this many of
 _HEARTBEAT_S: Final = 10.0  # without news a sign of life, so that both sides notice a dead connection
 # The comment is for proxies and people, the event for the page, whose EventSource does not show it comments.
 _ALIVE: Final = b": heartbeat\nevent: alive\ndata: {}\n\n"
+_GUARD_S: Final = 2.5  # how often that is looked after
 _PATIENCE_S: Final = 60.0  # a client that takes nothing for so long is let go
 MOST: Final = 500  # streams at a time
 
@@ -31,30 +31,29 @@ class Topic:
 
     def __init__(self, make: Callable[[], bytes]) -> None:
         self._make = make
-        self._changed = asyncio.Event()
+        self._clients: set[Client] = set()
         self._task: asyncio.Task[None] | None = None
-        self.listeners = 0
         self.version = 0
         self.latest = b""
 
-    def join(self) -> None:
+    def join(self, client: Client) -> None:
         """A listener comes: followed by :meth:`leave`."""
-        self.listeners += 1
+        self._clients.add(client)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._loop())
 
-    def leave(self) -> None:
+    def leave(self, client: Client) -> None:
         """A listener goes; the last one ends the work."""
-        self.listeners -= 1
-        if not self.listeners and self._task is not None:
+        self._clients.discard(client)
+        if not self._clients and self._task is not None:
             self._task.cancel()
             self._task = None
             self.version, self.latest = self.version + 1, b""
 
-    async def after(self, version: int) -> None:
-        """Wait until there is something newer than `version`."""
-        while self.version <= version or not self.latest:
-            await self._changed.wait()
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._clients)
 
     async def _loop(self) -> None:
         while True:
@@ -63,8 +62,8 @@ class Topic:
                 latest, took = await asyncio.to_thread(self._timed)
                 if latest != self.latest:
                     self.latest, self.version = latest, self.version + 1
-                    self._changed.set()
-                    self._changed = asyncio.Event()
+                    for client in self._clients:
+                        client.ring()
             except Exception as error:  # a run that is damaged just now may be whole in the next second
                 logger.warning("what changed cannot be told: %s: %s", type(error).__name__, error)
             await asyncio.sleep(max(EVERY_S, _SHARE * took))
@@ -79,12 +78,64 @@ def event(data: bytes, name: str = "") -> bytes:
     return (f"event: {name}\n".encode() if name else b"") + b"data: " + data + b"\n\n"
 
 
+class Client:
+    """One stream: what it was told last. Belongs to one event loop."""
+
+    def __init__(self, topic: Topic, task: asyncio.Task[Any]) -> None:
+        self.topic = topic
+        self.version = -1
+        self.told = time.monotonic()
+        self.gone = False
+        self.stuck = False
+        self.sending = False
+        self._task = task
+        self._waiting: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """There is something for it."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def rung(self) -> None:
+        """Wait until there is."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        await self._waiting
+
+    def check(self, now: float) -> None:
+        """Let it say that it lives, or let it go if it takes nothing any more."""
+        if not self.sending:
+            if now - self.told >= _HEARTBEAT_S:
+                self.ring()
+        elif now - self.told >= _PATIENCE_S and not self.stuck:
+            self.stuck = True
+            self._task.cancel()
+
+    def lose(self) -> None:
+        """It has gone."""
+        self.gone = True
+        self.ring()
+
+
 class Streams:
-    """All streams of a server. `ending` is set when it stops: each of them then ends at once."""
+    """All streams of a server. What is new wakes the task of each client once, and no task is made for it: with many
+    clients this is most of what a server does.
+    """
 
     def __init__(self) -> None:
-        self.ending = asyncio.Event()
-        self.open = 0
+        self.ending = False
+        self._clients: set[Client] = set()
+        self._guard: asyncio.Task[None] | None = None
+
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return len(self._clients)
+
+    def end(self) -> None:
+        """Let all of them end: the server stops. Called in the event loop."""
+        self.ending = True
+        for client in self._clients:
+            client.ring()
 
     async def send(self, topic: Topic, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request with the stream of a topic, until the client goes or the server stops."""
@@ -99,49 +150,56 @@ class Streams:
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})
             return
-        self.open += 1
-        topic.join()
-        gone = asyncio.ensure_future(_gone(receive))
-        over = asyncio.ensure_future(self.ending.wait())
+        task = asyncio.current_task()
+        assert task is not None
+        client = Client(topic, task)
+        self._clients.add(client)
+        topic.join(client)
+        if self._guard is None or self._guard.done():
+            self._guard = asyncio.create_task(self._watch())
+        gone = asyncio.create_task(_gone(receive, client))
         try:
-            await self._follow(topic, send, gone, over)
+            await self._follow(client, send)
+        except asyncio.CancelledError:
+            if not client.stuck:
+                raise
         finally:
-            topic.leave()
-            self.open -= 1
-            for task in (gone, over):
-                task.cancel()
+            gone.cancel()
+            topic.leave(client)
+            self._clients.discard(client)
+            if not self._clients and self._guard is not None:
+                self._guard.cancel()
+                self._guard = None
 
-    async def _follow(self, topic: Topic, send: Send, gone: asyncio.Future[Any], over: asyncio.Future[Any]) -> None:
-        async def passed(body: bytes, *, more: bool = True) -> bool:
-            """Whether the client has taken it. What it has not taken yet holds up this one stream only."""
-            message = {"type": "http.response.body", "body": body, "more_body": more}
-            sending = asyncio.ensure_future(send(message))
-            await asyncio.wait({sending, gone, over}, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                return sending.exception() is None and not gone.done()
-            sending.cancel()
-            with suppress(asyncio.CancelledError, OSError):
-                await sending
-            return False
+    async def _follow(self, client: Client, send: Send) -> None:
+        async def passed(body: bytes, *, more: bool = True) -> None:
+            """What the client has not taken yet holds up this one stream only."""
+            client.told, client.sending = time.monotonic(), True
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+            client.sending = False
 
-        version = -1
-        alive = await passed(b"retry: 2000\n\n")
-        while alive and not over.done():
-            newer = asyncio.ensure_future(topic.after(version))
-            await asyncio.wait({newer, gone, over}, timeout=_HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
-            newer.cancel()
-            if gone.done():
-                return
-            if over.done():
-                break
-            body = _ALIVE
-            if topic.latest and topic.version > version:
-                version, body = topic.version, topic.latest
-            alive = await passed(body)
-        if alive:
+        topic = client.topic
+        await passed(b"retry: 2000\n\n")
+        while not client.gone and not self.ending:
+            if topic.latest and topic.version > client.version:
+                client.version = topic.version
+                await passed(topic.latest)
+            elif time.monotonic() - client.told >= _HEARTBEAT_S:
+                await passed(_ALIVE)
+            else:
+                await client.rung()
+        if not client.gone:
             await passed(b"event: end\ndata: {}\n\n", more=False)
 
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_GUARD_S)
+            now = time.monotonic()
+            for client in self._clients:
+                client.check(now)
 
-async def _gone(receive: Receive) -> None:
+
+async def _gone(receive: Receive, client: Client) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    client.lose()

@@ -18,16 +18,27 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.time_index import TimeIndex
 from otel_goodput.reports import excerpt
 from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.journalled import process_count
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
+from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer.document import document, figures, window
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Topic, event
+from otel_goodput.viewer.words import Redaction
+
+logger = redacting_logger(__name__)
 
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
 _SHARE: Final = 20  # documents of living runs take at most one part in this many of a core
 _AGAIN_S: Final = 10.0  # how often a silent run is looked at: elsewhere it may go on
+_SOON: Final = 0.5  # a document that takes longer (s of a core) is made while the page shows what it has
+_RETRY_S: Final = 10.0  # after one that failed
+_FEW: Final = 16  # processes that are read at once
+_SHORT: Final = 24  # segments of the leader, likewise; every attempt has one at least
+_QUICK_SPANS: Final = 5_000
+_READING: Final = threading.BoundedSemaphore(1)  # one run at a time: reading thousands of files takes a core
 _SELDOM: Final = ("processes",)  # of hundreds of processes: too much for each second, the document has it
 _MOST: Final = 32  # runs remembered
 SPANS: Final = 200_000  # exact spans in a document
@@ -37,7 +48,7 @@ WINDOW_SPANS: Final = 20_000  # and in the answer to a window
 class _Made(NamedTuple):
     """A document: gzipped, its ETag, when it was made (unix s), and how long another one is not worth its price (s).
 
-    `session` is what it was made of, without the detail.
+    `session` is what it was made of, without the detail. `partial`: it tells only what can be read at once.
     """
 
     packed: bytes
@@ -45,6 +56,8 @@ class _Made(NamedTuple):
     at: float
     pause: float
     session: Session
+    partial: bool
+    slow: bool
 
 
 class Terms(NamedTuple):
@@ -78,11 +91,15 @@ class Watch:
         self._telling = threading.Lock()
         self._looking_up = threading.Lock()
         self._index = TimeIndex(run)
+        self._redacted = Redaction()
         self._made: _Made | None = None
         self._changed = -1
         self._state = ""
         self._lives = ("", 0)  # state and number of attempts
-        self._news = 0.0  # since when (unix s) another document is worth its price
+        self._wanted = 0.0  # since when (unix s) another document is worth its price
+        self._retry = float("-inf")  # by the monotonic clock
+        self._reading: threading.Thread | None = None
+        self._progress: tuple[int, int, str] | None = None
         self._told = b""
         self._again = 0.0
 
@@ -113,20 +130,59 @@ class Watch:
         with self._making:
             self._look()
             made = self._made
-            if made is None or made.at < self._news:
+            if made is None:
+                made = self._made = self._make(quick=self._long())
+            elif made.at < self._wanted and not made.slow:
                 made = self._made = self._make()
-            return made
+        self._read_on()
+        return made
 
-    def _make(self) -> _Made:
+    def _long(self) -> bool:
+        """Whether reading all of the run takes longer than somebody waits for a page."""
+        count = len(self.run.segments(0))
+        told = process_count(self.run.identity())
+        return count > _SHORT or told > _FEW or len(self.run.pace_paths(None)) > _FEW
+
+    def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()
-        session = Session.open(self.run, spans=self._terms.spans)
+        spans = min(_QUICK_SPANS, self._terms.spans) if quick else self._terms.spans
+        session = Session.open(self.run, spans=spans, quick=quick, progress=self._heard)
         self._state = _state(session.report)
         server = {"port": self._terms.port, "idle_s": self._terms.idle_s}
-        data = document(session, live=self._state == RUNNING, server=server)
-        packed = gzip.compress(data, 5, mtime=0)
+        data = document(session, live=self._state == RUNNING, server=server, partial=quick)
+        packed = gzip.compress(data, 1 if quick else 5, mtime=0)
         bare = replace(session, detail=Detail(), processes=[], attempts=[])
-        pause = _SHARE * (time.thread_time() - began)
-        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, pause, bare)
+        spent = time.thread_time() - began
+        slow = quick or spent > _SOON
+        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _SHARE * spent, bare, quick, slow)
+
+    def _read_on(self) -> None:
+        """Make what takes long beside all else, if it is wanted; the stream says when it is there."""
+        with self._making:
+            made = self._made
+            if made is None or not made.slow or not (made.partial or made.at < self._wanted) or self._reading:
+                return
+            if time.monotonic() < self._retry:
+                return
+            # A daemon: the server may end while it reads, and nothing is written.
+            self._reading = threading.Thread(target=self._read_whole, name="otel-goodput-read", daemon=True)
+            self._reading.start()
+
+    def _read_whole(self) -> None:
+        try:
+            with _READING:
+                made = self._make()
+            with self._making:
+                self._made = made
+        except Exception as error:  # it is tried again when somebody asks
+            self._retry = time.monotonic() + _RETRY_S
+            logger.warning("%s cannot be read: %s", self.key, shown(str(error) or type(error).__name__))
+        finally:
+            self._progress, self._reading = None, None
+            self._again = 0.0
+
+    def _heard(self, done: int, total: int, what: str) -> None:
+        self._progress = done, total, what
 
     def _look(self) -> None:
         """Learn whether there is something new."""
@@ -137,26 +193,34 @@ class Watch:
         moved, self._changed = changed != self._changed, changed
         # While a run lives, its folder changes all the time: processes tell their paces there.
         if moved and self._state != RUNNING:
-            self._news = time.time()
+            self._wanted = time.time()
         elif self._made is not None and self._state in (RUNNING, SILENT, ""):
             due = self._made.at + max(_FRESH_S, self._made.pause)
             if time.time() >= due:
-                self._news = max(self._news, due)
+                self._wanted = max(self._wanted, due)
 
     def _changes(self) -> bytes:
         """Return the event of this second."""
         with self._telling:
             before = self._changed
             self._look()
-            if self._told and before == self._changed and self._state != RUNNING and time.monotonic() < self._again:
+            self._read_on()
+            made, progress = self._made, self._progress if self._reading else None
+            still = before == self._changed and self._state != RUNNING and not progress
+            if self._told and still and time.monotonic() < self._again:
                 return self._told
             report = self._readings.of(self.run).report()
             state = _state(report)
             lives = state, report.totals.attempts
             if lives != self._lives:
-                self._lives, self._state, self._news = lives, state, time.time()
+                self._lives, self._state, self._wanted = lives, state, time.time()
             self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
-            told: dict[str, Any] = {"live": state == RUNNING, "news": self._news, **figures(report, _SELDOM)}
+            told: dict[str, Any] = {"live": state == RUNNING, "news": self._wanted}
+            if made is not None and made.slow:
+                told["news"] = made.at  # the page asks for what is there
+            if progress is not None:
+                told["reading"] = dict(zip(("done", "total", "what"), progress, strict=True))
+            told |= figures(report, _SELDOM, self._redacted)
             started = report.totals.started_at
             if started is not None:
                 told["end"] = report.totals.at - started

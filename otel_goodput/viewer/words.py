@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from otel_goodput.text.redact import HIDDEN, secrets, without_credentials
+
+_MOST: Final = 4096  # texts that are remembered
+_SHORT: Final = 256  # letters of such a text
 
 
 class Redaction:
@@ -14,11 +17,20 @@ class Redaction:
 
     def __init__(self) -> None:
         self._hidden = secrets(os.environ)
+        self._known: dict[str, str] = {}  # the same names come again and again
 
     def __call__(self, told: str) -> str:
-        for one in self._hidden:
-            told = told.replace(one, HIDDEN)
-        return without_credentials(told)
+        found = self._known.get(told)
+        if found is None:
+            found = told
+            for one in self._hidden:
+                found = found.replace(one, HIDDEN)
+            found = without_credentials(found)
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            if len(told) <= _SHORT:
+                self._known[told] = found
+        return found
 
     def all(self, told: Any) -> Any:
         """Return JSON with every text redacted."""

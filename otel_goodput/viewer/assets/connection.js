@@ -4,7 +4,7 @@ const AGAIN_MS = 3000;
 const SILENT_MS = 25000; // the server says something every ten seconds
 
 /** Say in the header how the connection is. */
-function liveState(words, kind) {
+export function liveState(words, kind) {
   const mount = document.getElementById("live-state");
   mount.textContent = words;
   mount.dataset.kind = kind;

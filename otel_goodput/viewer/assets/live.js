@@ -1,6 +1,6 @@
 // A run that goes on: figures once a second, and all the rest again when the server has it.
 import { Model } from "./data.js";
-import { complaint, listen } from "./connection.js";
+import { complaint, listen, liveState } from "./connection.js";
 
 // What an event brings, and what the page shows of it at once.
 const TOLD_LIVE = ["report", "headline", "verdict", "verdict_source", "live"];
@@ -36,6 +36,10 @@ class LiveRun {
     for (const name of TOLD_LIVE) if (name in told) model[name] = told[name];
     if (told.end) model.end = Math.max(model.end, told.end);
     this.state.tell(["model"]);
+    const { reading } = told;
+    if (reading) liveState(`reading ${reading.what}: ${reading.done} of ${reading.total}`, "live");
+    else if (this.reading) liveState("live", "live");
+    this.reading = Boolean(reading);
     if (told.news > model.made_at) this.renew();
   }
 

@@ -5,6 +5,8 @@ import { count, duration, percent } from "./format.js";
 import { rangeText, timeText } from "./clock.js";
 import { nanoseconds, runEnd, scopeOf } from "./scope.js";
 
+const PARTIAL =
+  "This run is long: its single steps and its other processes are still being read. They appear here by themselves.";
 const STRETCHES = 6;
 const FILLED = 0.5;
 const STATES = {
@@ -49,8 +51,9 @@ function drawAnswer(model) {
     document.querySelector(`#sections [data-section="${id}"]`).hidden = !model.attempts.length;
   }
   const detail = document.getElementById("detail");
-  detail.hidden = !model.detail.text;
-  detail.replaceChildren(make("span", { class: "hatched swatch" }), make("span", { text: model.detail.text }));
+  const said = model.partial ? PARTIAL : model.detail.text;
+  detail.hidden = !said;
+  detail.replaceChildren(make("span", { class: "hatched swatch" }), make("span", { text: said }));
 }
 
 function percentOf(report) {
