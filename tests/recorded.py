@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,16 @@ from otel_goodput.recording.finished import AttemptSpan
 from otel_goodput.reports.journalled import of_run
 
 NS = 1_000_000_000
+
+
+def copied(folder: Path, place: Path) -> Path:
+    """A copy of a run that may be alive: a file that it replaces meanwhile is not there to be copied any more."""
+    return Path(shutil.copytree(folder, place, copy_function=_copy))
+
+
+def _copy(source: str, place: str) -> None:
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, place)
 
 
 @dataclass

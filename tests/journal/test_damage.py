@@ -6,13 +6,12 @@ import gzip
 import json
 import logging
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import NS, Recording, sum_ns
+from recorded import NS, Recording, copied, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import Event, Ledger
@@ -52,7 +51,7 @@ def little(record: Callable[..., Recording], base: int, tmp_path: Path) -> Itera
     tell_a_little(base)
     spoilt = tmp_path / "spoilt" / "run"
     spoilt.parent.mkdir()
-    shutil.copytree(recording.folder, spoilt)
+    copied(recording.folder, spoilt)
     for lock in spoilt.rglob("*.lock"):
         lock.unlink()
     for path in spoilt.rglob("*.segment"):

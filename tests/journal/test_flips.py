@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import NS, Recording
+from recorded import NS, Recording, copied
 
 import otel_goodput as goodput
 from otel_goodput.journal import records
@@ -56,7 +56,7 @@ def whole(record: Callable[..., Recording], base: int, tmp_path: Path) -> Path:
     recorder._account.journal.current.beat(time.time_ns())
     assert recorder._paces is not None
     recorder._paces.exchange(recorder._account, at_once=True)
-    shutil.copytree(recording.folder, copies / "run")
+    copied(recording.folder, copies / "run")
     goodput.shutdown()
     shutil.copy(copies / "run/journal/p0000.pace", copies / "run/journal/p0001.pace")
     for lock in (copies / "run").rglob("*.lock"):

@@ -92,10 +92,10 @@ class Descriptions:
             if name is None:
                 self._prompt = True
                 return
+            self._trouble = None  # what an earlier try met may be over, and a circuit that is open tries nothing
             answer = self._delivery(partial(self._create, request), BUDGET_S)
             if answer.outcome in (Outcome.LATE, Outcome.CIRCUIT_OPEN):
                 return
-            self._trouble = None
             if answer.outcome is Outcome.REFUSED:
                 report_once(f"descriptor {name}", "the description of %s is not accepted: %s", name, short(answer.text))
             with self._lock:
