@@ -1,4 +1,7 @@
-"""The dashboard of our own metrics, in the order in which somebody who was woken by an alert needs them."""
+"""The dashboard of our own metrics, in the order in which somebody who was woken by an alert needs them.
+
+Longer than other files: it is a list of panels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A board as a dashboard of Grafana, over a Prometheus datasource."""
+"""A board as a dashboard of Grafana, over a Prometheus datasource.
+
+Longer than other files: it is one document of Grafana's, from its outermost part to its innermost.
+"""
 
 from __future__ import annotations
 

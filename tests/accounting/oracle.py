@@ -3,6 +3,8 @@
 `account` sees the whole timeline at once and walks it as often as it likes: it keeps what is known at the query,
 splits it into lives, decides the fate of every step, cuts each life at every boundary and asks for each piece who
 owns it. It shares nothing with the ledger but the rules.
+
+Longer than other files: all that it needs is therefore here.
 """
 
 from __future__ import annotations

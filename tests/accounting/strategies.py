@@ -1,6 +1,8 @@
 """Random jobs, realistic and nasty, in the neutral form: what the properties are tried on.
 
 Times are small integers of ns, so that instants coincide often and every figure in seconds converts back exactly.
+
+Longer than other files: the parts of a random job are drawn with regard to each other.
 """
 
 from __future__ import annotations

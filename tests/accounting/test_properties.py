@@ -1,4 +1,7 @@
-"""What must hold of every job: the invariants P1, P3, P6 and P7, and that the ledger answers as the oracle does."""
+"""What must hold of every job: the invariants P1, P3, P6 and P7, and that the ledger answers as the oracle does.
+
+Longer than other files: the properties are tried on the same jobs, which are dear to draw.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """One named story for each rule and each derived figure, with the answer worked out by hand.
 
 Each is put to the ledger and to the oracle: two readings of the rules that may not differ from the hand's.
+
+Longer than other files: it is a list of the rules, in their order.
 """
 
 from __future__ import annotations

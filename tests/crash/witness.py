@@ -2,6 +2,8 @@
 
 A diary brackets every boundary of a phase between two readings of the wall clock, so every figure here comes with how
 far off it may be. Phases of one job nest, so their owner is simply what was opened last.
+
+Longer than other files: it shares nothing with the package, so all that it needs is here.
 """
 
 from __future__ import annotations

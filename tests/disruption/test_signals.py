@@ -1,4 +1,7 @@
-"""Real signals to real processes: what is announced, who still gets them, and how the process ends."""
+"""Real signals to real processes: what is announced, who still gets them, and how the process ends.
+
+Longer than other files: it goes through the signals, and who else may handle them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The device clock on real asynchronous dispatch, beside a watcher of the test's own that blocks."""
+"""The device clock on real asynchronous dispatch, beside a watcher of the test's own that blocks.
+
+Longer than other files: the watcher that it compares with is beside every loop.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compilations of real jax as phases: against an account of the test's own, from the same events."""
+"""Compilations of real jax as phases: against an account of the test's own, from the same events.
+
+Longer than other files: jax is loaded and its compiler started once for all its tests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Marks on real jax: nothing is added to the loops; a thread of the test blocks on the outputs beside them."""
+"""Marks on real jax: nothing is added to the loops; a thread of the test blocks on the outputs beside them.
+
+Longer than other files: jax is loaded once for all its loops.
+"""
 
 from __future__ import annotations
 

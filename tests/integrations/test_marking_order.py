@@ -1,4 +1,7 @@
-"""The device clock on a device whose queue is known exactly: in order, out of order, failing."""
+"""The device clock on a device whose queue is known exactly: in order, out of order, failing.
+
+Longer than other files: the device that it plays is what all its tests ask.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Orbax seen by itself: real managers, real handlers, real directories."""
+"""Orbax seen by itself: real managers, real handlers, real directories.
+
+Longer than other files: it goes through Orbax's managers and checkpointers, one after the other.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Each case spoils one or a few of a run's files, or variables, and does all that is done with them: the account of the
 latest moment and of a window, and now and then a whole attempt. It must not raise, not take longer than the deadline,
 and the process that runs all the cases must stay small. A case can be had again alone (``--only N``).
+
+Longer than other files: a case is had again with this file alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Journals that are cut, torn, foreign, of another version: a restart never fails, and errs by no more than it must."""
+"""Journals that are cut, torn, foreign, of another version: a restart never fails, and errs by no more than it must.
+
+Longer than other files: each test spoils the same little run.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Links, pipes, bombs and other people's folders where our files should be: nothing is followed, waited for, or
 unpacked beyond its bound, and training goes on.
+
+Longer than other files: it goes through every place where this package opens a file.
 """
 
 from __future__ import annotations

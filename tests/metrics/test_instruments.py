@@ -1,4 +1,7 @@
-"""The metrics as `semconv.METRICS` has them: names, kinds, units, closed sets of attributes, constant types."""
+"""The metrics as `semconv.METRICS` has them: names, kinds, units, closed sets of attributes, constant types.
+
+Longer than other files: it goes through the table of metrics, one after the other.
+"""
 
 from __future__ import annotations
 

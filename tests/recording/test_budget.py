@@ -1,4 +1,7 @@
-"""A trace holds so many spans of ours and no more, whatever the number of processes and the length of the run."""
+"""A trace holds so many spans of ours and no more, whatever the number of processes and the length of the run.
+
+Longer than other files: the simulated pod at its beginning is what all its tests count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A loop that is left: by a break or a return, or by an exception, whatever stands between."""
+"""A loop that is left: by a break or a return, or by an exception, whatever stands between.
+
+Longer than other files: it goes through every way out of a loop, for the same loops.
+"""
 
 from __future__ import annotations
 

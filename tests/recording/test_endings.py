@@ -1,4 +1,7 @@
-"""Not configured, disabled, shut down, forked: what is not to be recorded is not, and training never notices."""
+"""Not configured, disabled, shut down, forked: what is not to be recorded is not, and training never notices.
+
+Longer than other files: it goes through every state in which nothing is to be recorded.
+"""
 
 from __future__ import annotations
 

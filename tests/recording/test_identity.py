@@ -1,4 +1,7 @@
-"""Who is who: ids that follow from run and attempt, links between attempts, resources, several recorders."""
+"""Who is who: ids that follow from run and attempt, links between attempts, resources, several recorders.
+
+Longer than other files: the ids of one run and of the next follow from each other.
+"""
 
 from __future__ import annotations
 

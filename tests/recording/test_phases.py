@@ -1,4 +1,7 @@
-"""Phases as context managers and decorators: what they yield, record, and do about exceptions."""
+"""Phases as context managers and decorators: what they yield, record, and do about exceptions.
+
+Longer than other files: it goes through the phases, and what each does about the same exceptions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``otel-goodput serve``: what it shows of real jobs, and who may ask it what."""
+"""``otel-goodput serve``: what it shows of real jobs, and who may ask it what.
+
+Longer than other files: the tests share one server, which is dear to start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs as a stranger has them: each gives a page that says what is wrong, or a message, and never a traceback."""
+"""Runs as a stranger has them: each gives a page that says what is wrong, or a message, and never a traceback.
+
+Longer than other files: it is a list of runs, each of them short.
+"""
 
 from __future__ import annotations
 

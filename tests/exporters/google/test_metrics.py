@@ -1,4 +1,7 @@
-"""Metrics to Cloud Monitoring and to the Telemetry API: every series' last value arrives, and nothing is refused."""
+"""Metrics to Cloud Monitoring and to the Telemetry API: every series' last value arrives, and nothing is refused.
+
+Longer than other files: each test is done for both exporters of metrics by the same fixture.
+"""
 
 from __future__ import annotations
 

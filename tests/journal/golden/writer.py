@@ -9,6 +9,8 @@ the version of another commit::
 
 Wall clocks are set back to the year 2025, so that no reader's clock lies before what it reads. Identities of spans
 count up: random ones do not compress.
+
+Longer than other files: what was written is kept as it was written, so the programs stay together.
 """
 
 from __future__ import annotations
