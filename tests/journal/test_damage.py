@@ -134,10 +134,12 @@ def test_the_last_record_is_torn(rest: str, little: RunDirectory) -> None:
 
 
 def test_any_byte_changed(little: RunDirectory) -> None:
-    """Each byte of header and records turned over: nothing raises, nothing is negative, all sums hold."""
+    """Each byte of the header and a third of each record turned over: nothing raises, nothing is negative, sums hold."""
     path = little.journal / SEGMENT
     data = path.read_bytes()
     for at in range(used(data)):
+        if at >= records.HEADER_SIZE and (at - records.HEADER_SIZE) // records.SIZE % 3 != at % 3:
+            continue  # each record has another third of its bytes turned over
         path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
         answer(little)
         restored = restore(little)
@@ -317,7 +319,7 @@ def spoilt_snapshots(data: bytes) -> Iterator[tuple[str, bytes]]:
     source = random.Random(3)
     for cut in (7, 8, 9, *(source.randrange(len(data)) for _ in range(15)), len(data) - 1):
         yield f"cut at {cut}", data[:cut]
-    for at in (*range(8), *(source.randrange(8, len(data)) for _ in range(100)), len(data) - 1):
+    for at in (*range(8), *(source.randrange(8, len(data)) for _ in range(40)), len(data) - 1):
         yield f"byte {at}", data[:at] + bytes([data[at] ^ 1 << source.randrange(8)]) + data[at + 1 :]
 
 

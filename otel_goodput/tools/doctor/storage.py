@@ -120,25 +120,16 @@ def _try(folder: Path) -> str:
 
 
 def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
-    try:
-        filesystem, path = open_filesystem(url)
-    except JournalError as error:
-        yield Finding(
-            PROBLEM, "journal", f"{error}",
-            "until then the journal stays on this machine, and a restart on another one does not find it",
-        )  # fmt: skip
-        return
-    except Exception as error:  # each fsspec filesystem raises its own errors
-        yield Finding(PROBLEM, "journal", f"{url} cannot be used: {_said(error)}", "check its credentials and options")
-        return
     outcome: list[list[str] | Exception] = []
 
     def look() -> None:
         try:
-            outcome.append([str(name).rstrip("/").rpartition("/")[2] for name in filesystem.ls(path, detail=False)])
-        except FileNotFoundError:
-            outcome.append([])  # it is created when a job starts
-        except Exception as error:
+            filesystem, path = open_filesystem(url)  # some connect already here
+            try:
+                outcome.append([str(name).rstrip("/").rpartition("/")[2] for name in filesystem.ls(path, detail=False)])
+            except FileNotFoundError:
+                outcome.append([])  # it is created when a job starts
+        except Exception as error:  # each fsspec filesystem raises its own errors
             outcome.append(error)
 
     close_all([("journal", lambda _: look())], timeout_s)
@@ -148,8 +139,14 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
         )
         return
     names = outcome[0]
+    if isinstance(names, JournalError):
+        yield Finding(
+            PROBLEM, "journal", f"{names}",
+            "until then the journal stays on this machine, and a restart on another one does not find it",
+        )  # fmt: skip
+        return
     if isinstance(names, Exception):
-        yield Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(names)}", "check its credentials")
+        yield Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(names)}", "check its credentials and options")
         return
     yield Finding(OK, "journal", f"{url} can be read (whether it can be written shows when a job starts)")
     if run_id and folder_name(run_id) in names:
