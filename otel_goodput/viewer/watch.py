@@ -6,6 +6,7 @@ import gzip
 import json
 import threading
 import time
+from base64 import b64encode
 from collections import OrderedDict
 from dataclasses import replace
 from functools import cached_property
@@ -23,7 +24,7 @@ from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
 from otel_goodput.text.redact import redacting_logger, shown
-from otel_goodput.viewer.document import document, figures, window
+from otel_goodput.viewer.document import document, figures, tail, window
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Topic, event
 from otel_goodput.viewer.words import Redaction
@@ -209,7 +210,8 @@ class Watch:
             still = before == self._changed and self._state != RUNNING and not progress
             if self._told and still and time.monotonic() < self._again:
                 return self._told
-            report = self._readings.of(self.run).report()
+            reading = self._readings.of(self.run)
+            report = reading.report()
             state = _state(report)
             lives = state, report.totals.attempts
             if lives != self._lives:
@@ -224,7 +226,11 @@ class Watch:
             started = report.totals.started_at
             if started is not None:
                 told["end"] = report.totals.at - started
+            news = reading.news() if state == RUNNING and made is not None else None
             self._told = event(json.dumps(told, separators=(",", ":")).encode(), "run")
+            if news is not None and made is not None:
+                # In text, for that is what events are; made once for all who look.
+                self._told += event(b64encode(tail(made.session, news)), "tail")
             return self._told
 
 
