@@ -7,7 +7,8 @@ import json
 import threading
 import time
 from base64 import b64encode
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput import files
+from otel_goodput.errors import GoodputError
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.time_index import TimeIndex
 from otel_goodput.reports import excerpt
@@ -23,6 +25,7 @@ from otel_goodput.reports.journalled import process_count
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
+from otel_goodput.reports.tail import News
 from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer.document import document, figures, tail, window
 from otel_goodput.viewer.reading import Readings
@@ -41,6 +44,7 @@ _SHORT: Final = 24  # segments of the leader, likewise; every attempt has one at
 _QUICK_SPANS: Final = 5_000
 _READING: Final = threading.BoundedSemaphore(1)  # one run at a time: reading thousands of files takes a core
 _SELDOM: Final = ("processes",)  # of hundreds of processes: too much for each second, the document has it
+_TAILS: Final = 12  # seconds, a little more than a document is old
 _MOST: Final = 32  # runs remembered
 SPANS: Final = 200_000  # exact spans in a document
 WINDOW_SPANS: Final = 20_000  # and in the answer to a window
@@ -103,11 +107,13 @@ class Watch:
         self._progress: tuple[int, int, str] | None = None
         self._told = b""
         self._again = 0.0
+        # Spans of the seconds since the document, for who comes later: until when (ns), and the event.
+        self._tails: deque[tuple[int, bytes]] = deque(maxlen=_TAILS)
 
     @cached_property
     def topic(self) -> Topic:
         """What changes in the run."""
-        return Topic(self._changes)
+        return Topic(self._changes, lambda: b"".join(one for _, one in tuple(self._tails)))
 
     def document(self) -> tuple[bytes, str]:
         """Return the page's document, gzipped, and its ETag. A run that cannot be read has one that says so."""
@@ -146,6 +152,8 @@ class Watch:
 
     def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()
+        if not self.topic.listeners:
+            self._follow()  # so that the first spans that are told by themselves follow those of the document
         spans = min(_QUICK_SPANS, self._terms.spans) if quick else self._terms.spans
         session = Session.open(self.run, spans=spans, quick=quick, progress=self._heard)
         self._state = _state(session.report)
@@ -156,6 +164,12 @@ class Watch:
         spent = time.thread_time() - began
         slow = quick or spent > _SOON
         return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _SHARE * spent, bare, quick, slow)
+
+    def _follow(self) -> None:
+        reading = self._readings.of(self.run)
+        with suppress(GoodputError, OSError, ValueError):  # the document says why it cannot be read
+            reading.report()
+            reading.news()
 
     def _read_on(self) -> None:
         """Make what takes long beside all else, if it is wanted; the stream says when it is there."""
@@ -226,12 +240,21 @@ class Watch:
             started = report.totals.started_at
             if started is not None:
                 told["end"] = report.totals.at - started
-            news = reading.news() if state == RUNNING and made is not None else None
             self._told = event(json.dumps(told, separators=(",", ":")).encode(), "run")
-            if news is not None and made is not None:
-                # In text, for that is what events are; made once for all who look.
-                self._told += event(b64encode(tail(made.session, news)), "tail")
+            if made is not None and state == RUNNING:
+                self._told += self._tail(made, reading.news())
             return self._told
+
+    def _tail(self, made: _Made, news: News | None) -> bytes:
+        """Return the event with the spans of this second, made once for all who look."""
+        while self._tails and self._tails[0][0] <= made.session.at:
+            self._tails.popleft()
+        if news is None:
+            self._tails.clear()
+            return b""
+        told = event(b'"' + b64encode(tail(made.session, news)) + b'"', "tail")  # events are text
+        self._tails.append((news.until, told))
+        return told
 
 
 def _state(report: Report) -> str:

@@ -23,11 +23,11 @@ JOB = """
 import sys, time
 import otel_goodput as goodput
 
-name, directory = sys.argv[1:]
+name, directory, pause = sys.argv[1:]
 goodput.configure(name, directory=directory, run_id=name, exporters="none")
 with goodput.job():
     for step, _ in goodput.steps(range(10**9)):
-        time.sleep(0.002)
+        time.sleep(float(pause))
         if step == 3:
             with goodput.checkpoint_save(step):
                 pass
@@ -104,9 +104,9 @@ def serving(place: str | Path, *arguments: str) -> Iterator[Server]:
 
 
 @contextmanager
-def living(name: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """A job that goes on until it is killed; it has done some steps."""
-    command = [sys.executable, "-W", "error", "-c", JOB, name, str(directory)]
+def living(name: str, directory: Path, pause: float = 0.002) -> Iterator[subprocess.Popen[str]]:
+    """A job that goes on until it is killed; it has done some steps, each as long as `pause` (s)."""
+    command = [sys.executable, "-W", "error", "-c", JOB, name, str(directory), str(pause)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
