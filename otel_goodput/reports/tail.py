@@ -1,7 +1,7 @@
 """What is new of a running job since the last look, span by span: for a page that is looked at, second after second.
 
-Each look costs as much as there is new, and a few steps before it: what the device still had to do when a step began
-decides when that is over. What was told and ends later is told again.
+Each look costs as much as there is new, and a few steps before it: what the device did before decides when it began
+with a step. What was told and ends later is told again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from otel_goodput.reports.telling import NO_KEY, tell_part
 from otel_goodput.semconv import FALLBACK_CLOCKS
 
 MOST: Final = 600  # new records that are told; of more, only the last ones, for these take 1 % of a core
-_LEAD: Final = 20  # steps before them that are told again to the account
+_LEAD: Final = 3  # steps before what is not over that are told again to the account
 _HELD: Final = 4 * MOST
 _ENDS: Final = frozenset({ev.DEVICE_END, ev.UNOBSERVED})
 _OF_SPANS: Final = frozenset({ev.START, ev.END, ev.OBSERVED, ev.DEVICE_END, ev.UNOBSERVED, ev.DURABLE})
@@ -132,7 +132,9 @@ class Tail:
                 awaited.add(one.key)
             elif one.kind in _ENDS:
                 awaited.discard(one.key)
-        first = steps[-_LEAD] if len(steps) > _LEAD else 0
+        going = [at for at, place in enumerate(steps) if self._records[place].key in opened | awaited]
+        first = min([len(steps), *going]) - _LEAD
+        first = steps[first] if first > 0 else 0
         kept = opened | awaited | {self._marks[key] for key in awaited if key in self._marks}
         self._records = [
             one for at, one in enumerate(self._records) if at >= first or one.key in kept or one.kind == ev.CLOCK

@@ -35,7 +35,11 @@ from otel_goodput.viewer.words import Redaction
 logger = redacting_logger(__name__)
 
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
-_SHARE: Final = 20  # documents of living runs take at most one part in this many of a core
+# Documents of living runs take one part in this many of a core, for spans come without them; but after two minutes
+# there is a new one, unless that is more than it may be at most.
+_SHARE: Final = 100
+_LONG_S: Final = 120.0
+_SHARE_AT_MOST: Final = 20
 _AGAIN_S: Final = 10.0  # how often a silent run is looked at: elsewhere it may go on
 _SOON: Final = 0.5  # a document that takes longer (s of a core) is made while the page shows what it has
 _RETRY_S: Final = 10.0  # after one that failed
@@ -44,7 +48,7 @@ _SHORT: Final = 24  # segments of the leader, likewise; every attempt has one at
 _QUICK_SPANS: Final = 5_000
 _READING: Final = threading.BoundedSemaphore(1)  # one run at a time: reading thousands of files takes a core
 _SELDOM: Final = ("processes",)  # of hundreds of processes: too much for each second, the document has it
-_TAILS: Final = 12  # seconds, a little more than a document is old
+_TAILS: Final = 256 * files.KIB  # of spans since the document, for who comes later
 _MOST: Final = 32  # runs remembered
 SPANS: Final = 200_000  # exact spans in a document
 WINDOW_SPANS: Final = 20_000  # and in the answer to a window
@@ -107,8 +111,7 @@ class Watch:
         self._progress: tuple[int, int, str] | None = None
         self._told = b""
         self._again = 0.0
-        # Spans of the seconds since the document, for who comes later: until when (ns), and the event.
-        self._tails: deque[tuple[int, bytes]] = deque(maxlen=_TAILS)
+        self._tails: deque[tuple[int, bytes]] = deque()  # spans since the document: until when (ns), and the event
 
     @cached_property
     def topic(self) -> Topic:
@@ -163,7 +166,7 @@ class Watch:
         bare = replace(session, detail=Detail(), processes=[], attempts=[])
         spent = time.thread_time() - began
         slow = quick or spent > _SOON
-        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _SHARE * spent, bare, quick, slow)
+        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _pause(spent), bare, quick, slow)
 
     def _follow(self) -> None:
         reading = self._readings.of(self.run)
@@ -189,6 +192,9 @@ class Watch:
                 made = self._make()
             with self._making:
                 self._made = made
+            if made.session.left_out:
+                with self._looking_up:
+                    self._index.between(0, 0)  # learns when each segment begins, before somebody waits for a window
         except Exception as error:  # it is tried again when somebody asks
             self._retry = time.monotonic() + _RETRY_S
             logger.warning("%s cannot be read: %s", self.key, shown(str(error) or type(error).__name__))
@@ -252,9 +258,17 @@ class Watch:
         if news is None:
             self._tails.clear()
             return b""
-        told = event(b'"' + b64encode(tail(made.session, news)) + b'"', "tail")  # events are text
+        packed = gzip.compress(tail(made.session, news), 1, mtime=0)
+        told = event(b'"' + b64encode(packed) + b'"', "tail")  # events are text
         self._tails.append((news.until, told))
+        while sum(len(one) for _, one in self._tails) > _TAILS:
+            self._tails.popleft()
         return told
+
+
+def _pause(spent: float) -> float:
+    """Return how long another document is not worth its price (both s)."""
+    return max(_SHARE_AT_MOST * spent, min(_SHARE * spent, _LONG_S))
 
 
 def _state(report: Report) -> str:

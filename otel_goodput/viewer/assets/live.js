@@ -1,5 +1,5 @@
 // A run that goes on: figures once a second, and all the rest again when the server has it.
-import { Model, readPart } from "./data.js";
+import { Model, readPart, unzip } from "./data.js";
 import { complaint, listen, liveState } from "./connection.js";
 import { LiveSpans } from "./tail.js";
 
@@ -19,7 +19,7 @@ export function startLive(model, state, spans) {
 
 class LiveRun {
   constructor(model, state, source, spans) {
-    Object.assign(this, { model, state, source, spans, tag: null, reached: model.end });
+    Object.assign(this, { model, state, source, spans, tag: null, reached: model.end, queue: Promise.resolve() });
     const callbacks = { run: (told) => this.heard(told), tail: (told) => this.spansHeard(told) };
     this.events = listen(source.replace(/document$/, "events"), callbacks, () => this.renew());
     document.getElementById("sections").querySelector('[data-section="runs"]')?.replaceWith(this.back());
@@ -57,13 +57,17 @@ class LiveRun {
     if (view && by > 0 && view[1] >= reached) state.set({ view: [view[0] + by, view[1] + by] });
   }
 
+  /** One after the other, for they are unpacked beside. */
   spansHeard(told) {
-    try {
-      const changed = this.spans.take(readPart(Uint8Array.from(atob(told), (letter) => letter.charCodeAt(0))));
+    const packed = Uint8Array.from(atob(told), (letter) => letter.charCodeAt(0));
+    const take = (bytes) => {
+      const changed = this.spans.take(readPart(bytes));
       if (changed) this.state.tell([changed]);
-    } catch (error) {
-      console.error(error); // the next document has them
-    }
+    };
+    this.queue = this.queue
+      .then(() => unzip(packed))
+      .then(take)
+      .catch((error) => console.error(error)); // the next document has them
   }
 
   /** Fetch the document again. What is selected and shown stays: rows are only added behind those that are there. */
