@@ -1,7 +1,7 @@
 """What ``otel-goodput serve`` costs: 50 clients that look at a living run of 512 processes.
 
-Run as ``python -m benchmarks.serving``; writes to RESULTS-VIEWER.md the share of a core, and how long a page, a document
-and a window of a long run take.
+Run as ``python -m benchmarks.serving``; writes to RESULTS-VIEWER.md the share of a core, and how long a page, a
+document and a window of a long run take.
 """
 
 from __future__ import annotations

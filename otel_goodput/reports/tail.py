@@ -148,7 +148,7 @@ def _record(event: Event) -> Record:
 
 
 def _with_parents(phases: Sequence[Phase], wanted: set[int]) -> list[tuple[int, Phase]]:
-    """Those that are wanted and those around them, with their places; the job of an attempt that was not read is none."""
+    """Those that are wanted and those around them, with their places. A job whose begin was not read is none."""
     by_key = {one.key: one for one in phases}
     waiting = list(wanted)
     while waiting:

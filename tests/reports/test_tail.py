@@ -122,4 +122,3 @@ def test_of_too_much_the_last_is_told(tmp_path: Path) -> None:
     assert again.begin == much.until and again.detail.owners
     # What was open while too much happened is still known: the job owns what nothing else does.
     assert again.detail.owners[0][0] <= again.begin
-

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,10 +82,11 @@ class Server:
 
 
 @contextmanager
-def serving(place: str | Path, *arguments: str) -> Iterator[Server]:
-    """``otel-goodput serve`` on a free port."""
+def serving(place: str | Path, *arguments: str, before: Sequence[str] = ()) -> Iterator[Server]:
+    """``otel-goodput serve`` on a free port; `before` is a command that starts it."""
     errors = Path(f"{str(place).removeprefix('file://')}.errors")
-    command = [sys.executable, "-W", "error", "-m", "otel_goodput", "serve", str(place), "--port", "0", *arguments]
+    python = [*before, sys.executable, "-W", "error", "-m", "otel_goodput"]
+    command = [*python, "serve", str(place), "--port", "0", *arguments]
     with errors.open("w") as stream:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream, text=True, stdin=subprocess.DEVNULL)
     assert process.stdout is not None

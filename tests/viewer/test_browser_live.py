@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -19,15 +21,22 @@ pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.servers
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has ended and one that was killed; tests have a copy each."""
+    made = tmp_path_factory.mktemp("made") / "runs"
+    finished("first", made, last=12)
+    killed("second", made)
+    return made
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "runs"
+def place(tmp_path: Path, runs: Path) -> Path:
+    return Path(copytree(runs, tmp_path / "runs"))
 
 
 @pytest.fixture
 def server(place: Path) -> Iterator[Server]:
-    finished("first", place, last=12)
-    killed("second", place)
     with serving(place) as started:
         yield started
         assert started.errors.read_text() == ""
@@ -53,7 +62,9 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
         look.until("document.getElementById('live-state').dataset.kind === 'live'")
         assert "running" in look.text("#standing")
         last, elapsed = look.js("[goodput.model.report.last_step, goodput.model.report.elapsed_s]")
-        look.until("goodput.model.report.last_step > told[0] && goodput.model.report.elapsed_s > told[1]", [last, elapsed])
+        look.until(
+            "goodput.model.report.last_step > told[0] && goodput.model.report.elapsed_s > told[1]", [last, elapsed]
+        )
         # What is selected and shown stays, and the timeline has what is new.
         look.js("goodput.timeline.select({kind: 'step', row: 1, process: 0})")
         look.js("goodput.timeline.fit(0, 1e8)")
@@ -129,13 +140,40 @@ def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> No
         assert look.text("#selection h3").startswith("job")
         assert look.js(SOUND), "what both the seconds and the document told stands there once"
 
+        # A tab that nobody sees asks for nothing, and knows all when it is seen.
+        hide = "(Object.defineProperty(document, 'hidden', {get: () => told, configurable: true}), document.dispatchEvent(new Event('visibilitychange')))"
+        look.js(hide, True)
+        assert "paused" in look.text("#live-state")
+        look.settle()
+        asked, rows = len(look.asked), look.js("goodput.model.steps.rows")
+        time.sleep(1.5)
+        assert (len(look.asked), look.js("goodput.model.steps.rows")) == (asked, rows)
+        look.js(hide, False)
+        look.until("goodput.model.steps.rows > told + 20 && goodput.model.known > goodput.model.settled", rows)
+        assert look.text("#live-state") == "live"
+        assert look.js(SOUND)
+
+        # The server goes away and comes back at the same place: the page finds it by itself.
+        server.stop()
+        look.until("document.getElementById('live-state').dataset.kind === 'lost'")
+        rows = look.js("goodput.model.steps.rows")
+        with serving(place, "--port", str(server.port)) as again:
+            look.until("goodput.model.steps.rows > told + 20 && goodput.model.known > goodput.model.settled", rows)
+            assert look.text("#live-state") == "live"
+            assert look.js("document.getElementById('message').hidden"), "what was wrong is over"
+            assert look.js(SOUND)
+            assert again.errors.read_text() == ""
+    look.said[:] = [one for one in look.said if "ERR_CONNECTION" not in one]  # the browser itself says that
+
 
 def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server: Server) -> None:
     look.open(f"http://127.0.0.1:{server.port}/")
     look.press("/")
     assert look.js("document.activeElement.id") == "runs-search"
     look.page.keyboard.type("sec")
-    look.until("[...document.querySelectorAll('#runs-table tbody tr')].filter((one) => one.checkVisibility()).length === 1")
+    look.until(
+        "[...document.querySelectorAll('#runs-table tbody tr')].filter((one) => one.checkVisibility()).length === 1"
+    )
     look.page.fill("#runs-search", "")
     assert look.page.is_disabled("#compare-open")
     for name in ("first", "second"):
