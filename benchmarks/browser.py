@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks import machine
 from benchmarks.long_run import write
-from benchmarks.viewer import BROWSER, RESULTS
+from benchmarks.viewer import BROWSER, RESULTS, SERVER
 from otel_goodput.viewer.page import of_run
 
 PATIENCE_MS: Final = 180_000
@@ -165,9 +165,10 @@ def main() -> int:
         return 0
     told = "\n".join(lines)
     described = "\n".join(f"- {what}: {value}" for what, value in machine.describe()[:4])
-    before = "# What the page of a run costs\n\n"
+    before, served = "# What the page of a run costs\n\n", ""
     if RESULTS.exists():
-        before = RESULTS.read_text(encoding="utf-8").partition(BROWSER)[0]
+        whole = RESULTS.read_text(encoding="utf-8")
+        before, served = whole.partition(BROWSER)[0], "".join(whole.partition(SERVER)[1:])
     about = (
         f"Chromium without a window or a GPU, {SIZE['width']} × {SIZE['height']} pixels. "
         "`opens`: from the navigation until all parts stand and are "
@@ -175,7 +176,8 @@ def main() -> int:
         f"{LOOKS} scrolls. `heap`: of its scripts, after "
         "a collection; `tab`: what the process of the page holds of its own."
     )
-    RESULTS.write_text(f"{before}{BROWSER}\n\n## In a browser\n\n{about}\n\n{described}\n\n{told}\n", encoding="utf-8")
+    mine = f"{BROWSER}\n\n## In a browser\n\n{about}\n\n{described}\n\n{told}\n"
+    RESULTS.write_text(f"{before}{mine}{served and chr(10)}{served}", encoding="utf-8")
     return 0
 
 

@@ -1,20 +1,28 @@
 """What ``otel-goodput serve`` costs: 50 clients that look at a living run of 512 processes.
 
-Run as ``python -m benchmarks.serving``; prints the share of a core, and how long a page, a document and a window take.
+Run as ``python -m benchmarks.serving``; writes to RESULTS-VIEWER.md the share of a core, and how long a page, a
+document and a window of a long run take.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import http.client
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks import machine
+from benchmarks.long_run import write
+from benchmarks.viewer import RESULTS, SERVER
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json, read_json
 from otel_goodput.viewer.columns import Container
@@ -36,23 +44,73 @@ with goodput.job():
 """
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        job = subprocess.Popen([sys.executable, "-c", JOB, place, str(PROCESSES)])
-        server = None
+LONG = 1_000_000  # steps of a second, of the run that windows are read of
+WINDOW_S = 600
+WINDOWS = 8
+BOUND_WINDOW_MS = 200.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description="What `serve` costs.")
+    parser.add_argument("--fast", action="store_true", help="short runs and few clients; RESULTS-VIEWER.md stays")
+    options = parser.parse_args()
+    described = "\n".join(f"- {what}: {value}" for what, value in machine.describe()[:4])
+    rows = ["| | measured | bound |", "|---|---:|---:|"]
+    for what, measured, bound in (*_live(options.fast), *_windows(10_000 if options.fast else LONG)):
+        rows.append(f"| {what} | {measured} | {bound} |")
+        print(rows[-1], flush=True)
+    if options.fast:
+        return 0
+    about = (
+        f"A job with steps of 50 ms in a folder with the paces of {PROCESSES} processes, and {CLIENTS} clients that "
+        f"follow it for {SECONDS:.0f} s; clients and job run on the same machine. Windows: of a run of 10⁶ steps of a "
+        f"second, {WINDOWS} windows of {WINDOW_S} s that were not asked for before."
+    )
+    before = RESULTS.read_text(encoding="utf-8").partition(SERVER)[0].rstrip() if RESULTS.exists() else "# Results"
+    told = "\n".join(rows)
+    RESULTS.write_text(f"{before}\n\n{SERVER}\n\n## Served\n\n{about}\n\n{described}\n\n{told}\n", encoding="utf-8")
+    return 0
+
+
+@contextmanager
+def _server(place: str) -> Iterator[tuple[int, int]]:
+    """Process and port of a server."""
+    command = [sys.executable, "-m", "otel_goodput", "serve", place, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            run = RunDirectory(Path(place) / "bench")
-            _others(run)
-            command = [sys.executable, "-m", "otel_goodput", "serve", place, "--port", "0"]
-            server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert server.stdout is not None
             lines = [server.stdout.readline() for _ in range(3)]
-            port = int(next(line for line in lines if "http://" in line).split("/")[2].rpartition(":")[2])
-            _measure(server.pid, port)
+            yield server.pid, int(next(line for line in lines if "http://" in line).split("/")[2].rpartition(":")[2])
         finally:
-            for process in filter(None, (job, server)):
-                process.kill()
-                process.wait()
+            server.kill()
+
+
+def _live(fast: bool) -> Iterator[tuple[str, str, str]]:
+    with tempfile.TemporaryDirectory(prefix="otel-goodput-bench-") as place:
+        job = subprocess.Popen([sys.executable, "-c", JOB, place, str(PROCESSES)])
+        try:
+            _others(RunDirectory(Path(place) / "bench"))
+            with _server(place) as (server, port):
+                yield from _measure(server, port, 5 if fast else CLIENTS, 5.0 if fast else SECONDS)
+        finally:
+            job.kill()
+            job.wait()
+
+
+def _windows(steps: int) -> Iterator[tuple[str, str, str]]:
+    with tempfile.TemporaryDirectory(prefix="otel-goodput-bench-") as place:
+        write(Path(place), steps)
+        with _server(place) as (_, port):
+            head = Container(_ask(port, "/api/runs/long/document")[1]).head
+            length = WINDOW_S * 10**9
+            took = []
+            for number in range(WINDOWS):
+                begin = (head["end"] - length) * (2 * number + 1) // (2 * WINDOWS)
+                took.append(1e3 * _ask(port, f"/api/runs/long/window?begin={begin}&end={begin + length}")[0])
+            what = f"window of {WINDOW_S} s of {steps:,} steps, median (longest)"
+            yield what, f"{statistics.median(took):.0f} ms ({max(took):.0f} ms)", f"{BOUND_WINDOW_MS:.0f} ms"
+            again = 1e3 * _ask(port, f"/api/runs/long/window?begin={begin}&end={begin + length}")[0]
+            yield "the same one again", f"{again:.0f} ms", ""
 
 
 def _others(run: RunDirectory) -> None:
@@ -66,33 +124,44 @@ def _others(run: RunDirectory) -> None:
         run.pace_path(index).write_bytes(checked_json({**told, "process": index}))
 
 
-def _measure(server: int, port: int) -> None:
-    print(f"{CLIENTS} clients, a living run of {PROCESSES} processes, load {os.getloadavg()[0]:.1f}")
-    for path in ("/runs/bench", "/api/runs/bench/document", "/api/runs/bench/document"):
-        print(f"{path}: {1e3 * _ask(port, path)[0]:.0f} ms")
-    head = Container(_ask(port, "/api/runs/bench/document")[1]).head
-    end = head["end"]
-    for begin in (0, max(0, end - 10**10)):
-        took = _ask(port, f"/api/runs/bench/window?begin={begin}&end={end}")[0]
-        print(f"window of {(end - begin) / 1e9:.0f} s: {1e3 * took:.0f} ms")
+def _measure(server: int, port: int, clients: int, seconds: float) -> Iterator[tuple[str, str, str]]:
+    run = "/api/runs/bench"
+    for what, path, bound in (
+        ("the page", "/runs/bench", "1000 ms"),
+        ("its document, the first time", f"{run}/document", ""),
+        ("its document again", f"{run}/document", ""),
+    ):
+        yield what, f"{1e3 * _ask(port, path)[0]:.0f} ms", bound
     streams = []
-    for _ in range(CLIENTS):
+    for _ in range(clients):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        connection.request("GET", "/api/runs/bench/events")
+        connection.request("GET", f"{run}/events")
         streams.append((connection, connection.getresponse()))
+    for _, answer in streams:
+        answer.readline()
+    time.sleep(3)  # what is read once is not what each second costs
     began, before = time.monotonic(), _processor(server)
-    events = 0
-    while time.monotonic() - began < SECONDS:
+    events = spans = size = 0
+    while time.monotonic() - began < seconds:
         for _, answer in streams:
-            events += answer.readline().startswith(b'data: {"live')
+            line = answer.readline()
+            events += line.startswith(b'data: {"live')
+            spans += line.startswith(b'data: "')
+            size += len(line)
     passed = time.monotonic() - began
     spent = _processor(server) - before
-    print(f"events: {events / CLIENTS / passed:.2f} a second and client; {100 * spent / passed:.2f} % of a core")
+    each = clients * passed
+    yield "figures, spans: events a second and client", f"{events / each:.2f}, {spans / each:.2f}", "1"
+    yield "bytes a second and client", f"{size / each:,.0f}", ""
+    yield f"{clients} clients, of a core", f"{100 * spent / passed:.2f} %", "1 %"
+    made = Container(_ask(port, f"{run}/document")[1]).head["made_at"]
+    yield "documents meanwhile", "none" if time.time() - made > seconds else "one or more", ""
     for connection, _ in streams:
         connection.close()
+    time.sleep(2)
     idle, before = time.monotonic(), _processor(server)
-    time.sleep(10)
-    print(f"nobody looks: {100 * (_processor(server) - before) / (time.monotonic() - idle):.2f} % of a core")
+    time.sleep(min(10.0, seconds))
+    yield "nobody looks, of a core", f"{100 * (_processor(server) - before) / (time.monotonic() - idle):.2f} %", ""
 
 
 def _ask(port: int, path: str) -> tuple[float, bytes]:
@@ -114,4 +183,4 @@ def _processor(process: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

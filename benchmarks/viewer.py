@@ -20,6 +20,7 @@ from benchmarks.long_run import write
 
 RESULTS = Path(__file__).with_name("RESULTS-VIEWER.md")
 BROWSER = "<!-- browser -->"  # from here on it is kept: what is measured in a browser is written by its own benchmark
+SERVER = "<!-- server -->"  # likewise
 PREFACE = """\
 # What the page of a run costs
 

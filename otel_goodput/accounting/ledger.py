@@ -75,6 +75,11 @@ class Ledger:
         """Events after the watermark, in time order."""
         return self._pending
 
+    @property
+    def opened(self) -> Sequence[Event]:
+        """The START events of the phases that are open."""
+        return tuple(self._chronicle.opened.values())
+
     def feed(self, events: Iterable[Event]) -> None:
         """Take events, in order of arrival."""
         pending, held, observed = self._pending, self._held, self._observed

@@ -55,6 +55,7 @@ class Follower:
         attempt: number of the last attempt, -1 if there is none yet.
         last_sign: its latest sign of life, ns; 0 if there is none.
         recent: the latest records, at most ``RECENT``; those that were there before the first poll are not among them.
+        count: how many records there have been in `recent`.
         restored: how often the journal had to be restored, the first time included.
     """
 
@@ -64,6 +65,7 @@ class Follower:
         self.attempt = -1
         self.last_sign = 0
         self.recent: deque[PlacedRecord] = deque(maxlen=RECENT)
+        self.count = 0
         self.restored = 0
         self._spans = spans
         self._ledger = Ledger(spans)
@@ -333,4 +335,5 @@ class Follower:
         source.read += len(data) // SIZE
         source.holes |= {at for at, why in skipped if why != records.UNKNOWN}
         self.recent.extend(PlacedRecord(source.place[0], record) for record in found)
+        self.count += len(found)
         return len(found)

@@ -224,15 +224,21 @@ class RunDirectory:
         process: int = 0,
         attempt: int | None = None,
         left_out: Callable[[Path, Exception], None] | None = None,
+        known: dict[str, SegmentFile] | None = None,
     ) -> list[SegmentFile]:
         """The segments in use, ordered by attempt and number.
 
         Unused segments are skipped. Those that cannot be read are passed to `left_out` with the error, or logged.
+        `known` remembers packed ones by name for who asks again and again: they are not read again.
         """
+        packed = {} if known is None else known
         found: dict[tuple[int, int], SegmentFile] = {}
         for name in self._names(process):
             match = NAME.fullmatch(name)
             if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
+                continue
+            if name in packed:
+                found.setdefault((packed[name].attempt, packed[name].number), packed[name])
                 continue
             path = self.journal / name
             try:
@@ -253,6 +259,8 @@ class RunDirectory:
             # A compressed copy and its original may both exist if the process died before it removed the original.
             if place not in found or path.suffix != ".gz":
                 found[place] = SegmentFile(path, header.attempt, header.process, header.number)
+                if path.suffix == ".gz":
+                    packed[path.name] = found[place]
         return [found[place] for place in sorted(found)]
 
     def sweep(self, process: int, before: int) -> None:

@@ -7,8 +7,11 @@ is read. What is recorded with times long past (backfilled) is found only if it 
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_goodput.accounting import events as ev
@@ -27,6 +30,10 @@ _SCANNED: Final = 4  # segments looked through for names before the snapshot is 
 _TIMED: Final = frozenset(kind for kind in records.KINDS if kind < NAME)
 _KEYED: Final = frozenset({ev.START, ev.END, ev.DEVICE_END, ev.MARK, ev.DURABLE})
 _LINKED: Final = _KEYED | {ev.OBSERVED, ev.UNOBSERVED, records.PARENT, records.TRACE, records.ERROR}
+
+_BLOCK: Final = 256  # records that are looked at together
+_KEY_AT: Final = 6  # where a record has its key, and its time
+_TIME_AT: Final = 22
 
 Place = tuple[int, int]  # attempt, segment
 Row = tuple[int, int, int, int, int, int, int]  # fields of a record
@@ -62,6 +69,7 @@ class TimeIndex:
     def __init__(self, run: RunDirectory, process: int = 0) -> None:
         self.run = run
         self.process = process
+        self._segments: dict[str, SegmentFile] = {}  # packed ones by name: they do not change any more
         self._firsts: dict[Place, int] = {}  # ns; segments without a record are not in it
         self._names: dict[int, dict[int, str]] = {}  # by attempt, those found so far
         self._scanned: dict[int, set[int]] = {}  # by attempt: segments looked through for names
@@ -76,7 +84,11 @@ class TimeIndex:
         if end < begin:
             raise ValueError("the window ends before it begins")
         missing: list[tuple[str, str]] = []
-        segments = self.run.segments(self.process, left_out=lambda path, why: missing.append((path.name, str(why))))
+
+        def left_out(path: Path, why: Exception) -> None:
+            missing.append((path.name, str(why)))
+
+        segments = self.run.segments(self.process, left_out=left_out, known=self._segments)
         chosen = self._chosen(segments, begin, end, missing)
         parts: list[Part] = []
         count, until, cut = 0, end, False
@@ -228,23 +240,49 @@ def _names_in(data: bytes) -> list[int]:
 
 
 def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:
-    """The fields of the records that belong to a window. Only these are verified, which takes longest: of three
-    segments that are read, a window is often a small part.
+    """The fields of the records that belong to a window. Only these are unpacked and verified, which takes longest: of
+    three segments that are read, a window is often a small part. Which blocks have any is seen without a loop.
     """
-    whole = [body[: len(body) // SIZE * SIZE] for body in bodies]
+    blocks = [block for body in bodies for block in _blocks(body)]
     keys = {
         row[4]
-        for body in whole
-        for at, row in enumerate(RECORD.iter_unpack(body))
-        if begin <= row[6] <= end and row[0] in _KEYED and records.sound(body[at * SIZE : (at + 1) * SIZE])
+        for body, times, _ in blocks
+        if min(times) <= end and max(times) >= begin
+        for row in _sound(body, [at for at, time in enumerate(times) if begin <= time <= end])
+        if row[0] in _KEYED
     }
     return [
-        row[:7]
-        for body in whole
-        for at, row in enumerate(RECORD.iter_unpack(body))
-        if ((begin <= row[6] <= end and row[0] in _TIMED) or (row[4] in keys and row[0] in _LINKED))
-        and records.sound(body[at * SIZE : (at + 1) * SIZE])
+        row
+        for body, times, ids in blocks
+        if (min(times) <= end and max(times) >= begin) or not keys.isdisjoint(ids)
+        for row in _sound(
+            body,
+            [at for at, (time, key) in enumerate(zip(times, ids, strict=True)) if begin <= time <= end or key in keys],
+        )
+        if (begin <= row[6] <= end and row[0] in _TIMED) or (row[4] in keys and row[0] in _LINKED)
     ]
+
+
+def _blocks(body: bytes) -> Iterator[tuple[bytes, list[int], list[int]]]:
+    """The records of a segment in blocks, each with all its times and keys."""
+    times, ids = _column(body, _TIME_AT, "q"), _column(body, _KEY_AT, "Q")
+    for at in range(0, len(times), _BLOCK):
+        yield body[at * SIZE : (at + _BLOCK) * SIZE], times[at : at + _BLOCK], ids[at : at + _BLOCK]
+
+
+def _column(body: bytes, offset: int, kind: str) -> list[int]:
+    """The integers of 64 bits at `offset` of all records."""
+    found = array(kind, body[offset : len(body) // SIZE * SIZE - SIZE + offset + 8])
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found[:: SIZE // 8].tolist()
+
+
+def _sound(body: bytes, places: Iterable[int]) -> Iterator[Row]:
+    """The fields of the records at these places that can be verified."""
+    for at in places:
+        if records.sound(body[at * SIZE : (at + 1) * SIZE]):
+            yield RECORD.unpack_from(body, at * SIZE)[:7]
 
 
 def _belongs(row: Row, keys: set[int], begin: int, end: int) -> bool:

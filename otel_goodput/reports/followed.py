@@ -18,6 +18,7 @@ from otel_goodput.metrics.productivity import Inputs, read_inputs
 from otel_goodput.reports.journalled import process_count
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, RUNNING, Standing, live, state_of
+from otel_goodput.reports.tail import News, Tail
 from otel_goodput.text.redact import encodable
 
 _BESIDE_S: Final = 15.0  # how often what stands beside the journal is read: identity, notes, paces of the others
@@ -34,6 +35,7 @@ class FollowedRun:
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
         self._follower = Follower(run)
+        self._tail = Tail()
         self._due = float("-inf")  # when that is read again, by the monotonic clock
         self._attempt = -1
         self._whose = {"run_id": "", "job_name": ""}
@@ -72,6 +74,14 @@ class FollowedRun:
             notes[note.kind] = note
         damage = tuple(one for one in follower.damages.found if not one.harmless)
         return Report(totals, self._whose, tuple(notes.values()), standing, damage)
+
+    def news(self, report: Report) -> News | None:
+        """Return what is new, span by span, since this was asked last; None if that is not known.
+
+        Args:
+            report: the latest, of a run that is running.
+        """
+        return self._tail.news(self._follower, report.totals.at)
 
     def close(self) -> None:
         """Close the files; a later report opens them again."""

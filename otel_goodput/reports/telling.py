@@ -86,7 +86,7 @@ def tell_part(
         dead: the process of the last attempt in `parts` was over by `asked`.
         shifts: by attempt (from 1), what is added to its times, ns.
     """
-    teller = Teller(shifts or {})
+    teller = Teller(shifts or {}, curve=False)
     for event in teller.heard(parts):
         if (
             event.kind != ev.ATTEMPT
@@ -122,9 +122,10 @@ class _Beside:
 
 
 class Teller:
-    """Feeds a tracer and keeps what it passes by."""
+    """Feeds a tracer and keeps what it passes by; with `curve`, also how much progress was unsaved when."""
 
-    def __init__(self, shifts: Mapping[int, int] | None = None) -> None:
+    def __init__(self, shifts: Mapping[int, int] | None = None, *, curve: bool = True) -> None:
+        self._curve = curve
         self._shifts = shifts or {}
         self._tracer = Tracer()
         self._beside: dict[int, _Beside] = {}
@@ -241,7 +242,7 @@ class Teller:
     def _corner(self, certainly: bool = True) -> None:
         """Remember how much progress is not saved now; if there are many corners, only where the curve turns."""
         tracer, corners = self._tracer, self._corners
-        if not certainly and len(corners) > CORNERS:
+        if not self._curve or (not certainly and len(corners) > CORNERS):
             return
         if tracer.begin is not None:
             corners.append((tracer.now, tracer.steps.at_risk()))

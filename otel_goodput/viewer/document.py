@@ -17,6 +17,7 @@ from otel_goodput.reports import advice, text
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Attempt, Process, Session
+from otel_goodput.reports.tail import News
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
 from otel_goodput.text.durations import NS
 from otel_goodput.version import __version__
@@ -56,6 +57,13 @@ def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
         detail: what happened from `begin` to `until`, ns since the epoch.
     """
     return _Writer(replace(session, detail=detail, left_out=0), live=True).part(begin, until)
+
+
+def tail(session: Session, news: News) -> bytes:
+    """Return what is new of a run, in a container as that of a window; without owners if there was too much of it."""
+    overview = replace(session.overview, names=tuple(news.detail.names))
+    told = replace(session, detail=news.detail, left_out=int(news.cut), overview=overview)
+    return _Writer(told, live=True).part(news.begin, news.until)
 
 
 def figures(report: Report, without: Collection[str] = (), redacted: Redaction | None = None) -> dict[str, Any]:

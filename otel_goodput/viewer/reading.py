@@ -9,6 +9,7 @@ from typing import Final
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.followed import FollowedRun
 from otel_goodput.reports.report import Report
+from otel_goodput.reports.tail import News
 
 _FRESH_S: Final = 0.5  # a report of this age is good for the next who asks
 _KEPT_S: Final = 30.0  # a run that nobody has asked for in this time is no longer followed
@@ -32,6 +33,11 @@ class Reading:
                 self._report = self._followed.report()
                 self._read = time.monotonic()
             return self._report
+
+    def news(self) -> News | None:
+        """Return what is new up to the latest report since this was asked last; None if that is not known."""
+        with self._lock:
+            return None if self._report is None else self._followed.news(self._report)
 
     def close(self) -> None:
         """Close the files."""

@@ -7,7 +7,7 @@
 ``/api/runs``, ``/api/runs/events``        the index as JSON, and what changes in it
 ``/api/runs/<name>/document``              everything that the page shows, see ``viewer/document.py``
 ``/api/runs/<name>/window?begin=&end=``    exact spans of a window, ns from the origin of the document
-``/api/runs/<name>/events``                what changes in a run, once a second
+``/api/runs/<name>/events``                what changes in a run, and its new spans, once a second
 ``/api/compare?a=&b=``                     the comparison as JSON
 =========================================  =============================================================
 

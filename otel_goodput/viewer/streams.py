@@ -27,10 +27,12 @@ class Topic:
 
     Args:
         make: returns the latest as bytes of an event; called in a thread of its own, once a second at most.
+        before: returns the events that one who comes later needs before the latest.
     """
 
-    def __init__(self, make: Callable[[], bytes]) -> None:
+    def __init__(self, make: Callable[[], bytes], before: Callable[[], bytes] = bytes) -> None:
         self._make = make
+        self.before = before
         self._clients: set[Client] = set()
         self._task: asyncio.Task[None] | None = None
         self.version = 0
@@ -182,8 +184,9 @@ class Streams:
         await passed(b"retry: 2000\n\n")
         while not client.gone and not self.ending:
             if topic.latest and topic.version > client.version:
+                before = topic.before() if client.version < 0 else b""
                 client.version = topic.version
-                await passed(topic.latest)
+                await passed(before + topic.latest)
             elif time.monotonic() - client.told >= _HEARTBEAT_S:
                 await passed(_ALIVE)
             else:

@@ -6,7 +6,9 @@ import gzip
 import json
 import threading
 import time
-from collections import OrderedDict
+from base64 import b64encode
+from collections import OrderedDict, deque
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -14,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput import files
+from otel_goodput.errors import GoodputError
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.time_index import TimeIndex
 from otel_goodput.reports import excerpt
@@ -22,8 +25,9 @@ from otel_goodput.reports.journalled import process_count
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
+from otel_goodput.reports.tail import News
 from otel_goodput.text.redact import redacting_logger, shown
-from otel_goodput.viewer.document import document, figures, window
+from otel_goodput.viewer.document import document, figures, tail, window
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Topic, event
 from otel_goodput.viewer.words import Redaction
@@ -31,7 +35,11 @@ from otel_goodput.viewer.words import Redaction
 logger = redacting_logger(__name__)
 
 _FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
-_SHARE: Final = 20  # documents of living runs take at most one part in this many of a core
+# Documents of living runs take one part in this many of a core, for spans come without them; but after two minutes
+# there is a new one, unless that is more than it may be at most.
+_SHARE: Final = 100
+_LONG_S: Final = 120.0
+_SHARE_AT_MOST: Final = 20
 _AGAIN_S: Final = 10.0  # how often a silent run is looked at: elsewhere it may go on
 _SOON: Final = 0.5  # a document that takes longer (s of a core) is made while the page shows what it has
 _RETRY_S: Final = 10.0  # after one that failed
@@ -40,6 +48,7 @@ _SHORT: Final = 24  # segments of the leader, likewise; every attempt has one at
 _QUICK_SPANS: Final = 5_000
 _READING: Final = threading.BoundedSemaphore(1)  # one run at a time: reading thousands of files takes a core
 _SELDOM: Final = ("processes",)  # of hundreds of processes: too much for each second, the document has it
+_TAILS: Final = 256 * files.KIB  # of spans since the document, for who comes later
 _MOST: Final = 32  # runs remembered
 SPANS: Final = 200_000  # exact spans in a document
 WINDOW_SPANS: Final = 20_000  # and in the answer to a window
@@ -102,11 +111,12 @@ class Watch:
         self._progress: tuple[int, int, str] | None = None
         self._told = b""
         self._again = 0.0
+        self._tails: deque[tuple[int, bytes]] = deque()  # spans since the document: until when (ns), and the event
 
     @cached_property
     def topic(self) -> Topic:
         """What changes in the run."""
-        return Topic(self._changes)
+        return Topic(self._changes, lambda: b"".join(one for _, one in tuple(self._tails)))
 
     def document(self) -> tuple[bytes, str]:
         """Return the page's document, gzipped, and its ETag. A run that cannot be read has one that says so."""
@@ -145,6 +155,8 @@ class Watch:
 
     def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()
+        if not self.topic.listeners:
+            self._follow()  # so that the first spans that are told by themselves follow those of the document
         spans = min(_QUICK_SPANS, self._terms.spans) if quick else self._terms.spans
         session = Session.open(self.run, spans=spans, quick=quick, progress=self._heard)
         self._state = _state(session.report)
@@ -154,7 +166,13 @@ class Watch:
         bare = replace(session, detail=Detail(), processes=[], attempts=[])
         spent = time.thread_time() - began
         slow = quick or spent > _SOON
-        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _SHARE * spent, bare, quick, slow)
+        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _pause(spent), bare, quick, slow)
+
+    def _follow(self) -> None:
+        reading = self._readings.of(self.run)
+        with suppress(GoodputError, OSError, ValueError):  # the document says why it cannot be read
+            reading.report()
+            reading.news()
 
     def _read_on(self) -> None:
         """Make what takes long beside all else, if it is wanted; the stream says when it is there."""
@@ -174,6 +192,9 @@ class Watch:
                 made = self._make()
             with self._making:
                 self._made = made
+            if made.session.left_out:
+                with self._looking_up:
+                    self._index.between(0, 0)  # learns when each segment begins, before somebody waits for a window
         except Exception as error:  # it is tried again when somebody asks
             self._retry = time.monotonic() + _RETRY_S
             logger.warning("%s cannot be read: %s", self.key, shown(str(error) or type(error).__name__))
@@ -209,7 +230,8 @@ class Watch:
             still = before == self._changed and self._state != RUNNING and not progress
             if self._told and still and time.monotonic() < self._again:
                 return self._told
-            report = self._readings.of(self.run).report()
+            reading = self._readings.of(self.run)
+            report = reading.report()
             state = _state(report)
             lives = state, report.totals.attempts
             if lives != self._lives:
@@ -225,7 +247,28 @@ class Watch:
             if started is not None:
                 told["end"] = report.totals.at - started
             self._told = event(json.dumps(told, separators=(",", ":")).encode(), "run")
+            if made is not None and state == RUNNING:
+                self._told += self._tail(made, reading.news())
             return self._told
+
+    def _tail(self, made: _Made, news: News | None) -> bytes:
+        """Return the event with the spans of this second, made once for all who look."""
+        while self._tails and self._tails[0][0] <= made.session.at:
+            self._tails.popleft()
+        if news is None:
+            self._tails.clear()
+            return b""
+        packed = gzip.compress(tail(made.session, news), 1, mtime=0)
+        told = event(b'"' + b64encode(packed) + b'"', "tail")  # events are text
+        self._tails.append((news.until, told))
+        while sum(len(one) for _, one in self._tails) > _TAILS:
+            self._tails.popleft()
+        return told
+
+
+def _pause(spent: float) -> float:
+    """Return how long another document is not worth its price (both s)."""
+    return max(_SHARE_AT_MOST * spent, min(_SHARE * spent, _LONG_S))
 
 
 def _state(report: Report) -> str:

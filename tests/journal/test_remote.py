@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import select
@@ -25,6 +26,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records
 from otel_goodput.journal.finding import found_runs
+from otel_goodput.journal.mirror import Mirror
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
 
@@ -327,3 +329,21 @@ def test_a_storage_that_hangs_holds_up_nobody(
         assert of_run(RunDirectory(folder)).to_json()["steps"]["kept"] == 20
     finally:
         Stuck.released.set()
+
+
+def test_who_reads_has_what_has_grown_at_the_url(tmp_path: Path) -> None:
+    """`refresh`, which `serve URL` stands on, brings a segment again that has grown, and removes what is gone."""
+    there = tmp_path / "there"
+    source, copy = RunDirectory(there / "run"), RunDirectory(tmp_path / "copy" / "run")
+    source.make()
+    segment = source.segment_path(0, 0, 0)
+    mirror = Mirror(f"file://{there}", copy)
+    for size in (1, 2, 3):
+        segment.write_bytes(records.encode_header(0, 0, 0, 1) + bytes([size]) * size * records.SIZE)
+        mirror.refresh()
+        assert (copy.journal / segment.name).read_bytes() == segment.read_bytes()
+    packed = segment.with_name(f"{segment.name}.gz")
+    packed.write_bytes(gzip.compress(segment.read_bytes()))
+    segment.unlink()
+    mirror.refresh()
+    assert [path.name for path in copy.journal.iterdir()] == [packed.name]

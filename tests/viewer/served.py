@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,11 @@ JOB = """
 import sys, time
 import otel_goodput as goodput
 
-name, directory = sys.argv[1:]
+name, directory, pause = sys.argv[1:]
 goodput.configure(name, directory=directory, run_id=name, exporters="none")
 with goodput.job():
     for step, _ in goodput.steps(range(10**9)):
-        time.sleep(0.002)
+        time.sleep(float(pause))
         if step == 3:
             with goodput.checkpoint_save(step):
                 pass
@@ -82,10 +82,11 @@ class Server:
 
 
 @contextmanager
-def serving(place: str | Path, *arguments: str) -> Iterator[Server]:
-    """``otel-goodput serve`` on a free port."""
+def serving(place: str | Path, *arguments: str, before: Sequence[str] = ()) -> Iterator[Server]:
+    """``otel-goodput serve`` on a free port; `before` is a command that starts it."""
     errors = Path(f"{str(place).removeprefix('file://')}.errors")
-    command = [sys.executable, "-W", "error", "-m", "otel_goodput", "serve", str(place), "--port", "0", *arguments]
+    python = [*before, sys.executable, "-W", "error", "-m", "otel_goodput"]
+    command = [*python, "serve", str(place), "--port", "0", *arguments]
     with errors.open("w") as stream:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream, text=True, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
@@ -104,9 +105,9 @@ def serving(place: str | Path, *arguments: str) -> Iterator[Server]:
 
 
 @contextmanager
-def living(name: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """A job that goes on until it is killed; it has done some steps."""
-    command = [sys.executable, "-W", "error", "-c", JOB, name, str(directory)]
+def living(name: str, directory: Path, pause: float = 0.002) -> Iterator[subprocess.Popen[str]]:
+    """A job that goes on until it is killed; it has done some steps, each as long as `pause` (s)."""
+    command = [sys.executable, "-W", "error", "-c", JOB, name, str(directory), str(pause)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

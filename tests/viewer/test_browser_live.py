@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -19,15 +21,22 @@ pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.servers
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has ended and one that was killed; tests have a copy each."""
+    made = tmp_path_factory.mktemp("made") / "runs"
+    finished("first", made, last=12)
+    killed("second", made)
+    return made
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "runs"
+def place(tmp_path: Path, runs: Path) -> Path:
+    return Path(copytree(runs, tmp_path / "runs"))
 
 
 @pytest.fixture
 def server(place: Path) -> Iterator[Server]:
-    finished("first", place, last=12)
-    killed("second", place)
     with serving(place) as started:
         yield started
         assert started.errors.read_text() == ""
@@ -53,7 +62,9 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
         look.until("document.getElementById('live-state').dataset.kind === 'live'")
         assert "running" in look.text("#standing")
         last, elapsed = look.js("[goodput.model.report.last_step, goodput.model.report.elapsed_s]")
-        look.until("goodput.model.report.last_step > told[0] && goodput.model.report.elapsed_s > told[1]", [last, elapsed])
+        look.until(
+            "goodput.model.report.last_step > told[0] && goodput.model.report.elapsed_s > told[1]", [last, elapsed]
+        )
         # What is selected and shown stays, and the timeline has what is new.
         look.js("goodput.timeline.select({kind: 'step', row: 1, process: 0})")
         look.js("goodput.timeline.fit(0, 1e8)")
@@ -74,12 +85,95 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
     look.page.wait_for_selector("tr[data-run='third'][data-state='died']")
 
 
+# What must hold in a page at any moment: nothing twice, all in order, and owners and bins that add up to the same.
+SOUND = """(() => {
+    const {model, timeline} = goodput;
+    const starts = Array.from(model.steps.start);
+    const lane = (key) => timeline.tree.leaderLanes.find((one) => one.key === key).tracks;
+    const owned = model.owners.length.reduce((sum, one) => sum + one, 0);
+    const binned = model.bins.categories.flatMap((one) => [...model.bins.values[one]]).reduce((sum, one) => sum + one, 0);
+    const next = Array.from(model.owners.begin).slice(1);
+    return starts.every((one, at) => !at || one > starts[at - 1])
+        && new Set(model.steps.number).size === starts.length
+        && next.every((one, at) => one === model.owners.begin[at] + model.owners.length[at])
+        && owned === model.known && Math.round(binned) === owned && model.known <= model.end
+        && lane("steps").length === 1 && lane("steps")[0].length === starts.length
+        && lane("loading").length === 1;
+})()"""
+
+
+def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> None:
+    """Of each second, between one document and the next; a view at the end follows, one that was moved stays."""
+    with living("paced", place, 0.05):
+        look.open(f"http://127.0.0.1:{server.port}/runs/paced")
+        look.until("goodput.model.known > goodput.model.settled")
+        assert look.js(SOUND)
+        before = look.js("[goodput.model.steps.rows, Date.now(), goodput.model.made_at]")
+        look.until("goodput.model.steps.rows > told[0] + 20", before)
+        assert look.js("Date.now() - told[1]", before) < 4000, "a second and a half of steps, told each second"
+        # How old is the newest span when the page has it?
+        look.until("goodput.model.steps.wall[goodput.model.steps.rows - 1] < 0")
+        began = "goodput.model.origin_ms + goodput.model.steps.start[goodput.model.steps.rows - 1] / 1e6"
+        rows = look.js("goodput.model.steps.rows")
+        look.until("goodput.model.steps.rows > told", rows)
+        assert look.js(f"Date.now() - ({began})") < 2000
+        assert look.js("goodput.model.made_at") == before[2], "the document is the one from before"
+        assert look.js(SOUND)
+
+        look.js("goodput.timeline.setView(goodput.model.end - 1e9, goodput.model.end)")
+        end = look.js("goodput.model.end")
+        look.until("goodput.model.end > told + 1e9", end)
+        view = look.view()
+        assert view[1] >= look.js("goodput.timeline.source.stepEnd(goodput.model.steps.rows - 1)")
+        assert view[1] - view[0] == pytest.approx(1e9)
+        assert look.js("goodput.timeline.spanX('step', goodput.model.steps.rows - 1)"), "the last step is in sight"
+
+        # Now one that a reader has moved, with a step selected that is open and grows.
+        look.js("goodput.timeline.pan(-0.4)")
+        job = "Array.from(goodput.model.phases.wall).findIndex((wall) => wall < 0)"
+        look.js(f"goodput.timeline.select({{kind: 'phase', row: {job}, process: 0}})")
+        view, long = look.view(), look.js(f"goodput.timeline.source.phaseEnd({job})")
+        look.until("goodput.model.made_at > told", before[2])
+        look.until("goodput.model.known > goodput.model.settled")
+        assert look.view() == view
+        assert look.js(f"goodput.timeline.source.phaseEnd({job})") > long
+        assert look.text("#selection h3").startswith("job")
+        assert look.js(SOUND), "what both the seconds and the document told stands there once"
+
+        # A tab that nobody sees asks for nothing, and knows all when it is seen.
+        hide = "(Object.defineProperty(document, 'hidden', {get: () => told, configurable: true}), document.dispatchEvent(new Event('visibilitychange')))"
+        look.js(hide, True)
+        assert "paused" in look.text("#live-state")
+        look.settle()
+        asked, rows = len(look.asked), look.js("goodput.model.steps.rows")
+        time.sleep(1.5)
+        assert (len(look.asked), look.js("goodput.model.steps.rows")) == (asked, rows)
+        look.js(hide, False)
+        look.until("goodput.model.steps.rows > told + 20 && goodput.model.known > goodput.model.settled", rows)
+        assert look.text("#live-state") == "live"
+        assert look.js(SOUND)
+
+        # The server goes away and comes back at the same place: the page finds it by itself.
+        server.stop()
+        look.until("document.getElementById('live-state').dataset.kind === 'lost'")
+        rows = look.js("goodput.model.steps.rows")
+        with serving(place, "--port", str(server.port)) as again:
+            look.until("goodput.model.steps.rows > told + 20 && goodput.model.known > goodput.model.settled", rows)
+            assert look.text("#live-state") == "live"
+            assert look.js("document.getElementById('message').hidden"), "what was wrong is over"
+            assert look.js(SOUND)
+            assert again.errors.read_text() == ""
+    look.said[:] = [one for one in look.said if "ERR_CONNECTION" not in one]  # the browser itself says that
+
+
 def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server: Server) -> None:
     look.open(f"http://127.0.0.1:{server.port}/")
     look.press("/")
     assert look.js("document.activeElement.id") == "runs-search"
     look.page.keyboard.type("sec")
-    look.until("[...document.querySelectorAll('#runs-table tbody tr')].filter((one) => one.checkVisibility()).length === 1")
+    look.until(
+        "[...document.querySelectorAll('#runs-table tbody tr')].filter((one) => one.checkVisibility()).length === 1"
+    )
     look.page.fill("#runs-search", "")
     assert look.page.is_disabled("#compare-open")
     for name in ("first", "second"):

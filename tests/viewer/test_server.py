@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
 from tools.commands import finished, goodput, killed
@@ -55,6 +56,9 @@ def state_of(place: Path) -> dict[str, str]:
         else str(path.stat().st_mtime_ns)
         for path in sorted(place.rglob("*"))
     }
+
+
+SLOW_S = 8  # a machine that is busy with other tests; alone it takes less than the two seconds
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
@@ -122,15 +126,17 @@ def test_a_job_is_followed_from_its_first_step_to_its_death_and_restart(place: P
             began = time.monotonic()
             listed = index.until("runs", lambda told: any(run["state"] == "running" for run in told["runs"]))
             assert [run["run_id"] for run in listed["runs"]] == ["job"]
-            assert time.monotonic() - began < PATIENCE_S
+            assert time.monotonic() - began < 2 + SLOW_S
             stream = Stream(server, "/api/runs/job/events")
             first = stream.until("run", lambda told: told["live"])["report"]
             stream.until("run", lambda told: told["report"]["steps"]["kept"] > first["steps"]["kept"])
             assert Container(server.ask("/api/runs/job/document").body).head["live"] is True
             job.send_signal(signal.SIGKILL)
             job.wait(PATIENCE_S)
+            killed_at = time.monotonic()
             died = stream.until("run", lambda told: not told["live"])
             assert died["report"]["state"] == "died"
+            assert time.monotonic() - killed_at < 2 + SLOW_S, "its lock is free at once"
             until(lambda: server.runs()["job"]["state"] == "died")
         document = Container(server.ask("/api/runs/job/document").body).head
         assert document["report"]["state"] == "died" and document["made_at"] >= died["news"]
@@ -143,6 +149,10 @@ def test_a_job_is_followed_from_its_first_step_to_its_death_and_restart(place: P
         stream.close()
 
 
+# Root may write where nobody may; without its powers it is as any other user.
+WITHOUT_POWER = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 and which("setpriv") else ()
+
+
 def test_nothing_is_written_and_nothing_need_be_writable(place: Path) -> None:
     finished("ended", place)
     killed("killed", place)
@@ -150,7 +160,7 @@ def test_nothing_is_written_and_nothing_need_be_writable(place: Path) -> None:
         path.chmod(0o500 if path.is_dir() else 0o400)
     before = state_of(place)
     try:
-        with serving(place) as server:
+        with serving(place, before=WITHOUT_POWER) as server:
             states = {name: run["state"] for name, run in server.runs().items()}
             assert states == {"ended": "ended", "killed": "died"}
             for name in states:

@@ -365,6 +365,45 @@ def test_excluded_times_unknown_clocks_and_rollbacks(tmp_path: Path, page: Calla
     assert found.head["excluded"] and found.report["excluded_s"] == pytest.approx(0.1)
     assert len(found.head["disruptions"]) == found.report["disruptions"]
     assert len(found.rows("steps")) == 60
+    # None of them is lost: the device never told that it was done with any, so all are in flight.
+    assert found.report["steps"]["lost"] == 0 and {one["fate"] for one in found.rows("steps")} == {2}
+
+
+def test_a_rollback_and_slices_that_change(tmp_path: Path, page: Callable[..., Shown]) -> None:
+    """Within one process: steps 20 to 39 are lost when it goes back to 20, and later a slice is lost."""
+    import otel_goodput
+
+    recorder = otel_goodput.Recorder("back", run_id="back", directory=tmp_path, exporters="none")
+    with recorder.job():
+        recorder.slice_counts(4, 4, 4)
+        for number in range(40):
+            with recorder.step(number):
+                pass
+        with recorder.checkpoint_restore(19):
+            pass
+        for number in range(20, 50):
+            with recorder.step(number):
+                pass
+        with recorder.elastic_wait("slice_down"):
+            pass
+        recorder.slice_counts(3, 3, 4)
+        with recorder.elastic_reinit():
+            pass
+        with recorder.step(50):
+            pass
+    recorder.shutdown()
+    found = page(tmp_path / "back")
+    steps = found.rows("steps")
+    assert [one["number"] for one in steps if one["fate"] == 1] == list(range(20, 40))
+    assert found.report["steps"] == {"executed": 71, "kept": 51, "lost": 20}
+    [loss] = found.head["disruptions"]
+    assert (loss["reason"], loss["died_at"], loss["from_step"], loss["to_step"]) == ("rollback", None, 39, 20)
+    assert loss["wasted_ns"] == pytest.approx(sum(one["net"] for one in steps if one["fate"] == 1), rel=0.5)
+    assert [(one["active"], one["total"]) for one in found.head["slices"]] == [(4, 4), (3, 4)]
+    kinds = {found.head["phase_names"][one["phase"]] for one in found.rows("phases")}
+    assert {"elastic_wait", "elastic_reinit", "checkpoint_restore"} <= kinds
+    seconds = found.report["seconds"]
+    assert seconds["elastic_slice_down"] > 0 and seconds["elastic_reinitialization"] > 0
 
 
 def test_a_thousand_names_of_ones_own(tmp_path: Path, page: Callable[..., Shown]) -> None:

@@ -18,10 +18,10 @@ export function complaint(text) {
 }
 
 /**
- * Listen to the events called `name` at `address`, each of them JSON, and call `callback` with it. `missed` is called
+ * Listen to events at `address`, each of them JSON: `callbacks` has a function for each name of them. `missed` is called
  * when the stream comes back after a break. Returns an object with `close()`.
  */
-export function listen(address, name, callback, missed = () => {}) {
+export function listen(address, callbacks, missed = () => {}) {
   let source = null;
   let timer = null;
   let guard = null;
@@ -56,10 +56,12 @@ export function listen(address, name, callback, missed = () => {}) {
       lost = false;
     });
     source.addEventListener("alive", heard);
-    source.addEventListener(name, (event) => {
-      heard();
-      callback(JSON.parse(event.data));
-    });
+    for (const [name, callback] of Object.entries(callbacks)) {
+      source.addEventListener(name, (event) => {
+        heard();
+        callback(JSON.parse(event.data));
+      });
+    }
     source.addEventListener("end", again); // the server stops; perhaps it is started again
     source.addEventListener("error", again); // also where the server refuses, after which browsers do not try again
   };

@@ -81,6 +81,7 @@ export function readPart(bytes) {
   const { head, blob } = opened(bytes);
   const part = { ...head, step_ids: spanIds(head.step_ids, blob), phase_ids: spanIds(head.phase_ids, blob) };
   for (const name of ["steps", "phases", "device"]) part[name] = new Table(head[name], blob);
+  part.owners = head.owners ? new Table(head.owners, blob) : null;
   return part;
 }
 

@@ -26,14 +26,18 @@ class ExactSpans {
   /** Remember what the document itself has. */
   keep() {
     const { steps, phases, device, step_ids, phase_ids, detail } = this.model;
-    this.own = { steps, phases, device, step_ids, phase_ids, windows: detail.windows };
+    this.own = { steps, phases, device, step_ids, phase_ids, windows: detail.windows, end: this.model.end };
+    this.lost = this.model.report.steps?.lost;
   }
 
   /** The document has been fetched again: what was fetched beside it is put into it before anybody draws. */
   renewed() {
     if (this.telling) return;
+    const { lost } = this;
     this.keep();
     this.refused = [];
+    // The fate of steps that were fetched earlier may be another one by now.
+    if (lost !== this.lost) this.parts = [];
     if (this.parts.length) this.merge();
     this.rest();
   }
@@ -75,7 +79,8 @@ class ExactSpans {
   wanted() {
     const { view } = this.state;
     if (!view || this.model.detail.complete) return null;
-    const [begin, end] = [Math.max(0, Math.floor(view[0])), Math.min(this.model.end, Math.ceil(view[1]))];
+    // What came after the document is told by itself, or with the next one.
+    const [begin, end] = [Math.max(0, Math.floor(view[0])), Math.min(this.own.end, Math.ceil(view[1]))];
     if (!(end > begin) || this.spansIn(begin, end) > MOST_SPANS) return null;
     this.parts.sort((one, other) => overlaps(one, begin, end) - overlaps(other, begin, end));
     const known = [...this.model.detail.windows, ...this.refused].sort((one, other) => one[0] - other[0]);
@@ -83,7 +88,7 @@ class ExactSpans {
     if (!missing) return null;
     // With some room, so that a small move asks for nothing.
     const room = Math.round((end - begin) / 2);
-    const roomy = [Math.max(0, missing[0] - room), Math.min(this.model.end, missing[1] + room)];
+    const roomy = [Math.max(0, missing[0] - room), Math.min(this.own.end, missing[1] + room)];
     const around = uncovered(known, ...roomy).find(([low, high]) => low <= missing[0] && missing[1] <= high);
     return around && this.spansIn(...around) <= MOST_SPANS ? around : missing;
   }
@@ -103,29 +108,34 @@ class ExactSpans {
     return all ? (count * groups.reduce((sum, one) => sum + one.count, 0)) / all : 0;
   }
 
-  /** Put all parts into the model. Rows stay in the order of their begins. */
+  /** Put all parts into the model. What the document says itself counts: it may be newer. */
   merge() {
     const { model, own, parts } = this;
-    const names = new Map(model.names.map((name, at) => [name, at]));
-    const sources = [own, ...parts.map((part) => ({ ...part, phases: renamed(part, names, model.names) }))];
-    const steps = merged("steps", sources, "step_ids");
-    const phases = merged("phases", sources, "phase_ids");
-    const { parent } = phases.table;
-    phases.origin.forEach(([at, row], to) => {
-      const above = sources[at].phases.parent[row];
-      parent[to] = above < 0 ? -1 : phases.places[at][above];
-    });
-    model.device = devices(sources, steps.places, phases.places);
-    Object.assign(model, { steps: steps.table, phases: phases.table, step_ids: steps.ids, phase_ids: phases.ids });
+    mergeSpans(model, [...parts, own]);
     const windows = [...own.windows, ...parts.map((part) => [part.begin, part.until])];
     model.detail = { ...model.detail, windows: windows.sort((one, other) => one[0] - other[0]) };
   }
 }
 
+/** Make the tables of `model` of those of all `sources`; of two that have the same span the last counts. */
+export function mergeSpans(model, sources) {
+  const names = new Map(model.names.map((name, at) => [name, at]));
+  const told = sources.map((one) => (one.names ? { ...one, phases: renamed(one, names, model.names) } : one));
+  const steps = merged("steps", told, "step_ids");
+  const phases = merged("phases", told, "phase_ids");
+  const { parent } = phases.table;
+  phases.origin.forEach(([at, row], to) => {
+    const above = told[at].phases.parent[row];
+    parent[to] = above < 0 ? -1 : phases.places[at][above];
+  });
+  model.device = devices(told, steps.places, phases.places);
+  Object.assign(model, { steps: steps.table, phases: phases.table, step_ids: steps.ids, phase_ids: phases.ids });
+}
+
 const overlaps = (part, begin, end) => Number(part.begin < end && part.until > begin);
 
 /** Phases of a part with the numbers that the document gives to names. */
-function renamed(part, names, told) {
+export function renamed(part, names, told) {
   const name = part.phases.name.map((at) => {
     const text = part.names[at];
     if (!names.has(text)) names.set(text, told.push(text) - 1);

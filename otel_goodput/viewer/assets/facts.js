@@ -4,7 +4,7 @@ import { FATE_NAMES, sourceTitle } from "./colors.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
 import { lowerBound } from "./data.js";
-import { tally } from "./scope.js";
+import { settledBefore, tally } from "./scope.js";
 
 const CLOCKS = ["device", "host", "unknown: dispatched, and nothing told when it was done"];
 const FLAG_WORDS = {
@@ -303,7 +303,7 @@ export function measureRange(source, begin, end) {
   const shares = source.categories
     .map((paint, kind) => ({ title: paint.title, paint, kind, ns: sums[kind] }))
     .filter(({ ns }) => ns > 0);
-  return { shares, exact: Boolean(model.owners), steps: stepsBetween(source, begin, end) };
+  return { shares, exact: settledBefore(model, end), steps: stepsBetween(source, begin, end) };
 }
 
 /** Executions of steps that began in [begin, end): single ones, and bins where these are summed up. */

@@ -15,6 +15,8 @@ export const FLAGS = {
   flood: 64,
 };
 export const ROW_HEIGHT = 20;
+const IN_FLIGHT = 2; // the fate of a step
+const MOST_KINDS = 64; // paints of a lane, at most
 
 /** Everything that the lanes of one document are made of. */
 export class LaneSource extends RunSource {
@@ -104,14 +106,14 @@ export class LaneSource extends RunSource {
   stepLane() {
     const { model } = this;
     const { steps } = model;
-    const spans = [];
-    for (let row = 0; row < steps.rows; row++) spans.push([steps.start[row], this.stepEnd(row), steps.fate[row], row]);
+    const entry = (row) => [steps.start[row], this.stepEnd(row), steps.fate[row], row];
+    const settled = (row) => steps.wall[row] >= 0 && steps.fate[row] !== IN_FLIGHT;
     return {
       key: "steps",
       title: "steps",
       hint: "Executions of steps, by their fate",
       kind: "step",
-      tracks: packTracks(spans, 4),
+      tracks: this.laid("steps", steps.rows, entry, settled, 4),
       paints: this.fates,
       label: (row) => `${steps.number[row]}`,
       flags: steps.flags,
@@ -140,15 +142,14 @@ export class LaneSource extends RunSource {
 
   deviceLane() {
     const { device, steps, phases } = this.model;
-    const paints = [...this.fates];
-    const kinds = new Map();
-    const spans = [];
-    for (let row = 0; row < device.rows; row++) {
+    const { paints, kinds } = this.painted("device", () => [...this.fates]);
+    const entry = (row) => {
       const owner = device.owner[row];
       const end = Math.max(device.begin[row], device.end[row] < 0 ? this.model.end : device.end[row]);
       const kind = owner >= 0 ? steps.fate[owner] : this.kindOf(-owner - 1, kinds, paints);
-      spans.push([device.begin[row], end, kind, row]);
-    }
+      return [device.begin[row], end, kind, row];
+    };
+    const settled = (row) => device.end[row] >= 0 && steps.fate[device.owner[row]] !== IN_FLIGHT;
     const label = (row) => {
       const owner = device.owner[row];
       return owner >= 0 ? `${steps.number[owner]}` : this.phaseName(-owner - 1);
@@ -158,7 +159,7 @@ export class LaneSource extends RunSource {
       title: "device",
       hint: "What the accelerator worked on, where its ends were observed; elsewhere it is empty",
       kind: "device",
-      tracks: packTracks(spans, paints.length),
+      tracks: this.laid("device", device.rows, entry, settled, MOST_KINDS),
       paints,
       label,
       sparse: !phases.rows,
@@ -167,18 +168,22 @@ export class LaneSource extends RunSource {
 
   phaseLanes() {
     const { phases, phase_names: known, saves } = this.model;
-    const found = new Map(PHASE_LANES.map((lane) => [lane[0], []]));
-    for (let row = 0; row < phases.rows; row++) {
-      const name = known[phases.phase[row]];
-      const key = laneOfPhase(name, Boolean(phases.flags[row] & FLAGS.nonblocking));
-      found.get(key).push(row);
+    this.sorted ??= { rows: 0, byLane: new Map(PHASE_LANES.map((lane) => [lane[0], []])) };
+    for (; this.sorted.rows < phases.rows; this.sorted.rows++) {
+      const row = this.sorted.rows;
+      const key = laneOfPhase(known[phases.phase[row]], Boolean(phases.flags[row] & FLAGS.nonblocking));
+      this.sorted.byLane.get(key).push(row);
     }
     return PHASE_LANES.map(([key, title, hint]) => {
-      const paints = [];
-      const kinds = new Map();
-      const spans = found
-        .get(key)
-        .map((row) => [phases.start[row], this.phaseEnd(row), this.kindOf(row, kinds, paints), row]);
+      const { paints, kinds } = this.painted(key, () => []);
+      const rows = this.sorted.byLane.get(key);
+      const entry = (at) => [
+        phases.start[rows[at]],
+        this.phaseEnd(rows[at]),
+        this.kindOf(rows[at], kinds, paints),
+        rows[at],
+      ];
+      const tracks = this.laid(key, rows.length, entry, (at) => phases.wall[rows[at]] >= 0, MOST_KINDS);
       const lane = {
         key,
         title,
@@ -189,9 +194,15 @@ export class LaneSource extends RunSource {
         label: (row) => this.phaseLabel(row),
         flags: phases.flags,
       };
-      if (key === "commits") return this.commitLane(lane, spans, saves);
-      return { ...lane, tracks: packTracks(spans, paints.length) };
+      return key === "commits" ? this.commitLane(lane, tracks, saves) : { ...lane, tracks };
     });
+  }
+
+  /** Paints of a lane, and which of them each name has; they stay when more comes. */
+  painted(key, first) {
+    this.lanePaints ??= new Map();
+    if (!this.lanePaints.has(key)) this.lanePaints.set(key, { paints: first(), kinds: new Map() });
+    return this.lanePaints.get(key);
   }
 
   phaseLabel(row) {
@@ -203,18 +214,17 @@ export class LaneSource extends RunSource {
   /** From the end of the blocking part of a save until it is durable; beneath, saves in the background. */
   commitLane(lane, background, saves) {
     const paint = this.phasePaint("checkpoint_restore", "");
-    const spans = [];
-    for (let row = 0; row < saves.rows; row++) {
+    const entry = (row) => {
       const begin = saves.blocking_end[row] >= 0 ? saves.blocking_end[row] : saves.begin[row];
-      if (saves.durable_at[row] > begin) spans.push([begin, saves.durable_at[row], 0, row]);
-    }
+      return saves.durable_at[row] > begin ? [begin, saves.durable_at[row], 0, row] : null;
+    };
     const label = (row) => `commit ${saves.step[row]}`;
-    const tracks = packTracks(spans, 1);
+    const tracks = this.laid("saves", saves.rows, entry, () => true, 1);
     const own = tracks.length;
     return {
       ...lane,
       kind: "save",
-      tracks: [...tracks, ...packTracks(background, lane.paints.length)],
+      tracks: [...tracks, ...background],
       paintsOf: (depth) => (depth < own ? [paint] : lane.paints),
       kindAt: (depth) => (depth < own ? "save" : "phase"),
       labelOf: (depth) => (depth < own ? label : lane.label),

@@ -1,23 +1,27 @@
 // A run that goes on: figures once a second, and all the rest again when the server has it.
-import { Model } from "./data.js";
+import { Model, readPart, unzip } from "./data.js";
 import { complaint, listen, liveState } from "./connection.js";
+import { LiveSpans } from "./tail.js";
 
 // What an event brings, and what the page shows of it at once.
 const TOLD_LIVE = ["report", "headline", "verdict", "verdict_source", "live"];
 
+/** What is told of single spans; started before what draws them. */
+export function startLiveSpans(model, state) {
+  return new LiveSpans(model, state);
+}
+
 /** Follow the run on a served page; on a page from a file there is nothing to follow. */
-export function startLive(model, state) {
+export function startLive(model, state, spans) {
   const source = document.getElementById("document")?.dataset.source;
-  if (source) new LiveRun(model, state, source);
+  if (source) new LiveRun(model, state, source, spans);
 }
 
 class LiveRun {
-  constructor(model, state, source) {
-    this.model = model;
-    this.state = state;
-    this.source = source;
-    this.tag = null;
-    this.events = listen(source.replace(/document$/, "events"), "run", (told) => this.heard(told), () => this.renew());
+  constructor(model, state, source, spans) {
+    Object.assign(this, { model, state, source, spans, tag: null, reached: model.end, queue: Promise.resolve() });
+    const callbacks = { run: (told) => this.heard(told), tail: (told) => this.spansHeard(told) };
+    this.events = listen(source.replace(/document$/, "events"), callbacks, () => this.renew());
     document.getElementById("sections").querySelector('[data-section="runs"]')?.replaceWith(this.back());
   }
 
@@ -34,13 +38,36 @@ class LiveRun {
     // The paces of all processes come with the document only.
     if (model.report.processes) told.report.processes = model.report.processes;
     for (const name of TOLD_LIVE) if (name in told) model[name] = told[name];
-    if (told.end) model.end = Math.max(model.end, told.end);
+    if (told.end) this.goOn(told.end);
     this.state.tell(["model"]);
     const { reading } = told;
     if (reading) liveState(`reading ${reading.what}: ${reading.done} of ${reading.total}`, "live");
     else if (this.reading) liveState("live", "live");
     this.reading = Boolean(reading);
     if (told.news > model.made_at) this.renew();
+  }
+
+  /** A view that stands at the end of the run stays there; one that was moved away stays where it is. */
+  goOn(end) {
+    const { model, state, reached } = this;
+    const { view } = state;
+    model.end = Math.max(model.end, end);
+    const by = model.end - reached;
+    this.reached = model.end;
+    if (view && by > 0 && view[1] >= reached) state.set({ view: [view[0] + by, view[1] + by] });
+  }
+
+  /** One after the other, for they are unpacked beside. */
+  spansHeard(told) {
+    const packed = Uint8Array.from(atob(told), (letter) => letter.charCodeAt(0));
+    const take = (bytes) => {
+      const changed = this.spans.take(readPart(bytes));
+      if (changed) this.state.tell([changed]);
+    };
+    this.queue = this.queue
+      .then(() => unzip(packed))
+      .then(take)
+      .catch((error) => console.error(error)); // the next document has them
   }
 
   /** Fetch the document again. What is selected and shown stays: rows are only added behind those that are there. */

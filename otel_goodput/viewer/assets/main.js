@@ -18,13 +18,14 @@ import { startTimeline } from "./timeline.js";
 import { startSelection } from "./selection.js";
 import { startSearch } from "./search.js";
 import { startExact } from "./exact.js";
-import { startLive } from "./live.js";
+import { startLive, startLiveSpans } from "./live.js";
 import { startRuns } from "./runs.js";
 import { startCompare } from "./compare.js";
 
 // Each part is started with the model and the state. One that fails says so and leaves the others alone.
 const PARTS = () => [
   ["single spans", startExact], // first, so that the others draw a new document with what was fetched beside it
+  ["new spans", startLiveSpans], // and with what has happened since
   ["overview", startOverview],
   ["partition", startPartition],
   ["shares", startShares],
@@ -98,10 +99,12 @@ async function main() {
   document.getElementById("session").hidden = false;
   state.fromHash(location.hash);
   window.goodput = { model, state, timeline: null };
+  let spans = null;
   for (const [name, start] of PARTS()) {
     try {
-      const started = start(model, state);
+      const started = start(model, state, spans);
       if (name === "timeline") window.goodput.timeline = started;
+      if (name === "new spans") spans = started;
     } catch (error) {
       console.error(error);
       complain(`The part "${name}" of this page failed: ${error.message}`);

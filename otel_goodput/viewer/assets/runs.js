@@ -22,7 +22,7 @@ export function startRuns() {
   const source = "./api/runs";
   const index = new RunsIndex(source);
   index.fetch();
-  listen(`${source}/events`, "runs", (told) => index.heard(told), () => index.fetch());
+  listen(`${source}/events`, { runs: (told) => index.heard(told) }, () => index.fetch());
   setInterval(() => document.hidden || index.tick(), 1000);
 }
 

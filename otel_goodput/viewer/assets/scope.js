@@ -20,7 +20,12 @@ export function scopeOf(model, state) {
 
 /** The end of the run's time: that of its last attempt, which for one that has ended is before the account's moment. */
 export function runEnd(model) {
-  return model.attempts.reduce((last, one) => Math.max(last, one.end), 0);
+  return model.attempts.reduce((last, one) => Math.max(last, one.end), model.live ? model.known || 0 : 0);
+}
+
+/** Whether the owner of each moment before `end` is known for good: what came after the document is not. */
+export function settledBefore(model, end) {
+  return model.owners !== null && end <= (model.settled ?? Infinity);
 }
 
 /** Seconds of a report as whole ns. Exact: seconds are ns / 1e9, and up to 104 days a double holds all of them. */
@@ -38,7 +43,7 @@ export function partitionOf(model, scope) {
   if (scope.kind === "run") byCategory = toldSeconds(model, model.report.seconds);
   else if (scope.kind === "attempt") byCategory = toldSeconds(model, scope.attempt.seconds);
   else {
-    exact = model.owners !== null;
+    exact = settledBefore(model, scope.end);
     byCategory = tally(model, scope.begin, scope.end);
   }
   const pieces = byCategory.map((ns, category) => ({ category, ns })).filter((piece) => piece.ns > 0);

@@ -12,7 +12,7 @@ import { rangeText, timeText } from "./clock.js";
 const MARKS = 60; // more restarts than this in sight: lines only
 
 export function startShares(model, state) {
-  watch(state, ["document", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
+  watch(state, ["document", "tail", "range", "attempt", "category", "theme", "clock"], () => drawShares(model, state));
 }
 
 function drawShares(model, state) {

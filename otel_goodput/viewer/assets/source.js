@@ -1,6 +1,6 @@
 // What the lanes are made of: ends of spans, names, paints, and the partition as tracks.
 import { FATE_NAMES, fateStyle, phaseStyle, sourceStyle, sourceTitle } from "./colors.js";
-import { BinTrack, SpanTrack, uncovered } from "./spans.js";
+import { BinTrack, GrowingTracks, SpanTrack, uncovered } from "./spans.js";
 import { Paint } from "./surface.js";
 
 const MOST_PAINTS = 40; // names of a lane that have a paint of their own
@@ -11,7 +11,19 @@ export class RunSource {
     this.model = model;
     this.categories = model.categories.map((one) => new Paint(sourceTitle(one), () => sourceStyle(one)));
     this.fates = FATE_NAMES.map((name, fate) => new Paint(`step, ${name}`, () => fateStyle(fate)));
+    this.phasePaints = new Map();
+    this.leader = model.processes.find((one) => one.leader) || model.processes[0] || null;
+    this.cached = new Map();
+    this.growing = new Map(); // by lane: tracks to which more is added
+    this.grow();
+  }
+
+  /** Take what has been added to the model. */
+  grow() {
+    const { model } = this;
     this.ends = new Map(model.attempts.map((one) => [one.number, one.end === null ? model.end : one.end]));
+    const latest = model.attempts[model.attempts.length - 1];
+    if (model.live && latest && latest.state === "running") this.ends.set(latest.number, model.end);
     this.windows = model.detail ? model.detail.windows : [[0, model.end]];
     const down = model.disruptions.filter((one) => one.died_at !== null).map((one) => [one.died_at, one.time]);
     // Nothing ran while it was down, so there is nothing to sum up.
@@ -20,9 +32,13 @@ export class RunSource {
       0,
       model.end,
     );
-    this.phasePaints = new Map();
-    this.leader = model.processes.find((one) => one.leader) || model.processes[0] || null;
-    this.cached = new Map();
+    this.ownBins = this.partition = this.deviceRows = undefined;
+  }
+
+  /** Tracks of a lane, see {@link GrowingTracks}. */
+  laid(key, rows, entry, settled, kindCount) {
+    if (!this.growing.has(key)) this.growing.set(key, new GrowingTracks());
+    return this.growing.get(key).tracks(rows, entry, settled, kindCount);
   }
 
   refresh() {

@@ -15,10 +15,15 @@ export class SpanTrack {
   running() {
     if (this.sums) return this.sums;
     this.sums = [];
-    this.present = [...new Set(this.kinds)].sort((one, other) => one - other);
+    const known = this.begun ? this.begun.length : 0;
+    const before = known ? this.begun.running() : [];
+    const seen = new Set(known ? this.begun.present : []);
+    for (let at = known; at < this.length; at++) seen.add(this.kinds[at]);
+    this.present = [...seen].sort((one, other) => one - other);
     for (let kind = 0; kind < this.kindCount; kind++) {
-      const sums = this.present.includes(kind) ? new Float64Array(this.length + 1) : null;
-      for (let at = 0; sums && at < this.length; at++) {
+      const sums = seen.has(kind) ? new Float64Array(this.length + 1) : null;
+      if (sums && before[kind]) sums.set(before[kind]);
+      for (let at = known; sums && at < this.length; at++) {
         sums[at + 1] = sums[at] + (this.kinds[at] === kind ? this.ends[at] - this.begins[at] : 0);
       }
       this.sums.push(sums);
@@ -106,14 +111,67 @@ export function packTracks(entries, kindCount) {
   return layers.map((spans) => trackOf(spans, kindCount));
 }
 
-/** A track of entries that are in order and do not overlap. */
-export function trackOf(entries, kindCount) {
-  const length = entries.length;
+/** A track of entries that are in order and do not overlap, behind those of the track `begun`, if there is one. */
+export function trackOf(entries, kindCount, begun = null) {
+  const first = begun ? begun.length : 0;
+  const length = first + entries.length;
   const track = [new Float64Array(length), new Float64Array(length), new Uint16Array(length), new Float64Array(length)];
+  if (begun) [begun.begins, begun.ends, begun.kinds, begun.rows].forEach((column, part) => track[part].set(column));
   entries.forEach((entry, at) => {
-    for (let part = 0; part < 4; part++) track[part][at] = entry[part];
+    for (let part = 0; part < 4; part++) track[part][first + at] = entry[part];
   });
-  return new SpanTrack(...track, kindCount);
+  const made = new SpanTrack(...track, kindCount);
+  made.begun = begun;
+  return made;
+}
+
+/**
+ * Tracks of a table that grows. What is settled is laid once; rows that are open, and those that have come since, are
+ * laid behind it each time.
+ */
+export class GrowingTracks {
+  constructor() {
+    this.base = null;
+    this.open = [];
+    this.laid = 0;
+  }
+
+  /** `entry(row)`: its span, as of {@link packTracks}, or null; `settled(row)`: it does not change any more. */
+  tracks(rows, entry, settled, kindCount) {
+    const found = [];
+    const add = (row) => {
+      const span = entry(row);
+      if (span) found.push(span);
+    };
+    if (!this.base) {
+      for (let row = 0; row < rows; row++) {
+        if (settled(row)) add(row);
+        else this.open.push(row);
+      }
+      this.base = packTracks(found.splice(0), kindCount);
+      this.laid = rows;
+    }
+    this.open.forEach(add);
+    for (let row = this.laid; row < rows; row++) add(row);
+    return found.length ? longerTracks(this.base, found, kindCount) : this.base;
+  }
+}
+
+/** Lay more spans behind those of tracks. */
+function longerTracks(base, entries, kindCount) {
+  entries.sort((one, other) => one[0] - other[0] || other[1] - one[1]);
+  const layers = base.map((track) => ({ track, last: track.ends[track.length - 1], more: [] }));
+  for (const entry of entries) {
+    let layer = layers.find(({ last }) => last <= entry[0]);
+    if (!layer && layers.length < DEEPEST) layers.push((layer = { track: null, last: 0, more: [] }));
+    if (!layer) {
+      layer = layers[DEEPEST - 1];
+      entry[0] = Math.min(entry[1], Math.max(entry[0], layer.last)); // what lies deeper is cut
+    }
+    layer.more.push(entry);
+    layer.last = Math.max(layer.last, entry[1]);
+  }
+  return layers.map(({ track, more }) => (more.length ? trackOf(more, kindCount, track) : track));
 }
 
 /** Parts of [begin, end] that no one of the rising `windows` covers. */

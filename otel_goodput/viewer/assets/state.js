@@ -28,7 +28,8 @@ class State {
 
   /**
    * Tell who listens to one of `names`. Beside the fields there are "model" (new
-   * figures of the report), "document" (new data of everything else), "theme" (new colours) and "clock".
+   * figures of the report), "document" (new data of everything else), "tail" (spans of the last second, behind those
+   * that were there), "theme" (new colours) and "clock".
    */
   tell(names) {
     for (const listener of [...this.listeners]) {

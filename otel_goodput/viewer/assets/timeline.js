@@ -53,7 +53,7 @@ class Timeline extends Viewport {
       this.ask();
     });
     state.on(["process"], () => this.goToProcess(state.process));
-    state.on(["attempt"], () => this.rebuild());
+    state.on(["attempt", "tail"], () => this.rebuild());
     state.on(["theme"], () => this.recolor());
   }
 
@@ -65,6 +65,7 @@ class Timeline extends Viewport {
 
   rebuild() {
     const { attempt } = this.state;
+    this.source.grow();
     this.tree.build(this.source, this.model.attempts.some((one) => one.number === attempt) ? attempt : null);
     this.tell("lanes");
   }
