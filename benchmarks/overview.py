@@ -1,4 +1,4 @@
-"""What an overview adds to the ledger's work for an event: two ledgers take the same events, one without an overview."""
+"""What an overview adds to an event: two ledgers take the same events in turns, one of them without an overview."""
 
 from __future__ import annotations
 
