@@ -41,7 +41,7 @@ def main() -> int:
         return 1
     logging.basicConfig(level=logging.WARNING)
 
-    from benchmarks import growth, imports, integrations, journal, machine, step, table
+    from benchmarks import growth, imports, integrations, journal, machine, overview, step, table
     from benchmarks.rounds import Samples
 
     scenarios: dict[str, Callable[..., list[table.Row]]] = {
@@ -49,6 +49,7 @@ def main() -> int:
         "growth": growth.measure,
         "imports": imports.measure,
         "journal": journal.measure,
+        "overview": overview.measure,
         "integrations": integrations.measure,
     }
     asked = [name for name in options.only.split(",") if name] or list(scenarios)
