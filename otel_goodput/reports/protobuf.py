@@ -28,7 +28,7 @@ def varint(value: int) -> bytes:
 
 @cache
 def _pairs() -> list[bytes]:
-    """All two bytes of a varint that goes on behind them: a table is faster than making them, for a trace has millions."""
+    """All two bytes of a varint that goes on behind them: a trace has millions, and a table is faster."""
     return [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << 14)]
 
 

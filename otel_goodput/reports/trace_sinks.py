@@ -17,6 +17,7 @@ from otel_goodput.reports.spool import Spool
 from otel_goodput.text.redact import encodable
 
 Args = Mapping[str, "int | float | bool | str"]
+Arrows = Sequence[int]  # their numbers
 
 # Order of what happens at one time on one track: what ends, ends before something else begins.
 _FIRST: Final = 0  # descriptions of tracks
@@ -62,7 +63,7 @@ class Sink(ABC):
 
     @abstractmethod
     def slice(
-        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Sequence[int] = ()
+        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Arrows = ()
     ) -> None:
         """Add a slice. Arrows go from the one with a number in `out` to the one with the same in `into` (0: none).
 
@@ -111,7 +112,7 @@ class JsonSink(Sink):
         self._describe(process, number, "thread_sort_index", {"sort_index": rank})
 
     def slice(
-        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Sequence[int] = ()
+        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Arrows = ()
     ) -> None:
         self.events += 1
         place = f'"pid":{process},"tid":{track},"ts":{self._ts(begin)}'
@@ -232,7 +233,7 @@ class ProtobufSink(Sink):
         self._add(time, order, tie, self._encoded(time, kind, track, *fields))
 
     def slice(
-        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Sequence[int] = ()
+        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Arrows = ()
     ) -> None:
         self.events += 1
         arrows = [pb.fixed64(47, one) for one in out]

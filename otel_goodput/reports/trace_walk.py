@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from otel_goodput.accounting import events as ev
@@ -10,7 +10,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.device import owner_of
 from otel_goodput.accounting.events import Event
 from otel_goodput.reports.trace_lanes import Lanes
-from otel_goodput.reports.trace_sinks import Args, Sink
+from otel_goodput.reports.trace_sinks import Args, Arrows, Sink
 from otel_goodput.reports.trace_survey import AttemptSpan, Survey
 from otel_goodput.semconv import (
     ATTEMPT,
@@ -269,7 +269,7 @@ class ProcessWalk:
 
     # --- to the sink --------------------------------------------------------------------------------------------------
 
-    def _slice(self, group: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Sequence[int] = ()) -> None:
+    def _slice(self, group: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Arrows = ()) -> None:
         self._sink.slice(self._process, self._track(group, begin, end), begin, end, name, args, into, out)
 
     def _moment(self, time: int, name: str, args: Args) -> None:
