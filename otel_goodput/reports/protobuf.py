@@ -18,17 +18,18 @@ def varint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
     parts = []
+    pairs = _pairs()
     while value > 0x3FFF:
-        parts.append(_pair(value & 0x3FFF))
+        parts.append(pairs[value & 0x3FFF])
         value >>= 14
     parts.append(bytes((value,)) if value < 0x80 else bytes((value & 0x7F | 0x80, value >> 7)))
     return b"".join(parts)
 
 
-@lru_cache(1 << 14)
-def _pair(value: int) -> bytes:
-    """Two bytes of a varint that goes on behind them."""
-    return bytes((value & 0x7F | 0x80, value >> 7 | 0x80))
+@cache
+def _pairs() -> list[bytes]:
+    """All two bytes of a varint that goes on behind them: a trace has millions, and a table is faster."""
+    return [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << 14)]
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -17,6 +17,7 @@ from otel_goodput.reports.spool import Spool
 from otel_goodput.text.redact import encodable
 
 Args = Mapping[str, "int | float | bool | str"]
+Arrows = Sequence[int]  # their numbers
 
 # Order of what happens at one time on one track: what ends, ends before something else begins.
 _FIRST: Final = 0  # descriptions of tracks
@@ -26,6 +27,7 @@ _BEGINS: Final = 3
 _KEY: Final = struct.Struct(">QBQQ")
 _BIAS: Final = 1 << 63
 _CATEGORY: Final = "goodput"
+_WORDS: Final = 4096  # arguments that are remembered
 
 
 class Sink(ABC):
@@ -61,9 +63,9 @@ class Sink(ABC):
 
     @abstractmethod
     def slice(
-        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: int = 0
+        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Arrows = ()
     ) -> None:
-        """Add a slice. Arrows go from the one with an `out` to the one with the same number in `into` (0: none).
+        """Add a slice. Arrows go from the one with a number in `out` to the one with the same in `into` (0: none).
 
         Slices of one track must lie inside of each other or apart; of two that are equal, the inner comes first.
         """
@@ -110,18 +112,17 @@ class JsonSink(Sink):
         self._describe(process, number, "thread_sort_index", {"sort_index": rank})
 
     def slice(
-        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: int = 0
+        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Arrows = ()
     ) -> None:
         self.events += 1
         place = f'"pid":{process},"tid":{track},"ts":{self._ts(begin)}'
         told = f',"args":{_json(args)}' if args else ""
         text = f'{{"ph":"X",{place},"dur":{_micros(end - begin)},"cat":"{_CATEGORY}","name":{_text(name)}{told}}}'
         self._add_slice(begin, end - begin, text.encode("ascii", "replace"))
-        for ends, arrow in (("s", out), ("f", into)):
-            if arrow:
-                enclosing = ',"bp":"e"' if ends == "f" else ""
-                text = f'{{"ph":"{ends}",{place},"id":{arrow},"cat":"{_CATEGORY}","name":"leads to"{enclosing}}}'
-                self._event(begin, _BEGINS, _BIAS - 1, text)
+        for ends, arrow in (*(("s", one) for one in out), *((("f", into),) if into else ())):
+            enclosing = ',"bp":"e"' if ends == "f" else ""
+            text = f'{{"ph":"{ends}",{place},"id":{arrow},"cat":"{_CATEGORY}","name":"leads to"{enclosing}}}'
+            self._event(begin, _BEGINS, _BIAS - 1, text)
 
     def instant(self, process: int, track: int, time: int, name: str, args: Args) -> None:
         self.events += 1
@@ -168,6 +169,8 @@ class ProtobufSink(Sink):
         super().__init__(spool, origin)
         self._names: dict[str, bytes] = {}
         self._keys: dict[str, bytes] = {}
+        self._words: dict[tuple[str, str | bool], bytes] = {}  # whole arguments: a million steps share a few
+        self._last: dict[int, bytes] = {}  # what ends a slice of a track, but for its time
         # All times are Unix times. Where the trace's clock stands as the wall clock does, viewers can show dates.
         clocks = (pb.message(1, pb.integer(1, clock), pb.integer(2, origin)) for clock in (6, 1))
         snapshot = pb.message(6, *clocks, pb.integer(2, self._BOOTTIME))
@@ -203,6 +206,9 @@ class ProtobufSink(Sink):
 
     def _args(self, args: Args) -> Iterator[bytes]:
         for key, value in args.items():
+            if isinstance(value, str | bool) and (known := self._words.get((key, value))) is not None:
+                yield known
+                continue
             name = self._keys.get(key)
             if name is None:
                 number = len(self._keys) + 1
@@ -214,7 +220,10 @@ class ProtobufSink(Sink):
                 told = pb.integer(4, value)
             else:
                 told = pb.double(5, value) if isinstance(value, float) else pb.string(6, value)
-            yield pb.message(4, name, told)
+            whole = pb.message(4, name, told)
+            if isinstance(value, str | bool) and len(self._words) < _WORDS:
+                self._words[key, value] = whole
+            yield whole
 
     def _encoded(self, time: int, kind: int, track: int, *fields: bytes) -> bytes:
         event = pb.message(11, pb.constant(9, kind), pb.constant(11, track), *fields)
@@ -224,10 +233,10 @@ class ProtobufSink(Sink):
         self._add(time, order, tie, self._encoded(time, kind, track, *fields))
 
     def slice(
-        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: int = 0
+        self, process: int, track: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Arrows = ()
     ) -> None:
         self.events += 1
-        arrows = [pb.fixed64(47, out)] if out else []
+        arrows = [pb.fixed64(47, one) for one in out]
         if into:
             arrows.append(pb.fixed64(48, into))
         fields = (self._IN_CATEGORY, self._name(name), *arrows, *self._args(args))
@@ -237,7 +246,11 @@ class ProtobufSink(Sink):
             return
         begins = self._encoded(begin, self._BEGIN, track, *fields)
         self._add_slice(begin, end - begin, begins)
-        self._event(end, _ENDS, -begin, self._END, track)
+        last = self._last.get(track)
+        if last is None:
+            event = pb.message(11, pb.constant(9, self._END), pb.constant(11, track))
+            last = self._last[track] = self._IN_SEQUENCE + event
+        self._add(end, _ENDS, -begin, pb.message(self._PACKET, pb.integer(8, end), last))
 
     def instant(self, process: int, track: int, time: int, name: str, args: Args) -> None:
         self.events += 1

@@ -91,6 +91,7 @@ class Survey:
             ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
         self.disruptions = {one.attempt - 1: one for one in totals.history if one.attempt is not None}
         self._progress = ledger.settled.steps.progress
+        self._summarised = self._progress.summarised  # asked for every step, and it counts all chunks of the run
 
     @property
     def last(self) -> AttemptSpan:
@@ -115,7 +116,7 @@ class Survey:
             return STEP_LOST
         progress = self._progress
         index = progress.index_above(number) - 1
-        if index < progress.summarised:  # numbers so far back are remembered as ranges only
+        if index < self._summarised:  # numbers so far back are remembered as ranges only
             kept = not failed and index >= 0
         else:
             kept = progress.number_at(index) == number

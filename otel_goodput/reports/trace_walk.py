@@ -10,7 +10,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.device import owner_of
 from otel_goodput.accounting.events import Event
 from otel_goodput.reports.trace_lanes import Lanes
-from otel_goodput.reports.trace_sinks import Args, Sink
+from otel_goodput.reports.trace_sinks import Args, Arrows, Sink
 from otel_goodput.reports.trace_survey import AttemptSpan, Survey
 from otel_goodput.semconv import (
     ATTEMPT,
@@ -49,12 +49,14 @@ _RECENT: Final = 256  # ended phases that a mark may still name
 class _Open:
     """A phase from its start on."""
 
-    __slots__ = ("begin", "compiled", "flags", "name", "phase", "place", "step")
+    __slots__ = ("begin", "compiled", "flags", "into", "name", "out", "phase", "place", "step")
 
     def __init__(self, event: Event, place: int) -> None:
         self.begin, _, self.phase, _, self.step, self.flags, _, self.name = event
         self.place = place  # of a step: in the order of starts
         self.compiled: tuple[int, int] | None = None  # begin and end of the last compilation in it
+        self.into = 0  # number of an arrow, 0: none
+        self.out: list[int] = []  # numbers of arrows
 
     @property
     def title(self) -> str:
@@ -93,6 +95,7 @@ class ProcessWalk:
         self._jobs = 0  # that have begun in this attempt
         self._moments = 0  # number of the track for moments, 0 while there is none
         self._started = False  # a step has started in this attempt
+        self._back: tuple[int, int] | None = None  # key of the job that restarted, and the step that it goes back to
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -150,10 +153,16 @@ class ProcessWalk:
                     self._moment(event.time, f"disruption: {Reason.ROLLBACK}", to_step)
                 self._started = True
         elif event.phase == rules.JOB:
-            self._begin_job(event.time)
-        self._open.setdefault(event.key, _Open(event, place))
+            self._begin_job(event.time, event.key)
+        phase = self._open.setdefault(event.key, _Open(event, place))
+        if place >= 0 and self._back is not None and event.step == self._back[1]:
+            job = self._open.get(self._back[0])
+            if job is not None and job is not phase:
+                phase.into = self._new_number()
+                job.out.append(phase.into)
+            self._back = None
 
-    def _begin_job(self, time: int) -> None:
+    def _begin_job(self, time: int, key: int) -> None:
         assert self._attempt is not None
         known = self._known.disruptions.get(self._attempt.number)
         self._jobs += 1
@@ -165,6 +174,7 @@ class ProcessWalk:
             }
             if known.to_step is not None:
                 args["to_step"] = known.to_step
+                self._back = key, known.to_step
             self._moment(time, f"disruption: {known.reason}", args)
 
     def _end(self, event: Event) -> None:
@@ -191,7 +201,7 @@ class ProcessWalk:
         """Add the slice of a phase that has `ended`, or of which nothing more is known."""
         args: dict[str, int | float | bool | str] = {}
         title = phase.title
-        into = out = 0
+        into, out = phase.into, phase.out
         beside = bool(phase.flags & ev.NONBLOCKING)
         if phase.step >= 0:
             args[GOODPUT_STEP] = phase.step
@@ -208,10 +218,11 @@ class ProcessWalk:
             args[ATTEMPT] = self._attempt.number
             into, self._arrow = self._arrow, 0
             if self._jobs >= self._attempt.jobs and self._another_follows():
-                out = self._arrow = self._new_number()
+                self._arrow = self._new_number()
+                out.append(self._arrow)
         elif phase.phase == rules.SAVE and flags & ev.PENDING and not flags & ev.FAILED:
-            out = self._new_number()
-            self._commits[key] = phase.step, end, out
+            out.append(self._new_number())
+            self._commits[key] = phase.step, end, out[-1]
         group = _OF_PHASE.get(phase.phase, PHASE)
         if beside and group == PHASE:
             group = _BESIDE.get(phase.phase, BESIDE)
@@ -258,7 +269,7 @@ class ProcessWalk:
 
     # --- to the sink --------------------------------------------------------------------------------------------------
 
-    def _slice(self, group: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: int = 0) -> None:
+    def _slice(self, group: int, begin: int, end: int, name: str, args: Args, into: int = 0, out: Arrows = ()) -> None:
         self._sink.slice(self._process, self._track(group, begin, end), begin, end, name, args, into, out)
 
     def _moment(self, time: int, name: str, args: Args) -> None:

@@ -54,6 +54,9 @@ def test_a_run_that_was_killed_and_resumed(runs: Path, tmp_path: Path) -> None:
     assert [one.args.get("goodput.interrupted") for one in trace.of("job")] == [True, None]
     jobs = trace.of("job")
     assert ("job", jobs[0].begin, "job", jobs[1].begin) in trace.arrows()
+    [again] = [one for one in trace.of("steps", "attempt 2") if one.args["goodput.step"] == 6]
+    assert ("job", jobs[1].begin, again.name, again.begin) in trace.arrows()  # to where the restart went back
+    assert len(trace.arrows()) == 2 + sum(one.name.startswith("commit") for one in trace.slices)
     [(_, moment, name, args)] = trace.moments
     assert (name, moment, args["to_step"]) == ("disruption: crash", jobs[1].begin, 6)
     assert args["recovery_s"] == pytest.approx((jobs[1].begin - jobs[0].end) / 1e9)
