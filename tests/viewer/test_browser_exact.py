@@ -45,6 +45,19 @@ def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_pa
         parents = look.js("Array.from(goodput.model.phases.parent)")
         assert all(parent < len(parents) for parent in parents)
 
+        # Rows move when an earlier stretch is fetched: the same step stays selected, and a shared address names it.
+        title, shown, fetched = look.text("#selection h3"), look.text("#selection"), look.js("goodput.model.steps.rows")
+        look.js("goodput.timeline.setView(told + 2e9, told + 4e10)", begin)
+        look.until("goodput.model.steps.rows > told", fetched)
+        assert look.state("selected")["row"] > row
+        assert look.text("#selection h3") == title
+        look.js("goodput.timeline.setView(told[0], told[1])", [low, high])
+        with looking(chromium, f"http://127.0.0.1:{server.port}/") as other_page:
+            other_page.open(f"http://127.0.0.1:{server.port}/runs/long", look.js("goodput.state.toHash()"))
+            other_page.until("goodput.state.selected !== null")  # once its window has come
+            assert other_page.state("selected")["row"] == row
+            assert other_page.text("#selection") == shown
+
         # What the server refuses is told, and not asked for again.
         look.page.route("**/window?*", lambda route: route.fulfill(status=500, body="{}"))
         asked = len([one for one in look.asked if "/window?" in one])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -249,6 +250,36 @@ def test_a_shared_link_shows_the_same(timeline: Look, story_page: Path, chromium
         assert other.js(same) == expected
         assert other.page.locator("#own-charts .own-chart").count() == 2
         assert other.text("#range-bar") == timeline.text("#range-bar")
+
+
+def test_a_shared_link_names_every_kind_of_thing(timeline: Look, story_page: Path, chromium: Any) -> None:
+    """By what it is, not by the number of its row."""
+    same = "document.getElementById('selection').innerText"
+    found = """(goodput.timeline.select(told), document.querySelector('#selection h3') !== null)"""
+    kinds = []
+    for kind in ("step", "phase", "disruption", "save", "bin", "steps", "owner", "attempt", "notice", "slice"):
+        if not timeline.js(found, {"kind": kind, "row": 0, "process": 0}):
+            continue
+        row = 1 if timeline.js(found, {"kind": kind, "row": 1, "process": 0}) else 0
+        timeline.js("goodput.timeline.select(told)", {"kind": kind, "row": row, "process": 0})
+        hash_ = timeline.js("goodput.state.toHash()")
+        assert '"row"' not in unquote(hash_)
+        with looking(chromium) as other:
+            other.open(story_page, hash_)
+            assert other.state("selected") == {"kind": kind, "row": row, "process": 0}
+            assert other.js(same) == timeline.js(same)
+        kinds.append(kind)
+    assert {"step", "phase", "disruption", "save", "bin", "owner", "attempt"} <= set(kinds)
+    timeline.at_timeline()
+    timeline.press("Escape")
+    assert "selected" not in timeline.js("goodput.state.toHash()")
+
+
+@pytest.mark.parametrize("old", ['{"kind":"step","row":5}', '{"kind":"step","process":0,"begin":1,"title":"step 5"}'])
+def test_a_link_to_what_is_not_there_selects_nothing(story_page: Path, chromium: Any, old: str) -> None:
+    with looking(chromium) as look:
+        look.open(story_page, f"selected={quote(old)}")
+        assert look.state("selected") is None
 
 
 def test_show_me_leads_to_the_largest_loss(timeline: Look) -> None:

@@ -5,7 +5,7 @@ const DEFAULTS = {
   view: null, // [t0, t1] ns that the timeline shows; null: the whole run
   attempt: null, // number; null: all
   process: 0, // index of the process whose lanes are shown first
-  selected: null, // {kind: "step" | "phase" | "disruption" | "save" | "bin", row, process}
+  selected: null, // {kind: one of KINDS, row, process}; in the address as its identity, see `shared`
   category: null, // index of a category that is emphasised
   charts: [], // own charts: [{of: "phase" | "name" | "function", name}]
   query: "", // of the search
@@ -15,6 +15,7 @@ class State {
   constructor() {
     Object.assign(this, structuredClone(DEFAULTS));
     this.listeners = [];
+    this.shared = null; // {kind, process, begin, title} of what is selected, or of what the address wants selected
   }
 
   /** Change some fields and tell who listens to one of them. */
@@ -45,8 +46,9 @@ class State {
   toHash() {
     const parts = [];
     for (const [name, usual] of Object.entries(DEFAULTS)) {
-      if (JSON.stringify(this[name]) !== JSON.stringify(usual)) {
-        parts.push(`${name}=${encodeURIComponent(JSON.stringify(this[name]))}`);
+      const value = name === "selected" ? this.shared : this[name];
+      if (JSON.stringify(value) !== JSON.stringify(usual)) {
+        parts.push(`${name}=${encodeURIComponent(JSON.stringify(value))}`);
       }
     }
     return parts.join("&");
@@ -65,7 +67,9 @@ class State {
         // not ours
       }
     }
-    this.set(found);
+    // Numbers of rows are those of one page: the timeline finds what is named in the data that it has.
+    this.shared = found.selected;
+    this.set({ ...found, selected: null });
   }
 
   /** Keep the address up to date, a few times a second at most: browsers refuse more. */
@@ -81,9 +85,14 @@ class State {
 const number = (value) => typeof value === "number" && Number.isFinite(value);
 const pair = (value) => Array.isArray(value) && value.length === 2 && value.every(number) && value[0] < value[1];
 const span = (value) => value === null || pair(value);
-const selection = (value) => typeof value === "object" && KINDS.includes(value.kind) && Number.isInteger(value.row);
+const selection = (value) =>
+  typeof value === "object" &&
+  KINDS.includes(value.kind) &&
+  Number.isInteger(value.process) &&
+  number(value.begin) &&
+  typeof value.title === "string";
 const chart = (value) => Boolean(value) && typeof value.of === "string" && typeof value.name === "string";
-const KINDS = ["step", "phase", "disruption", "save", "bin"];
+const KINDS = ["step", "phase", "disruption", "save", "bin", "steps", "owner", "attempt", "notice", "slice"];
 const FORMS = {
   range: span,
   view: span,

@@ -3,6 +3,7 @@ import { make } from "./elements.js";
 import { factsOf, isThere } from "./facts.js";
 import { duration } from "./format.js";
 import { drawnAt, placeOnCanvas } from "./hits.js";
+import { findIdentity, foundAgain, identityOf } from "./identity.js";
 import { bindKeys } from "./keys.js";
 import { LaneSource } from "./lanes.js";
 import { LaneTree } from "./lanetree.js";
@@ -67,6 +68,7 @@ class Timeline extends Viewport {
     const { attempt } = this.state;
     this.source.grow();
     this.tree.build(this.source, this.model.attempts.some((one) => one.number === attempt) ? attempt : null);
+    this.seek();
     this.tell("lanes");
   }
 
@@ -74,23 +76,18 @@ class Timeline extends Viewport {
   update(model) {
     const { known } = this;
     this.take(model);
-    if (known) this.state.set({ selected: this.foundAgain(known.selected, known) });
+    if (known) {
+      this.state.set({ selected: foundAgain(this.source, known.selected, known.identity) });
+      this.state.shared ??= known.identity; // what is gone may come back with a window
+    }
     this.tell("model");
   }
 
-  /** What was selected, in new data: rows may have moved. */
-  foundAgain(selected, known) {
-    if (isThere(this.source, selected) && factsOf(this.source, selected).begin === known.begin) return selected;
-    const { steps, phases, saves, owners } = this.model;
-    const begins = { step: steps.start, phase: phases.start, save: saves.begin, owner: owners && owners.begin }[
-      selected.kind
-    ];
-    const row = begins
-      ? begins.findIndex(
-          (begin, at) => begin === known.begin && factsOf(this.source, { ...selected, row: at }).title === known.title,
-        )
-      : -1;
-    return row >= 0 ? { ...selected, row } : null;
+  /** Select what the address names, once the data has it: perhaps its window is still to be fetched. */
+  seek() {
+    const { selected, shared } = this.state;
+    const found = !selected && shared && findIdentity(this.source, shared);
+    if (found) this.state.set({ selected: found });
   }
 
   recolor() {
@@ -113,8 +110,9 @@ class Timeline extends Viewport {
   say(text = null) {
     const selected = this.selected();
     const facts = selected && factsOf(this.source, selected);
-    // What is selected is looked for by these in new data, where rows may have moved.
-    this.known = facts && { selected, begin: facts.begin, title: facts.title };
+    const before = this.known;
+    this.known = facts && { selected, identity: identityOf(selected, facts) };
+    if (before || facts) this.state.shared = facts ? this.known.identity : null;
     const length = facts && (facts.open ? "open" : `${duration(facts.end - facts.begin)} long`);
     this.said.textContent =
       text ?? (facts ? `${facts.title}, at ${duration(facts.begin)}, ${length}` : "Nothing is selected");
@@ -146,6 +144,8 @@ class Timeline extends Viewport {
   clear() {
     this.measure = null;
     this.state.set({ selected: null, range: null });
+    this.state.shared = null; // also what the address named and nobody has found
+    this.state.remember();
     this.tell("measure");
   }
 
