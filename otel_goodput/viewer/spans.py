@@ -16,28 +16,42 @@ STEPS: Final = (
     "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags"
 )  # fmt: skip
 PHASES: Final = ("attempt", "phase", "name", "start", "wall", "step", "flags", "parent")
+_LOW: Final = (1 << 64) - 1
 _GOOGLE: Final = frozenset({"gcp", "gcp-otlp"})  # exporters that send spans to Cloud Trace
 _EXPLORER: Final = "https://console.cloud.google.com/traces/explorer;traceId={trace};spanId={span}?project="
 _PROJECT: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.:")  # letters of a project's id
 
 
 class Tables(NamedTuple):
-    """Tables as the document has them; `owners` is None where the owner of some moments is not known."""
+    """Tables as the document has them; `owners` is None where the owner of some moments is not known.
+
+    `trace_ids`: traces of the spans that are not in that of their attempt's job, by span id; 0 where it is not known.
+    """
 
     steps: Table
     phases: Table
     step_ids: Table
     phase_ids: Table
+    trace_ids: Table
     device: Table
     owners: Table | None
 
 
-def tables(detail: Detail, columns: Columns, names: Names, at: Callable[[int], int], *, whole: bool) -> Tables:
+def tables(
+    detail: Detail,
+    columns: Columns,
+    names: Names,
+    at: Callable[[int], int],
+    traces: Mapping[int, int],
+    *,
+    whole: bool,
+) -> Tables:
     """Return the tables of a detail.
 
     Args:
         names: takes the names of phases.
         at: returns a moment as the document has it.
+        traces: those of spans that are not in that of their attempt's job, by span id.
         whole: the detail tells all of the run, so that the owner of each moment is known.
     """
     rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
@@ -67,6 +81,14 @@ def tables(detail: Detail, columns: Columns, names: Names, at: Callable[[int], i
         phases=columns.table(PHASES, phases),
         step_ids=_ids(detail.steps, columns),
         phase_ids=_ids(detail.phases, columns),
+        trace_ids={
+            "rows": len(traces),
+            "columns": {
+                "ids": columns.ids(list(traces)),
+                "high": columns.ids([trace >> 64 for trace in traces.values()]),
+                "low": columns.ids([trace & _LOW for trace in traces.values()]),
+            },
+        },
         device=columns.table(
             ("begin", "end", "owner"), [(at(begin), at(end), owner) for begin, end, owner in detail.work]
         ),
