@@ -28,6 +28,7 @@ test: $(VENV)/.test parts  ## everything that must hold: tests, lint, types
 	@$(PY) -m compileall -q otel_goodput
 	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check --quiet .
 	$(PY) -m mypy
 
 test-fast: $(VENV)/.fast  ## for the habit of every save: no jax, no Go, no network, under a minute
@@ -48,6 +49,7 @@ search: $(VENV)/.test  ## new examples for the properties of the account, twenty
 
 lint: $(VENV)/.test
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check --quiet .
 
 types: $(VENV)/.test
 	$(PY) -m mypy

@@ -24,9 +24,7 @@ PROJECT = "test-project"
 
 def thread_cpu() -> float:
     """Seconds of CPU that the threads which export have taken."""
-    others = {
-        thread.native_id for thread in threading.enumerate() if not thread.name.startswith(EXPORTING)
-    }
+    others = {thread.native_id for thread in threading.enumerate() if not thread.name.startswith(EXPORTING)}
     ticks = 0
     for task in Path("/proc/self/task").iterdir():
         if int(task.name) not in others:

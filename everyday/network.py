@@ -15,9 +15,7 @@ import jax.numpy as jnp
 from everyday.witness import COMPILE, witness
 
 WIDTH, LAYERS = 256, 24
-STAGES = {
-    f"/jax/core/compile/{stage}_duration" for stage in ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile")
-}
+STAGES = {f"/jax/core/compile/{stage}_duration" for stage in ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile")}
 
 
 def latest(outputs: Any) -> Any:

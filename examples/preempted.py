@@ -187,12 +187,16 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=400, help="steps of training, at least 20 (default: 400)")
     parser.add_argument(
-        "--directory", type=Path, default=Path("demo-run"),
+        "--directory",
+        type=Path,
+        default=Path("demo-run"),
         help="where the journal, the trace, the losses and the checkpoints go; an earlier demo's are replaced"
         " (default: ./demo-run)",
     )
     parser.add_argument(
-        "--kill-after-step", type=int, metavar="N",
+        "--kill-after-step",
+        type=int,
+        metavar="N",
         help="kill in the middle of the step after step N (default: at random in the third quarter of the run)",
     )
     parser.add_argument(

@@ -30,10 +30,7 @@ def columns(limits: Thresholds) -> list[Column]:
     ratio = {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}
     target = [{"value": None, "color": "red"}, {"value": limits.goodput_target, "color": "green"}]
     states = {GOES_ON: "blue", ENDED: "green", GONE: "red"}
-    words = {
-        str(value): {"text": text, "color": states[text], "index": value}
-        for value, text in enumerate(STATES)
-    }
+    words = {str(value): {"text": text, "color": states[text], "index": value} for value, text in enumerate(STATES)}
     seconds = {"unit": "s"}
     return [
         Column(

@@ -39,8 +39,6 @@ with witness.life(), goodput.job():
     count = 256 * int(sys.argv[1])
     x, y = chance.random((count, 512), np.float32), chance.integers(0, 10, count)
     model.make_train_function()
-    model.train_function = read(STEP, numbers=True, output=lambda outputs: latest(outputs[0]))(
-        model.train_function
-    )
+    model.train_function = read(STEP, numbers=True, output=lambda outputs: latest(outputs[0]))(model.train_function)
     model.fit(x, y, batch_size=256, epochs=3, verbose=2, callbacks=[Goodput()])
 print(goodput.report())

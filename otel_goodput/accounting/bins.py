@@ -18,8 +18,9 @@ from otel_goodput.accounting.step_segments import StepSegment
 
 MOST: Final = 1024  # bins
 FINEST: Final = 24  # of the width: the power of two to begin with, ns; 17 ms
-# To close a bin costs more than an event, so the bins of a young run are fewer: an eighth until they are a second wide.
-MATURE: Final = 30
+# To close a bin costs as much as twenty events, so a run of less than 36 minutes has an eighth of the bins: there are
+# more only from a width of 17 s on.
+MATURE: Final = 34
 
 
 class Bins(Buckets):

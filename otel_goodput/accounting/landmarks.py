@@ -20,7 +20,7 @@ class Landmarks:
     Attributes:
         lives: jobs; the end of the last is not known while it is open.
         corners: (time, ns before) and (time, ns after), in turn, of each moment when what is at risk jumped.
-        shifts: by attempt, what is added to its times if its clock was behind, ns.
+        shifts: by attempt, what is added to its times if its clock was behind, ns; of the latest `LIVES` of these.
     """
 
     __slots__ = ("corners", "lives", "shifts")
@@ -39,7 +39,7 @@ class Landmarks:
         """A job of `attempt` begins at `time`, whose clock is `shift` behind, ns."""
         self.lives = (*self.lives, Life(attempt, time, NOT_KNOWN, False))[-LIVES:]
         if shift:
-            self.shifts = {**self.shifts, attempt: shift}
+            self.shifts = dict(list({**self.shifts, attempt: shift}.items())[-LIVES:])
 
     def end(self, time: int, *, clean: bool) -> None:
         """The latest job ended at `time` (ns), by itself if `clean`; if it had ended already, nothing happens."""
@@ -62,7 +62,7 @@ class Landmarks:
         found.lives = tuple(Life(*life) for life in lives)
         found.corners = tuple((time, ns) for time, ns in corners)
         found.shifts = dict(map(tuple, shifts))
-        if len(found.lives) > LIVES or len(found.corners) > CORNERS or len(found.corners) % 2:
+        if max(len(found.lives), len(found.shifts)) > LIVES or len(found.corners) > CORNERS or len(found.corners) % 2:
             raise ValueError("a snapshot holds more landmarks than it should")
         for row in (*found.lives, *found.corners, *found.shifts.items()):
             proof.whole(row)

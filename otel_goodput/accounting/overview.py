@@ -5,9 +5,10 @@ Times are ns since the epoch by the account's clock, lengths are ns.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log2
+from math import ceil
 from typing import Final, NamedTuple
 
 BINS: Final = 1024  # of time, and of steps
@@ -16,9 +17,13 @@ STEPS_KEPT: Final = 2000  # outliers and failed steps; if there are more, the lo
 BUCKETS_AN_OCTAVE: Final = 16  # of the histogram: bucket b holds lengths from 2**(b/16) ns up to 2**((b+1)/16) ns
 
 
+# Where each bucket begins, ns. (As a table, because a search in it takes a third of the time of a logarithm.)
+BEGINS: Final = [0, *(ceil(2 ** (bucket / BUCKETS_AN_OCTAVE)) for bucket in range(1, 64 * BUCKETS_AN_OCTAVE))]
+
+
 def bucket_of(length: int) -> int:
-    """The bucket of the histogram that holds `length` (ns)."""
-    return int(log2(length) * BUCKETS_AN_OCTAVE) if length > 1 else 0
+    """The bucket of the histogram that holds `length` (ns); -1 if that is negative."""
+    return bisect_right(BEGINS, length) - 1
 
 
 # What the histogram measures.

@@ -9,14 +9,17 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import lt
 from typing import Any, Final, TypeAlias
 
+from otel_goodput.accounting import proof
 from otel_goodput.accounting.rules import STARTUP_SAMPLE
 from otel_goodput.accounting.stats import median
 
 CHUNK: Final = 1024
 SHORT: Final = "I"  # net times below 4.3 s
 LONG: Final = "q"
+LONGEST: Final = 1 << 62  # net time of a step, ns
 # Older chunks are reduced to summaries, so that a run of any length stays within 16 MB.
 DETAILED_CHUNKS: Final = 1000
 
@@ -210,7 +213,7 @@ class Progress:
         """Rebuild the stack from what :meth:`dump` returned, with the blobs joined.
 
         Raises:
-            ValueError: blobs are missing.
+            ValueError: blobs are missing, or it contradicts itself.
         """
         progress = cls()
         at = 0
@@ -232,4 +235,17 @@ class Progress:
             progress.top = progress._numbers[-1]
         elif progress._chunks:
             progress.top = progress._chunks[-1].numbers[-1]
+        progress._prove()
         return progress
+
+    def _prove(self) -> None:
+        numbers, nets = self._numbers, self._nets
+        proof.whole((*numbers, self.total))
+        proof.whole(nets, 0)
+        for chunk in self._chunks:
+            proof.whole((chunk.count, chunk.total), 0)
+        rising = all(map(lt, numbers, numbers[1:]))
+        if len(numbers) != len(nets) or len(nets) >= CHUNK or not rising or max(nets, default=0) >= LONGEST:
+            raise ValueError("the kept steps of a snapshot contradict each other")
+        if self.total != sum(nets) + sum(chunk.total for chunk in self._chunks):
+            raise ValueError("the kept steps of a snapshot do not add up")

@@ -169,6 +169,9 @@ def _step_bin(state: Sequence[Any]) -> StepBin:
 
 
 def _spread(lengths: list[int]) -> Spread | None:
+    if len(lengths) == 1:  # as in all bins of a young run
+        (length,) = lengths
+        return Spread(length, length, length) if length >= 0 else None
     known = sorted(lengths)
     if known[0] < 0:
         del known[: bisect_right(known, -1)]

@@ -9,15 +9,15 @@ Nearly all executions are kept on top of the stack. These are only noted when th
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from math import log2
 from typing import Any, Final
 
 from otel_goodput.accounting import proof
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import (
-    BUCKETS_AN_OCTAVE,
+    BEGINS,
     IN_FLIGHT,
     KEPT,
     LOST,
@@ -251,8 +251,6 @@ def _entry(execution: Execution, fate: int, attempt: int) -> StepEntry:
     return StepEntry(attempt, number, start, wall, net, _device(execution), fate, execution.key)
 
 
-
-
 def _fields(lengths: list[int]) -> list[int]:
     """As bucket_of, inlined, and one more; 0 where the length is not known."""
-    return [int(log2(ns) * BUCKETS_AN_OCTAVE) + 1 if ns > 1 else int(ns >= 0) for ns in lengths]
+    return [bisect_right(BEGINS, length) for length in lengths]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import log2
 from statistics import fmean
 from typing import Any, Final
 
 from otel_goodput.accounting import stats
-from otel_goodput.accounting.overview import BUCKETS_AN_OCTAVE
+from otel_goodput.accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import intervals, journalled, step_times
 from otel_goodput.reports.advice import sources
@@ -133,7 +132,7 @@ class Comparison:
         counts: dict[int, list[int]] = {}
         for at, times in enumerate((_times(self.a), _times(self.b))):
             for net in times.nets if times is not None else ():
-                counts.setdefault(int(log2(net) * BUCKETS_AN_OCTAVE), [0, 0])[at] += 1
+                counts.setdefault(bucket_of(net), [0, 0])[at] += 1
         return [
             (2 ** (bucket / BUCKETS_AN_OCTAVE), 2 ** ((bucket + 1) / BUCKETS_AN_OCTAVE), a, b)
             for bucket, (a, b) in sorted(counts.items())

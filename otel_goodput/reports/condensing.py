@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,7 +10,6 @@ from typing import Final
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import (
     BINS,
-    BUCKETS_AN_OCTAVE,
     DEVICE,
     IN_FLIGHT,
     LOST,
@@ -24,15 +22,11 @@ from otel_goodput.accounting.overview import (
     Overview,
     Spread,
     StepBin,
+    bucket_of,
 )
 from otel_goodput.reports.detail import FAILED, Detail, Phase, Step
 
 _LEAST_WIDTH: Final = 1_000  # ns
-
-
-def bucket(length: int) -> int:
-    """Return the bucket of the histogram that holds a length (ns)."""
-    return int(math.log2(length) * BUCKETS_AN_OCTAVE) if length > 0 else 0
 
 
 def condensed(detail: Detail) -> Overview:
@@ -110,11 +104,11 @@ def _histogram(steps: Sequence[Step]) -> dict[tuple[int, int, int, int], int]:
     for step in steps:
         if step.fate in (IN_FLIGHT, NO_STEP_DONE):
             continue
-        found[NET, step.attempt, step.fate, bucket(step.net)] += 1
+        found[NET, step.attempt, step.fate, bucket_of(step.net)] += 1
         if step.end != NOT_KNOWN:
-            found[WALL, step.attempt, step.fate, bucket(step.end - step.begin)] += 1
+            found[WALL, step.attempt, step.fate, bucket_of(step.end - step.begin)] += 1
         if NOT_KNOWN not in (step.device_begin, step.device_end):
-            found[DEVICE, step.attempt, step.fate, bucket(step.device_end - step.device_begin)] += 1
+            found[DEVICE, step.attempt, step.fate, bucket_of(step.device_end - step.device_begin)] += 1
     return dict(found)
 
 

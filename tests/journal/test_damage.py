@@ -134,7 +134,7 @@ def test_the_last_record_is_torn(rest: str, little: RunDirectory) -> None:
 
 
 def test_any_byte_changed(little: RunDirectory) -> None:
-    """Each byte of the header and a third of each record turned over: nothing raises, nothing is negative, sums hold."""
+    """Each byte of the header, a third of each record turned over: nothing raises, nothing is negative, sums hold."""
     path = little.journal / SEGMENT
     data = path.read_bytes()
     for at in range(used(data)):

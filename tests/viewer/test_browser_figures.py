@@ -150,7 +150,8 @@ def test_the_cadence_and_the_fates_add_up(shown: tuple[Look, RunDirectory]) -> N
     told = report_of(run)
     assert "100 %" in look.text("#cadence tr.sum")
     shares = look.page.eval_on_selector_all(
-        "#cadence tbody tr:not(.sum)", "(all) => all.map((one) => parseFloat(one.cells[one.cells.length - 1].innerText))"
+        "#cadence tbody tr:not(.sum)",
+        "(all) => all.map((one) => parseFloat(one.cells[one.cells.length - 1].innerText))",
     )
     assert sum(shares) == pytest.approx(100, abs=0.01 * len(shares))
     words = look.text("#fates")

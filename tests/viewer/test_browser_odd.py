@@ -96,7 +96,14 @@ def test_a_hostile_link_changes_nothing(story_page: Path, look: Look) -> None:
     evil = json.dumps(MARKUP[1])
     parts = [f"{name}={evil}" for name in ("range", "view", "attempt", "process", "selected", "category", "query")]
     parts += ['selected={"kind":"__proto__","row":0}', 'charts=[{"of":"constructor","name":"<b>"}]', "constructor=1"]
-    parts += ['selected={"kind":"step","row":99999999}', "view=[1e300,-1]", "%%%=%E0%A4%A", "=", "process=77", "category=999"]
+    parts += [
+        'selected={"kind":"step","row":99999999}',
+        "view=[1e300,-1]",
+        "%%%=%E0%A4%A",
+        "=",
+        "process=77",
+        "category=999",
+    ]
     look.open(story_page, "&".join(parts))
     assert look.js(ELEMENTS) == 0
     assert look.state("range") is None and look.state("view") is None

@@ -280,7 +280,9 @@ def test_dragging_on_a_chart_selects_for_all_panels(timeline: Look) -> None:
     timeline.page.mouse.up()
     timeline.until("goodput.state.range !== null")
     begin, end = timeline.state("range")
-    assert [begin, end] == pytest.approx([0.25 * timeline.js("goodput.model.end"), 0.5 * timeline.js("goodput.model.end")], rel=0.02)
+    assert [begin, end] == pytest.approx(
+        [0.25 * timeline.js("goodput.model.end"), 0.5 * timeline.js("goodput.model.end")], rel=0.02
+    )
     assert timeline.view() == [begin, end]
     timeline.settle()
     timeline.page.locator("#shares .u-over").dblclick()

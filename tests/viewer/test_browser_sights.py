@@ -102,7 +102,9 @@ def test_the_width_may_change_at_any_time(story_page: Path, look: Look) -> None:
     look.open(story_page)
     for wide in (2560, 1280, 1600):
         look.page.set_viewport_size({"width": wide, "height": 900})
-        look.until("document.querySelector('#shares .uplot').clientWidth <= document.getElementById('shares').clientWidth + 1")
+        look.until(
+            "document.querySelector('#shares .uplot').clientWidth <= document.getElementById('shares').clientWidth + 1"
+        )
         look.until("Math.abs(goodput.timeline.width + 12 - document.getElementById('timeline').clientWidth) < 2")
         assert look.js("document.documentElement.scrollWidth <= innerWidth")
 
@@ -164,7 +166,9 @@ def test_it_is_printed_to_a_readable_paper(chromium: Any, story_page: Path, tmp_
         assert words_of(told) > 200
         assert len(told) > 50_000  # the charts are on it
         # Afterwards it looks as it did before.
-        look.until("document.documentElement.dataset.theme === 'dark' && !document.documentElement.classList.contains('paper')")
+        look.until(
+            "document.documentElement.dataset.theme === 'dark' && !document.documentElement.classList.contains('paper')"
+        )
         assert look.js("getComputedStyle(document.body).backgroundColor") == dark
         look.page.emulate_media(media="print")
         assert look.page.is_hidden("#top") and look.page.is_visible("#partition-table")
@@ -174,9 +178,7 @@ def test_it_is_printed_to_a_readable_paper(chromium: Any, story_page: Path, tmp_
 
 
 @pytest.fixture(scope="module")
-def pictured(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Path, Path]]:
+def pictured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     """A page, and the folder that its pictures go to: the demo's and docs/ where they are asked for."""
     place = tmp_path_factory.mktemp("pictures")
     if not request.config.getoption("--write-screenshots"):
