@@ -17,7 +17,8 @@ STEPS: Final = (
 )  # fmt: skip
 PHASES: Final = ("attempt", "phase", "name", "start", "wall", "step", "flags", "parent")
 _LOW: Final = (1 << 64) - 1
-_GOOGLE: Final = frozenset({"gcp", "gcp-otlp"})  # exporters that send spans to Cloud Trace
+_OVER_OTLP: Final = "gcp-otlp"
+_GOOGLE: Final = ("gcp", _OVER_OTLP)  # exporters that send spans to Cloud Trace
 _EXPLORER: Final = "https://console.cloud.google.com/traces/explorer;traceId={trace};spanId={span}?project="
 _PROJECT: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.:")  # letters of a project's id
 
@@ -145,15 +146,24 @@ def cloud_trace(facts: Mapping[str, Any] | None, exporters: str) -> str | None:
 
     Args:
         facts: of an attempt.
-        exporters: name of the setting that lists the exporters. What ``auto`` chose is not known, so it does not count.
+        exporters: name of the setting that lists the exporters, for facts of older versions: these do not tell which
+            were opened, so that what ``auto`` chose does not count.
     """
     if not facts:
         return None
-    listed = facts["settings"].get(exporters, {}).get("value", "")
-    resource = facts["resource"]
-    project = resource.get(semconv.GCP_PROJECT_ID) or resource.get(semconv.CLOUD_ACCOUNT_ID)
-    if not _GOOGLE & {one.strip().lower() for one in str(listed).split(",")}:
-        return None
+    resource, opened = facts["resource"], facts.get("exporters") or {}
+    project = resource.get(semconv.GCP_PROJECT_ID)
+    if opened:
+        told = [(name, opened[name]) for name in _GOOGLE if opened.get(name)]
+        if not told:
+            return None
+        name, to = told[0]
+        project = (project or to) if name == _OVER_OTLP else to  # the Telemetry API goes by the resource
+    else:
+        listed = facts["settings"].get(exporters, {}).get("value", "")
+        if not set(_GOOGLE) & {one.strip().lower() for one in str(listed).split(",")}:
+            return None
+        project = project or resource.get(semconv.CLOUD_ACCOUNT_ID)
     if not isinstance(project, str) or not project or not _PROJECT.issuperset(project):
         return None
     return _EXPLORER + project
