@@ -140,6 +140,7 @@ class Recorder(Phases):
             stopping=self._stopping,
         )
         opened_exporters = open_exporters(names, config, context)
+        live.facts.export({one.name: one.project if one.span_exporter else str for one in opened_exporters})
         self._pipelines = pipelines = Pipelines(opened_exporters, account, span_processors, metric_readers)
         thread, hooks = JobThread(), Hooks()
         limit, leads = config.trace_spans, config.leads

@@ -26,7 +26,8 @@ class Exporters(NamedTuple):
     """An opened exporter: one of the SDK's exporters for each signal that it takes.
 
     `interval_ms` is the period of its metric reader (None: the standard OTEL_METRIC_EXPORT_INTERVAL). `number`
-    identifies it in the journal; the code that opens the exporter sets it.
+    identifies it in the journal; the code that opens the exporter sets it. `project` returns, without waiting, the
+    project of Google Cloud that its spans go to; empty if they do not, or if that is not known yet.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Exporters(NamedTuple):
     metric_exporter: MetricExporter | None
     interval_ms: float | None = None
     number: int = 0
+    project: Callable[[], str] = str
 
 
 @dataclass(frozen=True)

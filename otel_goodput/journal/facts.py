@@ -79,6 +79,7 @@ class Facts(NamedTuple):
         versions: of Python, this package and libraries in use, by name of the distribution.
         settings: (value, source) by name of the variable; source: ``configure()``, ``environment`` or ``default``.
         hyperparameters: as given, nested names joined by dots.
+        exporters: those that were opened, by name, and the project of Google Cloud that spans go to, else empty.
         cut: how many entries had to be left out, by mapping.
     """
 
@@ -91,6 +92,7 @@ class Facts(NamedTuple):
     settings: dict[str, tuple[str, str]]
     hyperparameters: dict[str, Value]
     cut: dict[str, int]
+    exporters: dict[str, str]
 
 
 class FactSheet:
@@ -112,6 +114,7 @@ class FactSheet:
         self._attempt = attempt
         self._started_at = started_at
         self._hyperparameters: dict[str, Value] = {}
+        self._exporters: dict[str, Callable[[], str]] = {}
         self._left_out = 0
         self._adding = threading.Lock()
         self._made = time.monotonic()
@@ -127,6 +130,10 @@ class FactSheet:
     def describe(self, resource: Resource, complete: Callable[[], bool] = lambda: True) -> None:
         """Tell the resource of this process; `complete` returns whether all of it has been detected."""
         self._resource, self._complete = resource, complete
+
+    def export(self, exporters: Mapping[str, Callable[[], str]]) -> None:
+        """Tell the exporters that were opened, each with what returns the project that its spans go to, or nothing."""
+        self._exporters = dict(exporters)
 
     def add(self, hyperparameters: Mapping[str, Any]) -> None:
         """Add hyperparameters; a later value replaces an earlier one. It does not raise, whatever they are."""
@@ -180,7 +187,16 @@ class FactSheet:
             settings,
             {key: safe(key, value, hidden) for key, value in given.items()},
             {name: count for name, count in (("resource", cut), ("hyperparameters", left_out)) if count},
+            {name: str(safe("project", _asked(project), hidden)) for name, project in self._exporters.items()},
         )
+
+
+def _asked(project: Callable[[], str]) -> str:
+    try:
+        return str(project())
+    except Exception as error:  # code of another package
+        contain("project of an exporter", error)
+        return ""
 
 
 def _listed(value: Any) -> Any:
@@ -251,6 +267,7 @@ def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
         },
         _values(found.get("hyperparameters")),
         {encodable(name): whole(count) for name, count in _mapping(found.get("cut")).items()},
+        {name: value for name, value in _values(found.get("exporters")).items() if isinstance(value, str)},
     )
 
 

@@ -210,6 +210,11 @@ def unsigned(field: int) -> int:
     return field + _UNSIGNED if field < 0 else field
 
 
+def foreign(high: int, low: int) -> int:
+    """The id that a TRACE record tells: its `step` and its `time`."""
+    return unsigned(high) << 64 | unsigned(low)
+
+
 class Names:
     """Names by id, learnt while reading records."""
 

@@ -25,6 +25,7 @@ from otel_goodput.journal.records import (
     SUMMED,
     TRACE,
     Record,
+    foreign,
     unsigned,
 )
 from otel_goodput.journal.thinning import SUMMARY, Summary, Thinner
@@ -100,7 +101,7 @@ class SpanIndex:
         elif kind == PARENT and key in self._open:
             self._open[key] = self._open[key]._replace(parent=unsigned(step))
         elif kind == TRACE and key in self._open:
-            self._open[key] = self._open[key]._replace(trace=unsigned(step) << 64 | unsigned(time))
+            self._open[key] = self._open[key]._replace(trace=foreign(step, time))
         elif kind == EXPORTED and flags & SUMMED:
             self._sum_up()
             theirs = [left.summed for left in self.unexported if left.attempt == key]

@@ -24,9 +24,14 @@ INTERRUPTED: Final = 16
 RECOMPILATION: Final = 32
 SUMMED_UP: Final = 64  # too many of its name: the trace has a summary
 
+UNREAD: Final = -1  # in place of a trace: the span's records were not read
+
 
 class Step(NamedTuple):
-    """One execution of a step; `end` is that of its phase on the host, `net` its own time (rule R3)."""
+    """One execution of a step; `end` is that of its phase on the host, `net` its own time (rule R3).
+
+    `trace`: id of the trace if somebody else has chosen it, else 0; ``UNREAD``.
+    """
 
     attempt: int
     number: int
@@ -39,11 +44,15 @@ class Step(NamedTuple):
     clock: int
     flags: int
     key: int
+    trace: int = UNREAD
 
 
 @dataclass
 class Phase:
-    """One phase other than a step; `parent` is the key of the phase around it, 0 if that is the job or not told."""
+    """One phase other than a step; `parent` is the key of the phase around it, 0 if that is the job or not told.
+
+    `trace` is as that of a step.
+    """
 
     attempt: int
     phase: int
@@ -54,6 +63,7 @@ class Phase:
     flags: int
     key: int
     parent: int = 0
+    trace: int = UNREAD
 
 
 @dataclass

@@ -29,12 +29,16 @@ _FILE: Final = re.compile(r"traces-attempt(\d{4,10})-p(\d{4,9})(?:\.(\d{1,9}))?\
 
 
 class Told(NamedTuple):
-    """What one span says: attributes by name, events as (time in ns, name, attributes), code and text of the status."""
+    """What one span says: attributes by name, events as (time in ns, name, attributes), code and text of the status.
+
+    `trace`: id of its trace, 0 if it does not say.
+    """
 
     attributes: dict[str, Any]
     events: list[tuple[int, str, dict[str, Any]]]
     status: int
     message: str
+    trace: int = 0
 
     @property
     def notable(self) -> bool:
@@ -163,7 +167,8 @@ def _told(span: dict[str, Any]) -> Told:
         (int(event.get("timeUnixNano", 0)), _text(event.get("name", "")), _attributes(event))
         for event in span.get("events", ())[:_EVENTS]
     ]
-    return Told(_attributes(span), events, int(status.get("code", 0)), _text(status.get("message", "")))
+    trace = int(span.get("traceId") or "0", 16)
+    return Told(_attributes(span), events, int(status.get("code", 0)), _text(status.get("message", "")), trace)
 
 
 def _attributes(holder: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Final
 
@@ -10,6 +11,7 @@ _DOUBLE: Final = struct.Struct("<d")
 _FIXED64: Final = struct.Struct("<Q")
 _VARINT, _I64, _LENGTH = 0, 1, 2
 _MASK: Final = (1 << 64) - 1
+_LOWER: Final = 42  # bits of a time in three pairs of bytes; those above change every 73 minutes
 
 
 def varint(value: int) -> bytes:
@@ -32,9 +34,34 @@ def _pairs() -> list[bytes]:
     return [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << 14)]
 
 
+def moments(field: int) -> Callable[[int], bytes]:
+    """Return what encodes a field as :func:`integer` does, faster where the upper bits are mostly the same: times."""
+    tag, pairs = _tag(field, _VARINT), _pairs()
+    upper: dict[int, bytes] = {}
+
+    def encoded(value: int) -> bytes:
+        above = value >> _LOWER
+        high = upper.get(above)
+        if high is None:
+            if above <= 0:
+                return tag + varint(value)
+            if len(upper) > 1000:
+                upper.clear()
+            high = upper[above] = varint(above)
+        return tag + pairs[value & 0x3FFF] + pairs[value >> 14 & 0x3FFF] + pairs[value >> 28 & 0x3FFF] + high
+
+    return encoded
+
+
 @cache
 def _tag(field: int, kind: int) -> bytes:
     return varint(field << 3 | kind)
+
+
+@lru_cache(1 << 12)
+def head(field: int, length: int) -> bytes:
+    """What comes before the bytes of a message, or before other bytes."""
+    return _tag(field, _LENGTH) + varint(length)
 
 
 def integer(field: int, value: int) -> bytes:
@@ -59,7 +86,7 @@ def fixed64(field: int, value: int) -> bytes:
 def message(field: int, *parts: bytes) -> bytes:
     """A field of bytes, or of a message that consists of encoded fields."""
     body = b"".join(parts)
-    return _tag(field, _LENGTH) + varint(len(body)) + body
+    return head(field, len(body)) + body
 
 
 def string(field: int, text: str) -> bytes:

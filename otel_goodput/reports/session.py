@@ -26,7 +26,6 @@ from otel_goodput.journal.records import CAPACITY
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import NAME
-from otel_goodput.recording import ids
 from otel_goodput.reports.condensing import condensed
 from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
@@ -35,6 +34,7 @@ from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live, state_of
 from otel_goodput.reports.telling import tell
+from otel_goodput.reports.trace_ids import TraceIds
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, shown
@@ -84,7 +84,7 @@ class Attempt:
         begin, end: first job start, and end or last sign of life, ns.
         partition: ns by category number, exactly, from `begin` to `end`.
         loss: index in the overview's losses of the disruption that began it, None for the first.
-        trace_id: 32 hex digits; None where the run's id is not known.
+        trace_id: of its job, 32 hex digits; None where the run's id is not known.
     """
 
     number: int
@@ -127,7 +127,15 @@ class Session:
     left_out: int = 0
     text: str = ""
     exported: Exported = field(default_factory=Exported)
+    _traces: TraceIds | None = None
     _partition: Callable[[int, int], tuple[Counter[int], bool]] = lambda begin, end: (Counter(), True)
+
+    @property
+    def traces(self) -> TraceIds:
+        """In which trace each exported span of the leader is, as its journal says."""
+        if self._traces is None:
+            self._traces = TraceIds(self.run)
+        return self._traces
 
     @classmethod
     def open(
@@ -212,8 +220,6 @@ class Session:
         return list(found.values())
 
     def _told_attempts(self) -> list[Attempt]:
-        identity = self.run.identity().get("run_id")
-        known = isinstance(identity, str) and bool(identity)
         found = []
         spans = self._spans_of_attempts()
         latest = (self.report.standing or live(self.report.totals)).state
@@ -227,7 +233,7 @@ class Session:
                     latest if number == spans[-1][0] else ENDED if clean else DIED,
                     self._partition(begin, end)[0],
                     loss,
-                    f"{ids.attempt_trace_id(str(identity), number - 1):032x}" if known else None,
+                    f"{trace:032x}" if (trace := self.traces.main(number)) else None,
                     _facts(self.run, number - 1, 0),
                 )
             )

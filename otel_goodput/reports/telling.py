@@ -106,7 +106,8 @@ class _Beside:
     def __init__(self, told: Iterable[Record]) -> None:
         self.flags: dict[int, int] = {}
         self.parents: dict[int, int] = {}
-        for kind, phase, flags, _, key, step, _ in told:
+        self.traces: dict[int, int] = {}
+        for kind, phase, flags, _, key, step, time in told:
             if kind == ev.START:
                 self.flags[key] = bool(flags & ev.NONBLOCKING) * NONBLOCKING | bool(flags & records.EXPORT) * IN_TRACE
             elif kind == ev.END and flags:
@@ -119,6 +120,8 @@ class _Beside:
                 self.flags[key] = seen
             elif kind == records.PARENT:
                 self.parents[key] = records.unsigned(step)
+            elif kind == records.TRACE:
+                self.traces[key] = records.foreign(step, time)
 
 
 class Teller:
@@ -203,7 +206,10 @@ class Teller:
         beside = self._beside[self._attempt]
         flags = beside.flags.get(event.key, 0) & ~(FAILED | INTERRUPTED | SUMMED_UP)
         parent = beside.parents.get(event.key, 0)
-        told = Phase(self._attempt, event.phase, event.name, now, NOT_KNOWN, event.step, flags, event.key, parent)
+        trace = beside.traces.get(event.key, 0)
+        told = Phase(
+            self._attempt, event.phase, event.name, now, NOT_KNOWN, event.step, flags, event.key, parent, trace
+        )  # fmt: skip
         if told.step < 0 and (around := self._tracer.steps.running.get(parent)) is not None:
             told.step = around.number
         self._found.phases.append(told)
@@ -282,13 +288,14 @@ class Teller:
         return found
 
     def _step(self, one: StepTrace) -> Step:
-        flags = self._beside[one.attempt + 1].flags.get(one.key, 0)
+        beside = self._beside[one.attempt + 1]
+        flags = beside.flags.get(one.key, 0)
         end = NOT_KNOWN if one.wall == NOT_KNOWN else one.start + one.wall
         if end == NOT_KNOWN:
             flags &= ~(FAILED | INTERRUPTED)
         return Step(
             one.attempt + 1, one.number, one.start, end, one.net, one.device_begin, one.device_end, one.fate,
-            one.clock, flags, one.key,
+            one.clock, flags, one.key, beside.traces.get(one.key, 0),
         )  # fmt: skip
 
 

@@ -51,11 +51,13 @@ class Counters:
     def take(self, events: list[Event]) -> None:
         """Take events in the order of their records."""
         waiting: list[Event] = []
+        saves = self._ledger.settled.steps.saves
         for event in events:
             time, kind = event[0], event[1]
-            if kind == ev.DURABLE or (kind == ev.END and not event[5] & (ev.PENDING | ev.FAILED)):
+            if kind == ev.DURABLE or (kind == ev.END and event[3] in saves and not event[5] & (ev.PENDING | ev.FAILED)):
                 # What is at risk falls when a checkpoint becomes durable, be it at the end of the save.
                 self._around(event, waiting)
+                saves = self._ledger.settled.steps.saves
             elif kind == ev.SLICES:
                 self._sink.value(self._process, self._tracks[3], time, float(event.step))
             waiting.append(event)
@@ -64,12 +66,11 @@ class Counters:
                 waiting.clear()
                 self._ask(time)
                 self._next = time + self._every
+                saves = self._ledger.settled.steps.saves
         self._ledger.feed(waiting)
 
     def _around(self, event: Event, waiting: list[Event]) -> None:
         """Ask right before a checkpoint becomes durable, and see to it that it is asked right after, too."""
-        if event.kind == ev.END and event.key not in self._ledger.settled.steps.saves:
-            return
         if event.time >= self._before_save + self._every:
             self._before_save = event.time
             self._ledger.feed(waiting)

@@ -26,6 +26,10 @@ class Lane:
     def take(self, begin: int, end: int) -> bool:
         """Add a slice if it lies apart from or around what is there; return whether it does."""
         begins, ends = self._begins, self._ends
+        if ends and begin >= ends[-1] and begin > begins[-1] and len(begins) < 2 * REMEMBERED:  # mostly
+            begins.append(begin)
+            ends.append(end)
+            return True
         if self._floor is not None and begin < self._floor:
             return False
         first = bisect_left(begins, begin)  # those from here on, up to `last`, begin within the slice

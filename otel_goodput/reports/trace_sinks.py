@@ -171,6 +171,10 @@ class ProtobufSink(Sink):
         self._keys: dict[str, bytes] = {}
         self._words: dict[tuple[str, str | bool], bytes] = {}  # whole arguments: a million steps share a few
         self._last: dict[int, bytes] = {}  # what ends a slice of a track, but for its time
+        self._first: dict[tuple[int, str], bytes] = {}  # what begins a slice of a name on a track, but for its time
+        self._numbered: tuple[str, int | float | bool | str] = "", 0  # the last argument that is an integer, and how
+        self._number = b""  # it is encoded: a step, its loads and its parts have the same
+        self._time = pb.moments(8)
         # All times are Unix times. Where the trace's clock stands as the wall clock does, viewers can show dates.
         clocks = (pb.message(1, pb.integer(1, clock), pb.integer(2, origin)) for clock in (6, 1))
         snapshot = pb.message(6, *clocks, pb.integer(2, self._BOOTTIME))
@@ -204,30 +208,40 @@ class ProtobufSink(Sink):
             found = self._names[name] = pb.integer(10, number)
         return found
 
-    def _args(self, args: Args) -> Iterator[bytes]:
+    def _args(self, args: Args) -> list[bytes]:
+        told = []
         for key, value in args.items():
-            if isinstance(value, str | bool) and (known := self._words.get((key, value))) is not None:
-                yield known
-                continue
-            name = self._keys.get(key)
-            if name is None:
-                number = len(self._keys) + 1
-                self._intern(3, number, key)
-                name = self._keys[key] = pb.integer(1, number)
-            if isinstance(value, bool):
-                told = pb.integer(2, value)
-            elif isinstance(value, int):
-                told = pb.integer(4, value)
+            kind = type(value)
+            if kind is int:
+                known = self._number if (key, value) == self._numbered else None
             else:
-                told = pb.double(5, value) if isinstance(value, float) else pb.string(6, value)
-            whole = pb.message(4, name, told)
-            if isinstance(value, str | bool) and len(self._words) < _WORDS:
+                known = self._words.get((key, value)) if kind is not float else None  # type: ignore[arg-type]
+            told.append(self._arg(key, value) if known is None else known)
+        return told
+
+    def _arg(self, key: str, value: int | float | bool | str) -> bytes:
+        name = self._keys.get(key)
+        if name is None:
+            number = len(self._keys) + 1
+            self._intern(3, number, key)
+            name = self._keys[key] = pb.integer(1, number)
+        if isinstance(value, bool):
+            told = pb.integer(2, value)
+        elif isinstance(value, int):
+            told = pb.integer(4, value)
+        else:
+            told = pb.double(5, value) if isinstance(value, float) else pb.string(6, value)
+        whole = pb.message(4, name, told)
+        if isinstance(value, str | bool):
+            if len(self._words) < _WORDS:
                 self._words[key, value] = whole
-            yield whole
+        elif isinstance(value, int):
+            self._numbered, self._number = (key, value), whole
+        return whole
 
     def _encoded(self, time: int, kind: int, track: int, *fields: bytes) -> bytes:
         event = pb.message(11, pb.constant(9, kind), pb.constant(11, track), *fields)
-        return pb.message(self._PACKET, pb.integer(8, time), self._IN_SEQUENCE, event)
+        return pb.message(self._PACKET, self._time(time), self._IN_SEQUENCE, event)
 
     def _event(self, time: int, order: int, tie: int, kind: int, track: int, *fields: bytes) -> None:
         self._add(time, order, tie, self._encoded(time, kind, track, *fields))
@@ -239,18 +253,27 @@ class ProtobufSink(Sink):
         arrows = [pb.fixed64(47, one) for one in out]
         if into:
             arrows.append(pb.fixed64(48, into))
-        fields = (self._IN_CATEGORY, self._name(name), *arrows, *self._args(args))
         if begin == end:  # both in one place, for they are not to end before they begin
+            fields = (self._IN_CATEGORY, self._name(name), *arrows, *self._args(args))
             self._event(begin, _INSTANT, track, self._BEGIN, track, *fields)
             self._event(end, _INSTANT, track, self._END, track)
             return
-        begins = self._encoded(begin, self._BEGIN, track, *fields)
-        self._add_slice(begin, end - begin, begins)
+        # As _encoded() does, but for what is the same for all slices of a name on a track: there are millions.
+        first = self._first.get((track, name))
+        if first is None:
+            parts = pb.constant(9, self._BEGIN), pb.constant(11, track), self._IN_CATEGORY, self._name(name)
+            if len(self._first) >= _WORDS:
+                self._first.clear()
+            first = self._first[track, name] = b"".join(parts)
+        body = b"".join((first, *arrows, *self._args(args)))
+        packet = self._time(begin) + self._IN_SEQUENCE + pb.head(11, len(body)) + body
+        self._add_slice(begin, end - begin, pb.head(self._PACKET, len(packet)) + packet)
         last = self._last.get(track)
         if last is None:
             event = pb.message(11, pb.constant(9, self._END), pb.constant(11, track))
             last = self._last[track] = self._IN_SEQUENCE + event
-        self._add(end, _ENDS, -begin, pb.message(self._PACKET, pb.integer(8, end), last))
+        packet = self._time(end) + last
+        self._add(end, _ENDS, -begin, pb.head(self._PACKET, len(packet)) + packet)
 
     def instant(self, process: int, track: int, time: int, name: str, args: Args) -> None:
         self.events += 1

@@ -300,5 +300,7 @@ class _Writer:
         return next((one for one in found if one is not None), None)
 
     def _spans(self) -> dict[str, Any]:
-        whole = not self._session.left_out
-        return spans.tables(self._session.detail, self._columns, self._names, self._at, whole=whole)._asdict()
+        session = self._session
+        whole, told = not session.left_out, session.exported.spans
+        traces = session.traces.others(session.detail, told, whole=whole)
+        return spans.tables(session.detail, self._columns, self._names, self._at, traces, whole=whole)._asdict()

@@ -16,28 +16,43 @@ STEPS: Final = (
     "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags"
 )  # fmt: skip
 PHASES: Final = ("attempt", "phase", "name", "start", "wall", "step", "flags", "parent")
-_GOOGLE: Final = frozenset({"gcp", "gcp-otlp"})  # exporters that send spans to Cloud Trace
+_LOW: Final = (1 << 64) - 1
+_OVER_OTLP: Final = "gcp-otlp"
+_GOOGLE: Final = ("gcp", _OVER_OTLP)  # exporters that send spans to Cloud Trace
 _EXPLORER: Final = "https://console.cloud.google.com/traces/explorer;traceId={trace};spanId={span}?project="
 _PROJECT: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.:")  # letters of a project's id
 
 
 class Tables(NamedTuple):
-    """Tables as the document has them; `owners` is None where the owner of some moments is not known."""
+    """Tables as the document has them; `owners` is None where the owner of some moments is not known.
+
+    `trace_ids`: traces of the spans that are not in that of their attempt's job, by span id; 0 where it is not known.
+    """
 
     steps: Table
     phases: Table
     step_ids: Table
     phase_ids: Table
+    trace_ids: Table
     device: Table
     owners: Table | None
 
 
-def tables(detail: Detail, columns: Columns, names: Names, at: Callable[[int], int], *, whole: bool) -> Tables:
+def tables(
+    detail: Detail,
+    columns: Columns,
+    names: Names,
+    at: Callable[[int], int],
+    traces: Mapping[int, int],
+    *,
+    whole: bool,
+) -> Tables:
     """Return the tables of a detail.
 
     Args:
         names: takes the names of phases.
         at: returns a moment as the document has it.
+        traces: those of spans that are not in that of their attempt's job, by span id.
         whole: the detail tells all of the run, so that the owner of each moment is known.
     """
     rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
@@ -67,6 +82,14 @@ def tables(detail: Detail, columns: Columns, names: Names, at: Callable[[int], i
         phases=columns.table(PHASES, phases),
         step_ids=_ids(detail.steps, columns),
         phase_ids=_ids(detail.phases, columns),
+        trace_ids={
+            "rows": len(traces),
+            "columns": {
+                "ids": columns.ids(list(traces)),
+                "high": columns.ids([trace >> 64 for trace in traces.values()]),
+                "low": columns.ids([trace & _LOW for trace in traces.values()]),
+            },
+        },
         device=columns.table(
             ("begin", "end", "owner"), [(at(begin), at(end), owner) for begin, end, owner in detail.work]
         ),
@@ -123,15 +146,24 @@ def cloud_trace(facts: Mapping[str, Any] | None, exporters: str) -> str | None:
 
     Args:
         facts: of an attempt.
-        exporters: name of the setting that lists the exporters. What ``auto`` chose is not known, so it does not count.
+        exporters: name of the setting that lists the exporters, for facts of older versions: these do not tell which
+            were opened, so that what ``auto`` chose does not count.
     """
     if not facts:
         return None
-    listed = facts["settings"].get(exporters, {}).get("value", "")
-    resource = facts["resource"]
-    project = resource.get(semconv.GCP_PROJECT_ID) or resource.get(semconv.CLOUD_ACCOUNT_ID)
-    if not _GOOGLE & {one.strip().lower() for one in str(listed).split(",")}:
-        return None
+    resource, opened = facts["resource"], facts.get("exporters") or {}
+    project = resource.get(semconv.GCP_PROJECT_ID)
+    if opened:
+        told = [(name, opened[name]) for name in _GOOGLE if opened.get(name)]
+        if not told:
+            return None
+        name, to = told[0]
+        project = (project or to) if name == _OVER_OTLP else to  # the Telemetry API goes by the resource
+    else:
+        listed = facts["settings"].get(exporters, {}).get("value", "")
+        if not set(_GOOGLE) & {one.strip().lower() for one in str(listed).split(",")}:
+            return None
+        project = project or resource.get(semconv.CLOUD_ACCOUNT_ID)
     if not isinstance(project, str) or not project or not _PROJECT.issuperset(project):
         return None
     return _EXPLORER + project

@@ -72,6 +72,29 @@ def test_there_are_bounds_and_errors_come_first(run: RunDirectory, monkeypatch: 
 
 
 @pytest.mark.parametrize(
+    ("opened", "resource", "address"),
+    [
+        ({"gcp": "my-project", "workload": ""}, {"gcp.project_id": "of-the-machine"}, "my-project"),
+        ({"gcp": "my-project"}, {}, "my-project"),
+        ({"gcp-otlp": "my-project"}, {"gcp.project_id": "of-the-resource"}, "of-the-resource"),
+        ({"gcp-otlp": "my-project", "file": ""}, {"cloud.account.id": "other"}, "my-project"),
+        ({"gcp": ""}, {"gcp.project_id": "my-project"}, None),  # an emulator, or nobody has said which project
+        ({"gcp": "x&y=<script>"}, {}, None),
+        ({"otlp": "", "workload": ""}, {"gcp.project_id": "my-project"}, None),
+    ],
+)
+def test_the_address_in_cloud_trace_goes_by_what_was_opened(
+    opened: dict[str, str], resource: dict[str, Any], address: str | None
+) -> None:
+    """Whatever the setting says: `auto` chooses, and what is asked for may not be there."""
+    name = OTEL_GOODPUT_EXPORTERS.name
+    for setting in ("auto", "gcp"):
+        settings = {name: {"value": setting, "source": "default"}}
+        found = spans.cloud_trace({"settings": settings, "resource": resource, "exporters": opened}, name)
+        assert (found or "").partition("?project=")[2] == (address or "")
+
+
+@pytest.mark.parametrize(
     ("exporters", "resource", "address"),
     [
         ("gcp", {"gcp.project_id": "my-project"}, "my-project"),
@@ -83,7 +106,9 @@ def test_there_are_bounds_and_errors_come_first(run: RunDirectory, monkeypatch: 
         ("gcp", {"gcp.project_id": 3}, None),
     ],
 )
-def test_the_address_in_cloud_trace(exporters: str, resource: dict[str, Any], address: str | None) -> None:
+def test_the_address_in_cloud_trace_by_facts_of_older_versions(
+    exporters: str, resource: dict[str, Any], address: str | None
+) -> None:
     name = OTEL_GOODPUT_EXPORTERS.name
     facts = {"settings": {name: {"value": exporters, "source": "environment"}}, "resource": resource}
     found = spans.cloud_trace(facts, name)

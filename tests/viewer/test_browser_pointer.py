@@ -8,13 +8,15 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.recording.ids import attempt_trace_id
+from otel_goodput.recording.ids import attempt_trace_id, step_trace_id
 
 from .browser import Look, looking
+from .conftest import page_of
 
 
 @pytest.fixture
@@ -316,3 +318,22 @@ def test_dragging_on_a_chart_selects_for_all_panels(timeline: Look) -> None:
     timeline.settle()
     timeline.page.locator("#shares .u-over").dblclick()
     timeline.until("goodput.state.range === null")
+
+
+def test_a_step_shows_the_trace_that_it_was_exported_to(chromium: Any, tmp_path: Path) -> None:
+    recorder = goodput.Recorder("own", run_id="own", directory=tmp_path, exporters="none", step_traces="own")
+    with recorder.job():
+        for number in range(3):
+            with recorder.step(number):
+                pass
+    recorder.shutdown()
+    page = page_of(RunDirectory(tmp_path / "own"), tmp_path / "own.html")
+    with looking(chromium) as look:
+        look.open(page)
+        for row in range(3):
+            look.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", row)
+            words = {one["fact"]: text for one, text in rows(look)}
+            assert words["trace id"].startswith(f"{step_trace_id('own', 0, row):032x}")
+        look.js("goodput.timeline.select({kind: 'attempt', row: 0})")
+        words = {one["fact"]: text for one, text in rows(look)}
+        assert words["trace id"].startswith(f"{attempt_trace_id('own', 0):032x}")

@@ -73,6 +73,7 @@ def open_gcp(context: ExporterContext) -> Exporters:
             context.process_index,
             context.run_started,
         ),
+        project=connection.known_project,
     )
 
 
@@ -99,6 +100,7 @@ def open_gcp_otlp(context: ExporterContext) -> Exporters:
         "gcp-otlp",
         BufferingSpanExporter(otlp.TelemetrySpanExporter(connection, traces, context.process_index), context.stopping),
         otlp.TelemetryMetricExporter(connection, metrics, context.process_index, context.run_started),
+        project=connection.known_project,
     )
 
 

@@ -173,6 +173,12 @@ class Connection:
             raise NoProject
         return found
 
+    def known_project(self) -> str:
+        """Return the project as far as it is known without asking; empty for an emulator, whose it is in name only."""
+        if self.plaintext:
+            return ""
+        return self._given or ("" if self._found is None else self._found[1])
+
     def _find(self) -> tuple[Any, str]:
         with self._lock:
             if self._found is None:

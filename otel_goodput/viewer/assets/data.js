@@ -64,6 +64,7 @@ export class Model {
     }
     this.step_ids = spanIds(head.step_ids, blob);
     this.phase_ids = spanIds(head.phase_ids, blob);
+    this.trace_ids = traceIds(head.trace_ids, blob);
     this.attributes = spanTexts(head.attributes, blob);
   }
 }
@@ -80,6 +81,7 @@ function opened(bytes) {
 export function readPart(bytes) {
   const { head, blob } = opened(bytes);
   const part = { ...head, step_ids: spanIds(head.step_ids, blob), phase_ids: spanIds(head.phase_ids, blob) };
+  part.trace_ids = traceIds(head.trace_ids, blob);
   for (const name of ["steps", "phases", "device"]) part[name] = new Table(head[name], blob);
   part.owners = head.owners ? new Table(head.owners, blob) : null;
   return part;
@@ -94,8 +96,17 @@ function spanIds(told, blob) {
   return found;
 }
 
-function hexIds(told, blob) {
-  const { at, length } = told.columns.ids;
+/** By span id: 32 hex digits of its trace where that is not the trace of its attempt; "" where it is not known. */
+function traceIds(told, blob) {
+  const found = new Map();
+  if (!told) return found;
+  const [high, low] = ["high", "low"].map((name) => hexIds(told, blob, name));
+  hexIds(told, blob).forEach((id, one) => found.set(id, /[1-9a-f]/.test(high[one] + low[one]) ? high[one] + low[one] : ""));
+  return found;
+}
+
+function hexIds(told, blob, name = "ids") {
+  const { at, length } = told.columns[name];
   const bytes = blob.subarray(at, at + length);
   const ids = [];
   for (let one = 0; one < told.rows; one++) {

@@ -25,8 +25,9 @@ class ExactSpans {
 
   /** Remember what the document itself has. */
   keep() {
-    const { steps, phases, device, step_ids, phase_ids, detail } = this.model;
-    this.own = { steps, phases, device, step_ids, phase_ids, windows: detail.windows, end: this.model.end };
+    const { steps, phases, device, step_ids, phase_ids, trace_ids, detail } = this.model;
+    const { windows } = detail;
+    this.own = { steps, phases, device, step_ids, phase_ids, trace_ids, windows, end: this.model.end };
     this.lost = this.model.report.steps?.lost;
   }
 
@@ -130,6 +131,7 @@ export function mergeSpans(model, sources) {
   });
   model.device = devices(told, steps.places, phases.places);
   Object.assign(model, { steps: steps.table, phases: phases.table, step_ids: steps.ids, phase_ids: phases.ids });
+  model.trace_ids = new Map(sources.flatMap((one) => [...one.trace_ids]));
 }
 
 const overlaps = (part, begin, end) => Number(part.begin < end && part.until > begin);

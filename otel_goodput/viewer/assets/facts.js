@@ -50,15 +50,17 @@ function processTrack(source, index) {
   return laneBins(source.rankLane(process));
 }
 
-/** {title, begin, end, rows: [[label, text, ns | null]], flags, trace, span, attempt} of what is selected. */
+/** {title, begin, end, rows: [[label, text, ns | null]], flags, trace, span, attempt} of what is selected; see trace_ids. */
 export function factsOf(source, selected) {
   const facts = FACTS[selected.kind](source, selected.row, selected);
   const attempt = source.model.attempts.find((one) => one.number === facts.attempt);
-  facts.trace = attempt ? attempt.trace_id : null;
   facts.span =
     { step: source.model.step_ids, phase: source.model.phase_ids }[facts.ids || selected.kind]?.get(
       facts.idRow ?? selected.row,
     ) || null;
+  // Steps may be in traces of their own. What was not exported is in none.
+  const alone = ["step", "phase", "save"].includes(selected.kind);
+  facts.trace = (alone && !facts.span ? null : (source.model.trace_ids.get(facts.span) ?? attempt?.trace_id)) || null;
   const { origin_ms: origin } = source.model;
   facts.rows.unshift(
     ["begin", `${scaleText(facts.begin, 1e6)} · ${moment(origin + facts.begin / 1e6)}`, facts.begin],

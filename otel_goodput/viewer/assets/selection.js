@@ -70,6 +70,7 @@ function selectionParts(timeline, selected) {
   const rows = facts.rows.map(([label, text, ns]) => factRow(label, text, ns));
   if (facts.flags.length) rows.push(factRow("flags", facts.flags.join(", ")));
   if (facts.trace) rows.push(factRow("trace id", facts.trace, null, true));
+  else if (facts.span) rows.push(factRow("trace id", "not known: what tells it was not read, or is not in the journal"));
   if (facts.span) rows.push(factRow("span id", facts.span, null, true));
   else if (["step", "phase"].includes(selected.kind))
     rows.push(factRow("span id", "not exported: only in the journal"));

@@ -101,6 +101,7 @@ export class LiveSpans {
       this.device.set(this.deviceRow(values), values);
     }
     for (const kind of ["steps", "phases", "device"]) model[kind] = this[kind].table();
+    for (const [id, trace] of part.trace_ids) model.trace_ids.set(id, trace);
     return false;
   }
 
@@ -218,4 +219,6 @@ export class LiveSpans {
   }
 }
 
-const tablesOf = ({ steps, phases, device, step_ids, phase_ids }) => ({ steps, phases, device, step_ids, phase_ids });
+const tablesOf = ({ steps, phases, device, step_ids, phase_ids, trace_ids }) => {
+  return { steps, phases, device, step_ids, phase_ids, trace_ids };
+};
