@@ -221,7 +221,7 @@ class Chronicle:
         ]
 
     def phases(self, shifts: Mapping[int, int]) -> tuple[list[PhaseEntry], int]:
-        """What is remembered one by one, in order of the begin, and how much is left out: of these, and of the others here.
+        """What is remembered one by one, in order of the begin, and how much of all here is left out.
 
         `shifts`: ns to add to the times of an attempt.
         """

@@ -9,7 +9,6 @@ from otel_goodput.accounting import proof
 from otel_goodput.accounting.overview import NOT_KNOWN, Life
 
 LIVES: Final = 1000  # if there are more, the oldest are forgotten
-SHIFTS: Final = 1000  # the same; what else is remembered of such an attempt is then told by its own clock
 CORNERS: Final = 4000  # of the curve of what is at risk; if there are more, every second tooth goes, the lower one
 
 Corner = tuple[int, int]
@@ -21,7 +20,7 @@ class Landmarks:
     Attributes:
         lives: jobs; the end of the last is not known while it is open.
         corners: (time, ns before) and (time, ns after), in turn, of each moment when what is at risk jumped.
-        shifts: by attempt, what is added to its times if its clock was behind, ns.
+        shifts: by attempt, what is added to its times if its clock was behind, ns; of the latest `LIVES` of these.
         left_out: how many lives and shifts are forgotten.
     """
 
@@ -44,10 +43,9 @@ class Landmarks:
         self.left_out += len(self.lives) == LIVES
         self.lives = (*self.lives, Life(attempt, time, NOT_KNOWN, False))[-LIVES:]
         if shift:
-            self.shifts = {**self.shifts, attempt: shift}
-            if len(self.shifts) > SHIFTS:
-                self.shifts.pop(next(iter(self.shifts)))
-                self.left_out += 1
+            shifts = {**self.shifts, attempt: shift}
+            self.left_out += len(shifts) > LIVES
+            self.shifts = dict(list(shifts.items())[-LIVES:])
 
     def end(self, time: int, *, clean: bool) -> None:
         """The latest job ended at `time` (ns), by itself if `clean`; if it had ended already, nothing happens."""
@@ -71,8 +69,7 @@ class Landmarks:
         found.corners = tuple((time, ns) for time, ns in corners)
         found.shifts = dict(map(tuple, shifts))
         (found.left_out,) = others or (0,)  # not counted by older versions
-        bounds = ((found.lives, LIVES), (found.corners, CORNERS), (found.shifts, SHIFTS))
-        if any(len(held) > bound for held, bound in bounds) or len(found.corners) % 2:
+        if max(len(found.lives), len(found.shifts)) > LIVES or len(found.corners) > CORNERS or len(found.corners) % 2:
             raise ValueError("a snapshot holds more landmarks than it should")
         for *numbers, clean in found.lives:
             proof.whole(numbers)

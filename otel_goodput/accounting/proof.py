@@ -11,7 +11,7 @@ _HUGE: Final = 1 << 64
 
 
 def whole(numbers: Iterable[Any], least: int = -_HUGE) -> None:
-    """Raise ValueError if one of `numbers` is no integer (a bool is none) from `least` on that fits a record's field."""
+    """Raise ValueError if one of `numbers` is no integer (nor is a bool) from `least` on that fits a field."""
     for number in numbers:
         if type(number) is not int or not least <= number < _HUGE:
             raise ValueError(f"{number!r} instead of a whole number")

@@ -70,8 +70,8 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
         look.js("goodput.timeline.fit(0, 1e8)")
         view, rows = look.view(), look.js("goodput.model.steps.rows")
         look.until("goodput.model.steps.rows > told + 5", rows)
-        counted = "goodput.timeline.tree.leaderLanes.find((lane) => lane.key === 'steps').tracks[0].length"
-        look.until(f"{counted} === goodput.model.steps.rows")
+        tracks = "goodput.timeline.tree.leaderLanes.find((lane) => lane.key === 'steps').tracks"
+        look.until(f"{tracks}.reduce((sum, track) => sum + track.length, 0) === goodput.model.steps.rows")
         assert look.view() == view
         assert look.text("#selection h3") == "step 1"
         job.send_signal(signal.SIGKILL)
