@@ -17,9 +17,9 @@ from otel_goodput.semconv import REASONS
 
 OPENED: Final = 10_000  # open phases; if there are more, the oldest will probably never end
 NAMES: Final = 4_000  # groups; the phases of further names count under the empty name
-SAVES: Final = 2_000  # if there are more, every second one is forgotten
+SAVES: Final = 2_000  # if there are more, every second one is forgotten, and counted as left out
 TOLD: Final = 2_000  # the same for notices, and for slices
-EXCLUDED: Final = 2_000  # exclusions; later ones are not remembered
+EXCLUDED: Final = 2_000  # exclusions; later ones are not remembered, but counted as left out
 # If phases are more than are kept, only the longest of each of so many equal stretches of time stay, so many of each.
 LONGEST: Final = PHASES_KEPT // BINS // 2
 
@@ -63,7 +63,8 @@ class Chronicle:
         self._left_out = 0
         self._saves: dict[int, Save] = {}  # by number
         self._saved = 0  # number of the latest
-        self._saving: dict[int, int] = {}  # key of a save that is not over -> number
+        # Key of a save that is not over -> number. Those whose save is forgotten go with it.
+        self._saving: dict[int, int] = {}
         self._notices: list[tuple[int, str, bool]] = []
         self._slices: list[tuple[int, int, int, int]] = []
         self._excluded: list[tuple[int, int]] = []
@@ -117,8 +118,11 @@ class Chronicle:
         self._keep(PhaseEntry(self.attempt, phase, name, began, end, step, flags | event[5], key))
         if phase == SAVE:
             self._end_save(event)
-        elif phase == EXCLUSION and len(self._excluded) < EXCLUDED:
-            self._excluded.append((began, end))
+        elif phase == EXCLUSION:
+            if len(self._excluded) < EXCLUDED:
+                self._excluded.append((began, end))
+            else:
+                self._left_out += 1
 
     def note(self, event: Event) -> None:
         """Take an event of another kind."""
@@ -137,10 +141,12 @@ class Chronicle:
         elif kind == ev.NOTICE:
             self._notices.append((time, REASONS[phase], bool(flags & ev.WITHDRAWN)))
             if len(self._notices) > TOLD:
+                self._left_out += len(self._notices) // 2
                 self._notices = self._notices[::2]
         elif kind == ev.SLICES and (not self._slices or self._slices[-1][1:] != (step, key, arg)):
             self._slices.append((time, step, key, arg))
             if len(self._slices) > TOLD:
+                self._left_out += len(self._slices) // 2
                 self._slices = self._slices[::2]
 
     def _sums(self, phase: int, name: str) -> Sums:
@@ -186,7 +192,9 @@ class Chronicle:
         self._saves[self._saved] = Save(self.attempt, event[4], event[0], NOT_KNOWN, NOT_KNOWN, False)
         self._saving[event[3]] = self._saved
         if len(self._saves) > SAVES:
+            self._left_out += len(self._saves) // 2
             self._saves = dict(list(self._saves.items())[::2])
+            self._saving = {key: number for key, number in self._saving.items() if number in self._saves}
 
     def _end_save(self, event: Event) -> None:
         time, key, flags = event[0], event[3], event[5]
@@ -213,7 +221,7 @@ class Chronicle:
         ]
 
     def phases(self, shifts: Mapping[int, int]) -> tuple[list[PhaseEntry], int]:
-        """What is remembered one by one, in order of the begin, and how many are left out.
+        """What is remembered one by one, in order of the begin, and how much of all here is left out.
 
         `shifts`: ns to add to the times of an attempt.
         """
@@ -297,10 +305,12 @@ class Chronicle:
             proof.whole((*entry[:2], *entry[3:]))
             proof.phase(entry.phase, entry.name)
         for number, save in self._saves.items():
-            proof.whole((number, *save))
+            proof.whole((number, *save[:-1]))
+            proof.flag(save.failed)
         for row in (*self._slices, *self._excluded, *self._saving.items()):
             proof.whole(row)
         for time, reason, withdrawn in self._notices:
-            proof.whole((time, withdrawn))
+            proof.whole((time,))
+            proof.flag(withdrawn)
             proof.text(reason)
         proof.whole((self.attempt, self._left_out, self._saved))

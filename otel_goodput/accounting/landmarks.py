@@ -21,25 +21,31 @@ class Landmarks:
         lives: jobs; the end of the last is not known while it is open.
         corners: (time, ns before) and (time, ns after), in turn, of each moment when what is at risk jumped.
         shifts: by attempt, what is added to its times if its clock was behind, ns; of the latest `LIVES` of these.
+        left_out: how many lives and shifts are forgotten.
     """
 
-    __slots__ = ("corners", "lives", "shifts")
+    __slots__ = ("corners", "left_out", "lives", "shifts")
 
     def __init__(self) -> None:
         self.lives: tuple[Life, ...] = ()
         self.corners: tuple[Corner, ...] = ()
         self.shifts: dict[int, int] = {}
+        self.left_out = 0
 
     def clone(self) -> Landmarks:
         twin = Landmarks()
         twin.lives, twin.corners, twin.shifts = self.lives, self.corners, self.shifts
+        twin.left_out = self.left_out
         return twin
 
     def begin(self, attempt: int, time: int, shift: int) -> None:
         """A job of `attempt` begins at `time`, whose clock is `shift` behind, ns."""
+        self.left_out += len(self.lives) == LIVES
         self.lives = (*self.lives, Life(attempt, time, NOT_KNOWN, False))[-LIVES:]
         if shift:
-            self.shifts = dict(list({**self.shifts, attempt: shift}.items())[-LIVES:])
+            shifts = {**self.shifts, attempt: shift}
+            self.left_out += len(shifts) > LIVES
+            self.shifts = dict(list(shifts.items())[-LIVES:])
 
     def end(self, time: int, *, clean: bool) -> None:
         """The latest job ended at `time` (ns), by itself if `clean`; if it had ended already, nothing happens."""
@@ -53,19 +59,24 @@ class Landmarks:
             self.corners = thinned(self.corners)
 
     def to_state(self) -> list[Any]:
-        return [self.lives, self.corners, list(self.shifts.items())]
+        return [self.lives, self.corners, list(self.shifts.items()), self.left_out]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Landmarks:
         found = cls()
-        lives, corners, shifts = state
+        lives, corners, shifts, *others = state
         found.lives = tuple(Life(*life) for life in lives)
         found.corners = tuple((time, ns) for time, ns in corners)
         found.shifts = dict(map(tuple, shifts))
+        (found.left_out,) = others or (0,)  # not counted by older versions
         if max(len(found.lives), len(found.shifts)) > LIVES or len(found.corners) > CORNERS or len(found.corners) % 2:
             raise ValueError("a snapshot holds more landmarks than it should")
-        for row in (*found.lives, *found.corners, *found.shifts.items()):
+        for *numbers, clean in found.lives:
+            proof.whole(numbers)
+            proof.flag(clean)
+        for row in (*found.corners, *found.shifts.items()):
             proof.whole(row)
+        proof.whole((found.left_out,), 0)
         return found
 
 

@@ -155,7 +155,8 @@ class Overview:
         step_bins: in order of completion, of equal count but for the last one.
         histogram: executions by (measure, attempt, fate, bucket).
         groups: all phases, by phase and name.
-        phases, steps: what is remembered one by one, in order of their begin; `left_out` counts the rest of the phases.
+        phases, steps: what is remembered one by one, in order of their begin.
+        left_out: how many phases, saves, notices, slices, exclusions, lives and shifts are not here any more.
         at_risk: corners of the curve of unsaved progress: (time, ns).
         notices: (time, reason, withdrawn); slices: (time, active, available, total).
         excluded: (begin, end) of excluded times.

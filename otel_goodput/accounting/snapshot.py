@@ -172,6 +172,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         for segment in steps.segments:
             proof.whole((number for spot in segment.spots for number in spot), 0)
         if steps.bins is not None:
+            steps.bins.prove_categories(rules.FIXED + len(cursor.names))
             steps.bins.prove(spot for segment in steps.segments for spot in segment.spots)
     steps.saves, steps.forfeited = dict(head["saves"]), dict(head["forfeited"])
     cursor.blockers = dict(head["blockers"])

@@ -155,6 +155,8 @@ class StepBins:
         full, raw = len(self._bins), len(self._raw[0])
         if self._power > 64 or full > BINS or raw >= LEAF:
             raise ValueError("a snapshot holds more step bins than it should")
+        if any(one.count != 1 << self._power for one in self._bins):
+            raise ValueError("the step bins of a snapshot contradict each other")
         held = (full << self._power) + raw + (self._open.count if self._open else 0)
         begun = full + bool(raw or self._open)
         if not (held == self.count and begun == len(self._lows) == len(self._losts)):

@@ -49,7 +49,8 @@ class StepSummary:
         self._tallies = Tallies()
         self._bins = StepBins()
         self._notable: dict[int, StepEntry] = {}  # by ordinal
-        self._kept: dict[int, int] = {}  # kept index -> ordinal, of those that stand out
+        # Kept index -> ordinal, of those that stand out: as bounded as `_notable`, which holds each ordinal here.
+        self._kept: dict[int, int] = {}
         self._recent: list[int] = []
         self._usual = 0  # ns; 0 while not known
 
@@ -234,9 +235,10 @@ class StepSummary:
 
     def _prove(self) -> None:
         proof.whole((self._usual, *self._recent), 0)
+        proof.whole(self._notable, 0)
         for row in (*self._kept.items(), *self._notable.values()):
             proof.whole(row)
-        if len(self._notable) > STEPS_KEPT or len(self._recent) >= max(SAMPLE, FEW):
+        if max(len(self._notable), len(self._kept)) > STEPS_KEPT or len(self._recent) >= max(SAMPLE, FEW):
             raise ValueError("a snapshot holds more steps than it should")
         if not self._notable.keys() >= set(self._kept.values()):
             raise ValueError("the steps of a snapshot contradict each other")

@@ -29,7 +29,7 @@ def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
         histogram=summary.histogram(running),
         groups=chronicle.groups(),
         phases=phases,
-        left_out=left_out,
+        left_out=left_out + landmarks.left_out,
         steps=summary.notable(running),
         saves=chronicle.saves(landmarks.shifts),
         at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *landmarks.corners, (cursor.now, risk)],
