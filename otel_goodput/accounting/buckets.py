@@ -41,7 +41,9 @@ class Buckets:
         self._begin = begin
         self._buckets: list[Bucket] = []  # closed; replaced, never changed, because clones share them
         self._lows: list[int] = [0]  # length of the kept stack when each bucket opened; last: the open bucket
-        # kept index -> (place, ns), for steps that do not lie whole in the bucket that their index tells
+        # kept index -> (place, ns), for steps that do not lie whole in the bucket that their index tells: those open
+        # when a bucket closed, which are few, and those kept late, at most as many as failed while a save that
+        # holds them was open. None can be forgotten: the categories would not add up after a rollback.
         self._parts: dict[int, Sequence[tuple[int, int]]] = {}
         # The open bucket holds by how much the time of each category has changed since it opened, and what is to be
         # added because some of that was a change of closed buckets.
