@@ -70,8 +70,8 @@ def hostile(count: int) -> Iterator[Event]:
     """Names, failures, saves, exclusions, notices and slices, each of them once in each of `count` seconds."""
     for number in range(count):
         at, key = BEGIN + number * SECOND, 10 + 8 * number
-        yield Event(at, ev.START, rules.CUSTOM, key, name=f"name {number}")
-        yield Event(at + 1000, ev.END, rules.CUSTOM, key)
+        yield Event(at, ev.START, rules.CUSTOM_PHASE, key, name=f"name {number}")
+        yield Event(at + 1000, ev.END, rules.CUSTOM_PHASE, key)
         yield Event(at + 2000, ev.START, rules.STEP, key + 1, number)
         yield Event(at + 500_000_000, ev.END, rules.STEP, key + 1, flags=ev.FAILED)
         yield Event(at + 600_000_000, ev.START, rules.SAVE, key + 2, number)
