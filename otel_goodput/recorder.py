@@ -402,6 +402,8 @@ class Recorder(Phases):
         seconds = milliseconds / 1000
         self._account.refresh(seconds)
         self._on_disk("shutdown", min(seconds, JOURNAL_S), self._tell_pace, self._productivity.keep)
+        if self._paces is not None:
+            self._paces.settle()
 
     def _say_what_is_left(self) -> None:
         """Log the number of spans in the journal that have not been exported."""

@@ -45,6 +45,7 @@ class Paces:
         self._count = count
         self._leads = leads
         self._told = 0
+        self._last: Sequence[Pace] | None = None  # what was heard when that was settled
         self._heard: Sequence[Pace] = ()
 
     def exchange(self, account: Account, *, at_once: bool = False) -> None:
@@ -63,9 +64,13 @@ class Paces:
         if self._leads:
             self._heard = read_paces(self._run, self._attempt, now, self._count)
 
+    def settle(self) -> None:
+        """Go by what has been heard so far, so that the last points that are exported say what the account says."""
+        self._last = self._heard
+
     def complete(self, totals: Totals) -> Totals:
         """Return `totals` with the paces of the processes."""
-        return replace(totals, paces=self._heard, processes=self._count)
+        return replace(totals, paces=self._heard if self._last is None else self._last, processes=self._count)
 
 
 def read_paces(run: RunDirectory, attempt: int, at: int, count: int | None = None) -> list[Pace]:

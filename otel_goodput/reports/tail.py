@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.overview import IN_FLIGHT
+from otel_goodput.accounting.overview import IN_FLIGHT, NOT_KNOWN
 from otel_goodput.journal.following import Follower
 from otel_goodput.journal.records import Record, unsigned
 from otel_goodput.reports.detail import Detail, Phase
@@ -33,7 +33,8 @@ class News(NamedTuple):
         detail: every span that has begun, ended or left the device; who owned the time since the begin of the oldest
             step that was in flight at the last look.
         begin, until: all spans that began in this time are told.
-        cut: there was more: the time before `begin` is not told, and no owners are.
+        cut: there was more: the time before `begin` is not told, and no owners are. Every span that is still open is,
+            so that what was open before and is not told is over.
     """
 
     detail: Detail
@@ -52,6 +53,7 @@ class Tail:
         self._marks: dict[int, int] = {}  # phases by the keys of their marks on the device
         self._until = 0
         self._unsettled = 0  # from here on owners may change: a step was in flight
+        self._whole = 0  # of steps that began earlier, phases inside may not be known: nor is their own time
 
     def news(self, follower: Follower, at: int) -> News | None:
         """Return what is new at `at` (ns by the account's clock), a moment at which the journal has been polled.
@@ -70,14 +72,13 @@ class Tail:
         if not known or cut:
             fresh = fresh[-MOST:]
             self._begin_anew(follower, fresh)
+            begin = self._whole = min((one.time + shift for one in fresh if one.kind == ev.START and cut), default=at)
+        self._records += fresh
         if not known:
             return None
-        if cut:
-            begin = min((one.time + shift for one in fresh if one.kind == ev.START), default=at)
-        self._records += fresh
         parts = [(follower.attempt, self._records)]
         told = tell_part(parts, at, (), dead=False, shifts={follower.attempt + 1: shift})
-        news = News(self._told(told, fresh, at if cut else since, at), begin, at, cut)
+        news = News(self._told(told, self._records if cut else fresh, at if cut else since, at), begin, at, cut)
         self._unsettled = min((one.begin for one in told.steps if one.fate == IN_FLIGHT), default=at)
         self._forget()
         return news
@@ -91,10 +92,10 @@ class Tail:
         self._records = [Record(ev.CLOCK, clock, 0, "", 0, ev.NO_STEP, first), *opened]
         self._marks.clear()
 
-    def _told(self, told: Detail, fresh: Iterable[Record], since: int, until: int) -> Detail:
-        """What of `told` is about the spans that `fresh` is about, and the owners of a stretch."""
+    def _told(self, told: Detail, about: Iterable[Record], since: int, until: int) -> Detail:
+        """What `told` has of the spans that the records `about` are about, and the owners of a stretch."""
         wanted = set()
-        for one in fresh:
+        for one in about:
             if one.kind == ev.MARK:
                 self._marks[one.key] = unsigned(one.step)
                 wanted.add(unsigned(one.step))
@@ -108,7 +109,7 @@ class Tail:
             told.begin,
             told.reached,
             told.names,
-            steps=[one for _, one in steps],
+            steps=[one if one.begin >= self._whole else one._replace(net=NOT_KNOWN) for _, one in steps],
             phases=[one for _, one in phases],
             owners=[
                 (max(begin, since), min(end, until), category)

@@ -68,13 +68,13 @@ def test_the_witness_would_object(tmp_path: Path) -> None:
     """A step too many or too few, time in the wrong place, a disruption nobody had: each is noticed."""
     run = Run(tmp_path)
     run.live_and_die(0.3, seed=1, style="with")
-    run.live(seed=2, style="with", steps=30)
+    run.live(seed=2, style="with", steps=30, unit=0.004)  # long beside how far off the diary may be
     account = run.check(run.report())
     for path, factor in (
         ("steps executed", 1.01),
         ("steps kept", 0.9),
         ("steps lost", 1.5),
-        ("seconds productive", 0.2),
+        ("seconds productive", 0.7),
         ("seconds wasted_progress", 3.0),
         ("seconds infrastructure_recovery", 1.3),
         ("elapsed_s", 1.3),

@@ -99,7 +99,7 @@ def test_the_process_ends_within_its_grace_period(
             took = time.monotonic() - ended
             errors = process.stderr.read()
         assert status == 0, errors
-        assert took < grace + 4.0, "the end of Python itself included, which takes seconds where the machine is crowded"
+        assert took < grace + 2.0
         assert "Traceback" not in errors
         assert "Fatal" not in errors
         assert left.startswith("left")

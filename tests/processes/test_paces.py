@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 from exported import metrics
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import (
+    InMemoryMetricReader,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
 
 from otel_goodput import Recorder
 from otel_goodput.accounting.paces import Pace, late, straggler
@@ -89,6 +95,56 @@ def test_two_processes_in_one_folder(tmp_path: Path) -> None:
                 assert "2 of 2 report their pace" in text
                 assert "the slowest is process 1: median step 300 ms, 1.20 times the median of all" in text
         recorder.shutdown()
+
+
+class Slower(MetricExporter):
+    """Remembers the straggler's ratio of each export; after it another process is slower than before."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.ratios: list[float] = []
+        self.median = 300
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        for metric in metrics_data.resource_metrics[0].scope_metrics[0].metrics:
+            if metric.name == "goodput.straggler.ratio":
+                self.ratios += [point.value for point in metric.data.data_points]  # type: ignore[union-attr, misc]
+        self.median += 100
+        self.tell()
+        return MetricExportResult.SUCCESS
+
+    def tell(self) -> None:
+        told = pace(1, self.median * MS, at=time.time_ns())
+        whole = self.path.with_suffix(".new")
+        whole.write_text(json.dumps({"attempt": 0, **told._asdict()}))
+        whole.replace(self.path)
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        pass
+
+
+def test_the_last_value_is_that_of_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the others go on, and the keeper has work to do behind the last export."""
+    monkeypatch.setattr("otel_goodput.journal.paces.EVERY_NS", 0)
+    run = RunDirectory(tmp_path / "run")
+    exporter = Slower(run.pace_path(1))
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=10**6)
+    recorder = Recorder(
+        "pair", run_id="run", directory=tmp_path, exporters="none", process_count=2, metric_readers=[reader]
+    )
+    exporter.tell()
+    with recorder.job():
+        for number in range(20):
+            with recorder.step(number):
+                pass
+    recorder.shutdown()
+    slowest = straggler(recorder.totals().paces)
+    assert slowest is not None and exporter.ratios and exporter.median > 300
+    assert exporter.ratios[-1] == slowest.ratio
 
 
 def test_a_folder_that_cannot_be_written_is_said_once(

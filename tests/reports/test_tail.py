@@ -115,10 +115,16 @@ def test_of_too_much_the_last_is_told(tmp_path: Path) -> None:
             news = tail.news(follower, events[until - 1].time)
             if news is not None:
                 told.append(news)
+                if news.cut:
+                    followed = list(follower.ledger.opened)
     few, much, again = told
     assert not few.cut and not again.cut and much.cut
     assert much.begin > few.until + NS and not much.detail.owners
     assert 0 < len(much.detail.steps) < MOST
+    # All that is open is told with it, so what is not told is over; a step that began before has no time of its own.
+    kept = {one.key for one in (*much.detail.steps, *much.detail.phases) if one.end == NOT_KNOWN}
+    assert kept == {one.key for one in followed}
+    assert all((one.net == NOT_KNOWN) is (one.begin < much.begin) for one in much.detail.steps)
     assert again.begin == much.until and again.detail.owners
     # What was open while too much happened is still known: the job owns what nothing else does.
     assert again.detail.owners[0][0] <= again.begin

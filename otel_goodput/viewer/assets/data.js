@@ -42,6 +42,15 @@ export class Table {
 
 const TABLES = ["step_bins", "histogram", "steps", "phases", "device", "owners", "saves", "at_risk"];
 
+/** In place of the length of a span, where -1 is one that is open: it is over, and when it ended was not told. */
+export const OVER = -2;
+
+/** End of a span by its begin and length; of one that is open `now`, of one whose end was not told its begin. */
+export function spanEnd(start, wall, now) {
+  if (wall >= 0) return start + wall;
+  return wall === OVER ? start : now;
+}
+
 /** Everything that the page shows. Times are ns from the run's start, unless a name says otherwise. */
 export class Model {
   /** Read a container (bytes, not compressed). Throws Error if it is not one. */

@@ -1,4 +1,5 @@
 // How much of the time the leader's device was busy, as far as that was observed.
+import { spanEnd } from "./data.js";
 import { isDetailed, tally } from "./scope.js";
 
 /**
@@ -17,7 +18,7 @@ export function deviceUse(model, scope) {
   let unseen = 0;
   for (let row = 0; row < steps.rows; row++) {
     if (steps.device_begin[row] >= 0 && steps.device_end[row] >= 0) continue;
-    const end = steps.wall[row] < 0 ? model.end : steps.start[row] + steps.wall[row];
+    const end = spanEnd(steps.start[row], steps.wall[row], model.end);
     unseen += Math.max(0, Math.min(end, scope.end) - Math.max(steps.start[row], scope.begin));
   }
   unseen = Math.min(unseen, Math.max(0, total - busy - away));

@@ -3,7 +3,7 @@ import { scaleText } from "./axis.js";
 import { FATE_NAMES, sourceTitle } from "./colors.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
-import { lowerBound } from "./data.js";
+import { OVER, lowerBound } from "./data.js";
 import { settledBefore, tally } from "./scope.js";
 
 const CLOCKS = ["device", "host", "unknown: dispatched, and nothing told when it was done"];
@@ -66,7 +66,7 @@ export function factsOf(source, selected) {
     ["begin", `${scaleText(facts.begin, 1e6)} · ${moment(origin + facts.begin / 1e6)}`, facts.begin],
     [
       "end",
-      facts.open ? "open" : `${scaleText(facts.end, 1e6)} · ${moment(origin + facts.end / 1e6)}`,
+      facts.open ? openWord(source, selected) : `${scaleText(facts.end, 1e6)} · ${moment(origin + facts.end / 1e6)}`,
       facts.open ? null : facts.end,
     ],
   );
@@ -74,6 +74,13 @@ export function factsOf(source, selected) {
 }
 
 const lengthRow = (label, ns) => [label, `${duration(ns)} (${seconds(ns)})`, ns];
+
+/** The length `ns` of a span that is told to be `wall` long. */
+const howLong = (word, wall, ns) =>
+  wall === OVER ? [word, "over, but not told yet", null] : lengthRow(wall < 0 ? `${word}, so far` : word, ns);
+
+const openWord = ({ model }, { kind, row }) =>
+  ({ step: model.steps, phase: model.phases })[kind]?.wall[row] === OVER ? "over, but not told yet" : "open";
 
 function flagWords(flags) {
   return Object.entries(FLAGS)
@@ -89,7 +96,7 @@ const FACTS = {
     const open = steps.wall[row] < 0;
     const rows = [];
     if (steps.net[row] >= 0) rows.push(lengthRow("net", steps.net[row]));
-    rows.push(lengthRow(open ? "wall, so far" : "wall", end - begin));
+    rows.push(howLong("wall", steps.wall[row], end - begin));
     if (steps.device_begin[row] >= 0 && steps.device_end[row] >= 0) {
       rows.push(lengthRow("on the device", steps.device_end[row] - steps.device_begin[row]));
       rows.push(["device begin", scaleText(steps.device_begin[row], 1e6), steps.device_begin[row]]);
@@ -120,7 +127,7 @@ const FACTS = {
     const open = phases.wall[row] < 0;
     const rows = [["phase", known[phases.phase[row]], null]];
     if (names[phases.name[row]]) rows.push(["name", names[phases.name[row]], null]);
-    rows.push(lengthRow(open ? "length, so far" : "length", end - begin));
+    rows.push(howLong("length", phases.wall[row], end - begin));
     if (phases.step[row] >= 0) rows.push(["step", `${phases.step[row]}`, null]);
     rows.push(["attempt", `${phases.attempt[row]}`, null]);
     const parents = [];

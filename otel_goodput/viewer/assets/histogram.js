@@ -1,5 +1,6 @@
 // How long steps took: net, wall or device time, coloured by fate; a bar lists its steps, a step leads to the timeline.
 import { FATE_NAMES, cssFill, fateStyle } from "./colors.js";
+import { spanEnd } from "./data.js";
 import { button, choice, goTo, head, make, swatch, table, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { axisDuration, count, duration } from "./format.js";
@@ -282,7 +283,7 @@ function stepList(model, state, bin, found) {
 /** Select a step and put it into the middle of the timeline. */
 export function showStep(model, state, row) {
   const { steps } = model;
-  const length = steps.wall[row] < 0 ? model.end - steps.start[row] : steps.wall[row];
+  const length = spanEnd(steps.start[row], steps.wall[row], model.end) - steps.start[row];
   const process = model.processes.find((one) => one.leader)?.index ?? 0;
   state.set({
     selected: { kind: "step", row, process },

@@ -1,5 +1,6 @@
 // The lanes of a run: which rows of the document each shows, how they are called and what they are painted in.
 import { theme } from "./colors.js";
+import { OVER } from "./data.js";
 import { duration } from "./format.js";
 import { RunSource } from "./source.js";
 import { packTracks, trackOf } from "./spans.js";
@@ -106,7 +107,8 @@ export class LaneSource extends RunSource {
   stepLane() {
     const { model } = this;
     const { steps } = model;
-    const entry = (row) => [steps.start[row], this.stepEnd(row), steps.fate[row], row];
+    const entry = (row) =>
+      steps.wall[row] === OVER ? null : [steps.start[row], this.stepEnd(row), steps.fate[row], row];
     const settled = (row) => steps.wall[row] >= 0 && steps.fate[row] !== IN_FLIGHT;
     return {
       key: "steps",
@@ -177,12 +179,10 @@ export class LaneSource extends RunSource {
     return PHASE_LANES.map(([key, title, hint]) => {
       const { paints, kinds } = this.painted(key, () => []);
       const rows = this.sorted.byLane.get(key);
-      const entry = (at) => [
-        phases.start[rows[at]],
-        this.phaseEnd(rows[at]),
-        this.kindOf(rows[at], kinds, paints),
-        rows[at],
-      ];
+      const entry = (at) =>
+        phases.wall[rows[at]] === OVER
+          ? null
+          : [phases.start[rows[at]], this.phaseEnd(rows[at]), this.kindOf(rows[at], kinds, paints), rows[at]];
       const tracks = this.laid(key, rows.length, entry, (at) => phases.wall[rows[at]] >= 0, MOST_KINDS);
       const lane = {
         key,

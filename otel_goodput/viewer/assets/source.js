@@ -1,5 +1,6 @@
 // What the lanes are made of: ends of spans, names, paints, and the partition as tracks.
 import { FATE_NAMES, fateStyle, phaseStyle, sourceStyle, sourceTitle } from "./colors.js";
+import { spanEnd } from "./data.js";
 import { BinTrack, GrowingTracks, SpanTrack, uncovered } from "./spans.js";
 import { Paint } from "./surface.js";
 
@@ -52,20 +53,17 @@ export class RunSource {
 
   phaseEnd(row) {
     const { phases } = this.model;
-    return phases.wall[row] >= 0
-      ? phases.start[row] + phases.wall[row]
-      : this.openEnd(phases.attempt[row], phases.start[row]);
+    return this.endOf(phases.attempt[row], phases.start[row], phases.wall[row]);
   }
 
   stepEnd(row) {
     const { steps } = this.model;
-    return steps.wall[row] >= 0
-      ? steps.start[row] + steps.wall[row]
-      : this.openEnd(steps.attempt[row], steps.start[row]);
+    return this.endOf(steps.attempt[row], steps.start[row], steps.wall[row]);
   }
 
-  openEnd(attempt, start) {
-    return Math.max(start, Math.min(this.model.end, this.ends.get(attempt) ?? this.model.end));
+  /** End of a span; of one that is open that of its attempt so far. */
+  endOf(attempt, start, wall) {
+    return spanEnd(start, wall, Math.max(start, Math.min(this.model.end, this.ends.get(attempt) ?? this.model.end)));
   }
 
   phasePaint(phase, name) {

@@ -1,5 +1,5 @@
 // What has happened since the document was made, span by span: told once a second, and put into the model.
-import { lowerBound } from "./data.js";
+import { OVER, lowerBound } from "./data.js";
 import { mergeSpans, renamed } from "./exact.js";
 import { Rows } from "./rows.js";
 
@@ -45,6 +45,7 @@ export class LiveSpans {
     for (const part of parts) {
       this.parts.push(part);
       this.put(part);
+      if (!part.owners) this.closeOthers(part);
     }
     this.addWindows();
   }
@@ -58,6 +59,7 @@ export class LiveSpans {
     this.parts.push(part);
     this.own(part);
     const inserted = this.put(part);
+    if (!part.owners) this.closeOthers(part);
     this.addWindows();
     model.end = Math.max(model.end, part.until);
     return inserted ? "document" : "tail";
@@ -103,6 +105,18 @@ export class LiveSpans {
     for (const kind of ["steps", "phases", "device"]) model[kind] = this[kind].table();
     for (const [id, trace] of part.trace_ids) model.trace_ids.set(id, trace);
     return false;
+  }
+
+  /** There was too much to be told one by one: what was open before `part` and is not in it is over. */
+  closeOthers(part) {
+    for (const kind of ["steps", "phases"]) {
+      const { start, attempt, wall, rows } = this.model[kind];
+      const name = (table, row) => `${table.start[row]} ${table.attempt[row]}`;
+      const still = new Set(Array.from({ length: part[kind].rows }, (_, row) => name(part[kind], row)));
+      for (let row = 0; row < rows && start[row] < part.begin; row++) {
+        if (wall[row] < 0 && !still.has(name({ start, attempt }, row))) wall[row] = OVER;
+      }
+    }
   }
 
   /** Where a stretch of the device's time is already, or -1. While it is open its begin may still change. */
