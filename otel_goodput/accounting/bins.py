@@ -1,4 +1,4 @@
-"""The whole run in at most 1,024 equal bins of wall time, by category, exact however long the run is.
+"""The whole run in at most 512 equal bins of wall time, by category, exact however long the run is.
 
 Bins begin narrow. When they do not reach any more, every two neighbours become one, so that the width doubles; it is a
 power of two of ns, the least that reaches. Exclusions (rule R7) are not in them, and the start-up hidden in a first
@@ -16,9 +16,9 @@ from otel_goodput.accounting.execution import Execution, Parts
 from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PROGRESS
 from otel_goodput.accounting.step_segments import StepSegment
 
-MOST: Final = 1024  # bins
+MOST: Final = 512  # bins
 FINEST: Final = 24  # of the width: the power of two to begin with, ns; 17 ms
-# To close a bin costs as much as twenty events, so a run of less than 36 minutes has an eighth of the bins: there are
+# To close a bin costs as much as thirty events, so a run of less than 36 minutes has a quarter of the bins: there are
 # more only from a width of 17 s on.
 MATURE: Final = 34
 
@@ -63,7 +63,7 @@ class Bins(Buckets):
 
     def reach(self, time: int) -> None:
         """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
-        while time - self._begin >> self._power >= (MOST if self._power >= MATURE else MOST // 8):
+        while time - self._begin >> self._power >= (MOST if self._power >= MATURE else MOST // 4):
             self._widen()
 
     def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> None:

@@ -184,9 +184,7 @@ class Ledger:
         count = len(pending)
         if pending[-1].time >= watermark:
             count = next(at for at, event in enumerate(pending) if event.time >= watermark)
-        apply = self._settled.apply
-        for event in pending if count == len(pending) else pending[:count]:
-            apply(event)
+        self._settled.apply_all(pending if count == len(pending) else pending[:count])
         self._mark = pending[count - 1].time
         self._log += pending[:count]
         del pending[:count]
@@ -251,8 +249,7 @@ class Ledger:
 
     def _run_out(self, cursor: Cursor) -> None:
         """Apply the pending events to `cursor`. Device ends not reported yet count as still to come."""
-        for event in place(self._pending, self._device_ends, self._observed, NEVER):
-            cursor.apply(event)
+        cursor.apply_all(place(self._pending, self._device_ends, self._observed, NEVER))
 
     def collect_finished(self) -> None:
         """Collect net times of completed steps for :meth:`take_finished` from now on."""

@@ -102,16 +102,35 @@ class Progress:
         self._nets.append(net)
         self.total += net
         self.top = number
-        self.length += 1
-        if self._early and self.length <= STARTUP_SAMPLE + 1:
+        if self._early and self.length <= STARTUP_SAMPLE:
             self._early = {}
+        self.length += 1
         if not self.length % CHUNK:
-            self._chunks.append(Chunk.seal(self._numbers, self._nets))
-            self._numbers = []
-            self._nets = []
-            if len(self._chunks) > DETAILED_CHUNKS:
-                oldest = len(self._chunks) - DETAILED_CHUNKS - 1
-                self._chunks[oldest] = self._chunks[oldest].summary()
+            self._seal()
+
+    def extend(self, numbers: Sequence[int], nets: Sequence[int]) -> None:
+        """Keep executions, numbered in rising order and higher than `top`."""
+        if self._early and self.length <= STARTUP_SAMPLE:
+            self._early = {}
+        at, count = 0, len(numbers)
+        while at < count:
+            taken = min(count - at, CHUNK - len(self._nets))
+            self._numbers += numbers[at : at + taken]
+            self._nets += nets[at : at + taken]
+            at += taken
+            if len(self._nets) == CHUNK:
+                self._seal()
+        self.total += sum(nets)
+        self.top = numbers[-1]
+        self.length += count
+
+    def _seal(self) -> None:
+        self._chunks.append(Chunk.seal(self._numbers, self._nets))
+        self._numbers = []
+        self._nets = []
+        if len(self._chunks) > DETAILED_CHUNKS:
+            oldest = len(self._chunks) - DETAILED_CHUNKS - 1
+            self._chunks[oldest] = self._chunks[oldest].summary()
 
     def pop_from(self, number: int) -> list[tuple[int, int]]:
         """Pop every entry numbered `number` or higher; returns (number, net time in ns), lowest number first."""

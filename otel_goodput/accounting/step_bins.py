@@ -1,7 +1,8 @@
 """Successive executions of steps in at most 1,024 bins of equal count, in order of completion.
 
-When they do not reach any more, every two neighbours become one. A rollback changes the fate of kept executions
-(rule R4): the bins follow by the length of the kept stack when each began.
+The first 1,024 executions are a bin each. When bins do not reach any more, neighbours become one: first every sixteen,
+since small bins cost the most, then every two. A rollback changes the fate of kept executions (rule R4): the bins
+follow by the length of the kept stack when each began.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from otel_goodput.accounting import proof
-from otel_goodput.accounting.overview import BINS, Spread, StepBin
+from otel_goodput.accounting.overview import BINS, NOT_KNOWN, Spread, StepBin
 from otel_goodput.accounting.stats import median
 
 LEAF: Final = 64  # executions with an exact median; medians of bins of more are means of theirs
 COLUMNS: Final = 5
+FIRST: Final = 4  # of the bins that are made of single executions: the power of two
 
 # Of executions, in order: numbers, starts, net times, times outside, times on the device; -1 where one is not known.
 Columns: TypeAlias = "Sequence[list[int]]"
@@ -24,7 +26,8 @@ Columns: TypeAlias = "Sequence[list[int]]"
 class StepBins:
     """All executions of the steps of a run that are over and did a step.
 
-    The open bin is made of `_open`, which is merged from leaves, and of `_raw`.
+    The open bin is made of `_open`, which is merged from leaves, and of `_raw`, which holds all while bins are single
+    executions.
 
     Attributes:
         count: how many there are; an execution's ordinal is the count before it.
@@ -51,26 +54,35 @@ class StepBins:
 
     def add(self, columns: Columns, length: int) -> None:
         """Take executions; `length` is that of the kept stack before the first, and all others are kept."""
-        at, count, full = 0, len(columns[0]), (1 << self._power) - 1
+        at, count = 0, len(columns[0])
         while at < count:
-            if not self.count & full:
-                if len(self._bins) >= BINS:
-                    self._widen()
-                    full = (1 << self._power) - 1
-                self._lows.append(length + at)
-                self._losts.append(0)
-            taken = min(count - at, LEAF - len(self._raw[0]), full + 1 - (self.count & full))
+            full = (1 << self._power) - 1
+            if not self.count & full and len(self._lows) >= BINS:
+                self._widen()
+                continue
+            if not self._power:
+                taken = min(count - at, BINS - self.count)
+                self._lows += range(length + at, length + at + taken)
+                self._losts += bytes(taken)
+            else:
+                if not self.count & full:
+                    self._lows.append(length + at)
+                    self._losts.append(0)
+                taken = min(count - at, LEAF - len(self._raw[0]), full + 1 - (self.count & full))
             for raw, column in zip(self._raw, columns, strict=True):
                 raw += column[at : at + taken]
             at += taken
             self.count += taken
-            if len(self._raw[0]) == LEAF or not self.count & full:
-                leaf = _leaf(self._raw)
-                self._raw = [[] for _ in range(COLUMNS)]
-                self._open = leaf if self._open is None else _merged(self._open, leaf)
-                if self._open.count > full:
-                    self._bins.append(self._open)
-                    self._open = None
+            if self._power and (len(self._raw[0]) == LEAF or not self.count & full):
+                self._close_leaf(full)
+
+    def _close_leaf(self, full: int) -> None:
+        leaf = _leaf(self._raw)
+        self._raw = [[] for _ in range(COLUMNS)]
+        self._open = leaf if self._open is None else _merged(self._open, leaf)
+        if self._open.count > full:
+            self._bins.append(self._open)
+            self._open = None
 
     def lose(self, ordinal: int, count: int = 1) -> None:
         """Count that execution as lost; `count` -1 takes that back."""
@@ -99,11 +111,18 @@ class StepBins:
             self._lows[at] = index
 
     def _widen(self) -> None:
-        """Join every two bins. The open one is empty; their number is even."""
-        self._bins = [_merged(*pair) for pair in zip(self._bins[::2], self._bins[1::2], strict=True)]
-        self._losts = [one + other for one, other in zip(self._losts[::2], self._losts[1::2], strict=True)]
-        self._lows = self._lows[::2]
-        self._power += 1
+        """Join neighbours. The open bin is empty; the number of bins is a multiple of how many become one."""
+        if self._power:
+            self._power += 1
+            step = 2
+            self._bins = [_merged(*pair) for pair in zip(self._bins[::2], self._bins[1::2], strict=True)]
+        else:
+            self._power = FIRST
+            step = 1 << FIRST
+            self._bins = [_leaf([column[at : at + step] for column in self._raw]) for at in range(0, self.count, step)]
+            self._raw = [[] for _ in range(COLUMNS)]
+        self._losts = [sum(self._losts[at : at + step]) for at in range(0, len(self._losts), step)]
+        self._lows = self._lows[::step]
         self._stray = {
             index: ordinal
             for index, ordinal in self._stray.items()
@@ -113,7 +132,9 @@ class StepBins:
     def answer(self) -> list[StepBin]:
         """All bins; the last may hold fewer executions than the others."""
         bins = self._bins.copy()
-        if self._raw[0]:
+        if not self._power:
+            bins = [_leaf([[number] for number in row]) for row in zip(*self._raw, strict=True)]
+        elif self._raw[0]:
             leaf = _leaf(self._raw)
             bins.append(leaf if self._open is None else _merged(self._open, leaf))
         elif self._open is not None:
@@ -143,6 +164,9 @@ class StepBins:
         if rows:
             found._raw = list(map(list, zip(*rows, strict=True)))
         found._stray = dict(map(tuple, state["stray"]))
+        if not found._power and found._bins:  # as older versions stored single executions
+            found._raw = list(map(list, zip(*map(_row, found._bins), strict=True)))
+            found._bins = []
         found._prove()
         return found
 
@@ -153,12 +177,12 @@ class StepBins:
         for one in (*self._bins, *([self._open] if self._open else [])):
             proof.whole((*one[:5], *(number for spread in one[5:] if spread for number in spread)))
         full, raw = len(self._bins), len(self._raw[0])
-        if self._power > 64 or full > BINS or raw >= LEAF:
+        if self._power > 64 or full > BINS or raw >= (LEAF if self._power else BINS + 1):
             raise ValueError("a snapshot holds more step bins than it should")
         if any(one.count != 1 << self._power for one in self._bins):
             raise ValueError("the step bins of a snapshot contradict each other")
         held = (full << self._power) + raw + (self._open.count if self._open else 0)
-        begun = full + bool(raw or self._open)
+        begun = full + bool(raw or self._open) if self._power else raw
         if not (held == self.count and begun == len(self._lows) == len(self._losts)):
             raise ValueError("the step bins of a snapshot contradict each other")
         if max((*self._stray.values(), 0)) >> self._power > begun:
@@ -170,10 +194,12 @@ def _step_bin(state: Sequence[Any]) -> StepBin:
     return StepBin(*state[:5], *spreads)
 
 
+def _row(single: StepBin) -> tuple[int, ...]:
+    spreads = (NOT_KNOWN if spread is None else spread.min for spread in single[5:])
+    return (single.first, single.begin, *spreads)
+
+
 def _spread(lengths: list[int]) -> Spread | None:
-    if len(lengths) == 1:  # as in all bins of a young run
-        (length,) = lengths
-        return Spread(length, length, length) if length >= 0 else None
     known = sorted(lengths)
     if known[0] < 0:
         del known[: bisect_right(known, -1)]
@@ -187,13 +213,17 @@ def _leaf(columns: Columns) -> StepBin:
 
 
 def _merged(one: StepBin, other: StepBin) -> StepBin:
-    def joined(mine: Spread | None, theirs: Spread | None) -> Spread | None:
-        if mine is None or theirs is None:
-            return mine or theirs
-        middle = (mine.median * one.count + theirs.median * other.count) // (one.count + other.count)
-        return Spread(min(mine.min, theirs.min), middle, max(mine.max, theirs.max))
+    first, last, begin, count, lost, *mine = one
+    least, greatest, _, more, others, *theirs = other
+    joined = (_joined(*pair, count, more) for pair in zip(mine, theirs, strict=True))
+    whole = count + more, lost + others
+    return StepBin(first if first < least else least, last if last > greatest else greatest, begin, *whole, *joined)
 
-    first, last = min(one.first, other.first), max(one.last, other.last)
-    count, lost = one.count + other.count, one.lost + other.lost
-    spreads = joined(one.net, other.net), joined(one.outside, other.outside), joined(one.device, other.device)
-    return StepBin(first, last, one.begin, count, lost, *spreads)
+
+def _joined(mine: Spread | None, theirs: Spread | None, count: int, more: int) -> Spread | None:
+    """Of so many executions and so many more."""
+    if mine is None or theirs is None:
+        return mine or theirs
+    (low, middle, high), (lower, other, higher) = mine, theirs
+    middle = (middle * count + other * more) // (count + more)
+    return Spread(low if low < lower else lower, middle, high if high > higher else higher)

@@ -6,6 +6,7 @@ Longer than other files: every decision about an execution changes the same stac
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from otel_goodput.accounting import overview
 from otel_goodput.accounting.bins import Bins
@@ -17,9 +18,12 @@ from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import OTHER, RECOMPILED_NAMES, USUAL_SAMPLE, WASTED_PROGRESS
 from otel_goodput.accounting.stats import median
 from otel_goodput.accounting.step_segments import Life, StepSegment
-from otel_goodput.accounting.step_summary import StepSummary
+from otel_goodput.accounting.step_summary import Steps, StepSummary, row_of
 from otel_goodput.accounting.windows import EXCLUDED, Window, leading
 from otel_goodput.semconv import Reason
+
+SAVES: Final = 100  # that may turn durable yet; if there are more, the oldest are given up
+SPARED: Final = 1_000  # executions that may yet be kept; if there are more, the oldest stay lost
 
 
 class StepHistory:
@@ -218,6 +222,8 @@ class StepHistory:
                 self.latest, self.last_step = None, self.previous
         if not execution.superseded and any(covered >= number for covered in self.saves.values()):
             self.spared[execution.key] = execution
+            if len(self.spared) > SPARED:
+                del self.spared[next(iter(self.spared))]
         return False
 
     def _worked(self, execution: Execution) -> bool:
@@ -276,9 +282,21 @@ class StepHistory:
             self.bins.keep(index, execution, inserted=inserted)
         if summary is not None:
             if simple:
-                summary.push(execution)
+                summary.push(segment.life.number, row_of(execution))
             else:
                 summary.keep(index, execution)
+
+    def push(self, steps: Steps) -> None:
+        """Keep successive executions on top of the stack: not the first of their segment, and nothing unusual."""
+        numbers, _, nets, *_ = steps
+        segment = self.segments[-1]
+        self.executed += len(numbers)
+        if self.finished is not None:
+            self.finished += nets
+        self.progress.extend(numbers, nets)
+        segment.grow(len(numbers))
+        if self.summary is not None:
+            self.summary.push(segment.life.number, steps)
 
     def _insert(self, execution: Execution) -> int:
         """Keep an execution below higher steps that completed before it, because steps overlapped."""
@@ -379,6 +397,8 @@ class StepHistory:
             begun = [execution.number for execution in self.running.values() if execution.number <= step]
             covered = min(step, max((covered, *begun)))
         self.saves[key] = covered
+        if len(self.saves) > SAVES:
+            del self.saves[next(iter(self.saves))]
 
     def end_save(self, key: int, durable: bool) -> None:
         """End a save: its checkpoint is durable, or was given up."""

@@ -94,11 +94,11 @@ class StepSegment(Stateful):
         twin.life = life
         return twin
 
-    def grow(self) -> None:
-        """Count one more kept step of this segment, on top of the stack."""
-        self.high += 1
-        if self.high - self.low <= STARTUP_SAMPLE + 1:
+    def grow(self, count: int = 1) -> None:
+        """Count `count` more kept steps of this segment, on top of the stack."""
+        if self.high - self.low <= STARTUP_SAMPLE:
             self._known = None
+        self.high += count
 
     def add_lost(self, net: int) -> None:
         if len(self.lost) < STARTUP_SAMPLE:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_goodput.accounting import proof
 from otel_goodput.accounting.execution import Execution
@@ -37,14 +37,22 @@ SAMPLE: Final = 64  # that many
 FEW: Final = 8  # of them, to begin with
 BATCH: Final = 256
 
+Steps: TypeAlias = "tuple[list[int], ...]"
+"""Of executions, in order: numbers, starts, net times, wall times, times outside, times on the device, keys."""
+
+
+def no_steps() -> Steps:
+    return [], [], [], [], [], [], []
+
 
 class StepSummary:
     """All executions of the steps of a run that are over."""
 
-    __slots__ = ("_bins", "_fresh", "_kept", "_notable", "_profiles", "_recent", "_tallies", "_usual")
+    __slots__ = ("_attempt", "_bins", "_fresh", "_kept", "_notable", "_profiles", "_recent", "_tallies", "_usual")
 
     def __init__(self) -> None:
-        self._fresh: list[Execution] = []  # pushed and not taken yet: all of one attempt, and final
+        self._fresh = no_steps()  # executions pushed and not taken yet, all of one attempt
+        self._attempt = 0  # theirs
         self._profiles = Profiles()  # of the kept executions
         self._tallies = Tallies()
         self._bins = StepBins()
@@ -56,17 +64,20 @@ class StepSummary:
 
     def clone(self) -> StepSummary:
         twin = StepSummary.__new__(StepSummary)
-        twin._fresh, twin._recent, twin._usual = self._fresh.copy(), self._recent.copy(), self._usual
+        twin._fresh, twin._attempt = tuple(map(list.copy, self._fresh)), self._attempt
+        twin._recent, twin._usual = self._recent.copy(), self._usual
         twin._notable, twin._kept = self._notable.copy(), self._kept.copy()
         twin._profiles, twin._tallies, twin._bins = self._profiles.clone(), self._tallies.clone(), self._bins.clone()
         return twin
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def push(self, execution: Execution) -> None:
-        """Take an execution that did not fail and is kept on top of the stack."""
-        self._fresh.append(execution)
-        if len(self._fresh) >= BATCH:
+    def push(self, attempt: int, steps: Steps) -> None:
+        """Take executions of `attempt` that did not fail and are kept on top of the stack."""
+        self._attempt = attempt
+        for fresh, more in zip(self._fresh, steps, strict=True):
+            fresh += more
+        if len(self._fresh[0]) >= BATCH:
             self.flush()
 
     def settle(self, execution: Execution, fate: int, length: int) -> None:
@@ -83,8 +94,8 @@ class StepSummary:
         ordinal = execution.ordinal
         if ordinal < 0:
             ordinal = execution.ordinal = self._bins.count
-            net, outside = execution.net, execution.outside
-            self._bins.add([[execution.number], [execution.start], [net], [outside], [_device(execution)]], length)
+            numbers, starts, nets, _, outsides, devices, _ = row_of(execution)
+            self._bins.add([numbers, starts, nets, outsides, devices], length)
             failed = execution.failed and not execution.left
             if failed or (self._usual and execution.net > SLOW * self._usual):
                 self._note(ordinal, _entry(execution, fate, attempt))
@@ -127,14 +138,11 @@ class StepSummary:
 
     def flush(self) -> None:
         """Take the executions that were pushed."""
-        fresh = self._fresh
-        if not fresh:
+        numbers, starts, nets, walls, outsides, devices, keys = self._fresh
+        if not numbers:
             return
-        self._fresh = []
-        length = len(self._profiles)
-        attempt = fresh[0].step_segment.life.number
-        nets, walls = [one.net for one in fresh], [one.wall for one in fresh]
-        devices = [one.busy if one.timed else NOT_KNOWN for one in fresh]
+        self._fresh = no_steps()
+        length, attempt = len(self._profiles), self._attempt
         profiles = own = _fields(nets)
         for measure, lengths in zip(MEASURES, (nets, walls, devices), strict=True):
             if max(lengths) < 0:
@@ -145,32 +153,33 @@ class StepSummary:
                 profiles = [profile | field << shift for profile, field in zip(profiles, fields, strict=True)]
             for field, count in Counter(fields).items():
                 self._tallies.add(attempt, KEPT, field << shift, count)
-        self._watch(fresh, nets, attempt, length)
-        outsides = [one.outside for one in fresh]
-        self._bins.add([[one.number for one in fresh], [one.start for one in fresh], nets, outsides, devices], length)
+        for place in self._watch(nets):
+            self._kept[length + place] = self._bins.count + place
+            told = attempt, numbers[place], starts[place], walls[place], nets[place], devices[place]
+            self._note(self._bins.count + place, StepEntry(*told, KEPT, keys[place]))
+        self._bins.add([numbers, starts, nets, outsides, devices], length)
         self._profiles.extend(profiles)
 
     def __len__(self) -> int:
         """Number of kept executions."""
-        return len(self._profiles) + len(self._fresh)
+        return len(self._profiles) + len(self._fresh[0])
 
     # --- what stands out ----------------------------------------------------------------------------------------------
 
-    def _watch(self, fresh: list[Execution], nets: list[int], attempt: int, length: int) -> None:
-        """Note those that took long among kept ones, the first of which is at `length` of the stack."""
+    def _watch(self, nets: list[int]) -> list[int]:
+        """Places of those among successive net times that stand out."""
         at = 0
+        found: list[int] = []
         while at < len(nets):
             part = nets[at : at + (SAMPLE if self._usual else FEW) - len(self._recent)]
             if self._usual and max(part) > SLOW * self._usual:
-                for place, net in enumerate(part, at):
-                    if net > SLOW * self._usual:
-                        self._kept[length + place] = self._bins.count + place
-                        self._note(self._bins.count + place, _entry(fresh[place], KEPT, attempt))
+                found += [place for place, net in enumerate(part, at) if net > SLOW * self._usual]
             at += len(part)
             self._recent += part
             if len(self._recent) >= (SAMPLE if self._usual else FEW):
                 self._usual = median(self._recent)
                 self._recent = []
+        return found
 
     def _note(self, ordinal: int, entry: StepEntry) -> None:
         self._notable[ordinal] = entry
@@ -242,6 +251,12 @@ class StepSummary:
             raise ValueError("a snapshot holds more steps than it should")
         if not self._notable.keys() >= set(self._kept.values()):
             raise ValueError("the steps of a snapshot contradict each other")
+
+
+def row_of(execution: Execution) -> Steps:
+    """One execution."""
+    number, start, wall, net = execution.number, execution.start, execution.wall, execution.net
+    return [number], [start], [net], [wall], [execution.outside], [_device(execution)], [execution.key]
 
 
 def _device(execution: Execution) -> int:

@@ -269,6 +269,16 @@ class Timepiece:
             self._owner = rules.OTHER
             self._plain = self._calm
 
+    def _beside(self) -> int:
+        """Time of no step so far without exclusions, ns: what the sum of all categories is, without adding them up."""
+        steps, hidden = self.steps, self.windows[0].totals
+        passed = self.now - (self.begin or 0) - steps.progress.total
+        for execution in steps.running.values():
+            passed -= execution.net
+        if steps.forfeited:
+            passed -= sum(steps.forfeited.values())
+        return passed - sum(hidden.values()) if hidden else passed
+
     # --- executions end -----------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
@@ -294,8 +304,7 @@ class Timepiece:
         clock = ClockState.DEVICE if execution.timed else self.fallback
         execution.blurred = clock == ClockState.UNKNOWN
         if self.landmarks is not None:
-            hidden = self.windows[0].totals
-            beside = sum(self.totals) - (sum(hidden.values()) if hidden else 0)
+            beside = self._beside()
             if self._between is not None:
                 execution.outside = beside - self._between
             self._between = beside

@@ -81,10 +81,6 @@ class Fates(StepSummary):
         self.over: list[Execution] = []  # since it was last looked at
         self._stack: list[int] = []  # ordinals of the kept executions
 
-    def push(self, execution: Execution) -> None:
-        self.settle(execution, KEPT, 0)
-        self._stack.append(execution.ordinal)
-
     def settle(self, execution: Execution, fate: int, length: int) -> None:
         self.fates[execution.ordinal] = fate
         self.over.append(execution)

@@ -217,7 +217,6 @@ class Keeper:
             current = self._drained()
             position: Position = (journal.attempt, current.number, current.read)
             state = account.ledger.dump()
-        self._digest()
         self._follow((current.number, current.read), current)
         try:
             write_snapshot(run, journal.process, state, self.index, journal.names, position)
@@ -307,6 +306,7 @@ class Keeper:
                 if segment.path is None:
                     self._write_out(segment)
             journal.current.beat(self.account.clock())
+            self._digest()
             self._snapshot()
             if self._facts is not None and self._spares.writable:
                 self._facts.keep(run, last=True)

@@ -36,6 +36,7 @@ def _bins(request: pytest.FixtureRequest) -> Iterator[None]:
         patched.setattr(bins, "MATURE", 0)
         patched.setattr(bins, "MOST", most)
         patched.setattr(step_bins, "BINS", 8)
+        patched.setattr(step_bins, "FIRST", 2)
         patched.setattr(step_bins, "LEAF", 4)
         patched.setattr(step_summary, "SAMPLE", 4)
         yield

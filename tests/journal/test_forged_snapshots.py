@@ -109,7 +109,8 @@ def test_no_value_that_is_forged_breaks_the_next_attempt(past: RunDirectory, cas
     path = past.snapshot_path(0)
     head, blobs = snapshot.from_bytes(path.read_bytes())
     cursor = head["ledger"]["cursor"]
-    assert cursor["bins"]["buckets"] and cursor["summary"]["bins"] and cursor["landmarks"][0]
+    summary = cursor["summary"]
+    assert cursor["bins"]["buckets"] and summary["bins"] and summary["raw"] and cursor["landmarks"][0]
     source = random.Random("forged")
     # A field is as likely as another, however many values it has.
     known = {name: list(places(cursor[name], (name,))) for name in OF_AN_OVERVIEW if cursor[name]}
