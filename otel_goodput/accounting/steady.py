@@ -29,7 +29,7 @@ class SteadyLoop(Timepiece):
         """Whether the next events may be those of a steady loop: nothing unusual is open, and nothing waits."""
         steps = self.steps
         return (
-            self._direct and self._calm and self.fallback != ClockState.UNKNOWN and not self.overlay.unknown
+            self._direct and self._calm and self.fallback != ClockState.UNKNOWN
             and not steps.saves and not steps.spared
             and steps.life.steps_started and steps.segments[-1].first_net is not None
             and (not steps.running or self._usual(*steps.running.values()))
@@ -38,9 +38,9 @@ class SteadyLoop(Timepiece):
     def _usual(self, execution: Execution, *others: Execution) -> bool:
         """Whether this is the only open execution, and nothing is unusual about it."""
         return (
-            not others and execution.on_host and not execution.segments and not execution.failed
-            and not execution.superseded and execution.pieces is None
-            and execution.shares is None and execution.ordinal < 0
+            not others and execution.number > self.steps.progress.top
+            and execution.on_host and not execution.segments and not execution.failed and not execution.superseded
+            and execution.pieces is None and execution.shares is None and execution.ordinal < 0
             and execution.step_segment is self.steps.segments[-1]
         )  # fmt: skip
 

@@ -60,7 +60,7 @@ class Tallies:
             field = profile & _FIELD
             if field:
                 key = base | field - 1
-                counts[key] = counts.get(key, 0) + count
+                counts[key] = max(0, counts.get(key, 0) + count)  # below 0: a snapshot was forged
             base += 1 << BITS
             profile >>= BITS
 

@@ -172,3 +172,42 @@ def test_most_events_of_a_calm_loop_are_applied_together() -> None:
             Event(at + 900, ev.END, rules.STEP, key + 1),
         )
     assert check(events, random.Random(3)) > 0.9
+
+
+# --- what is unusual, and easily overlooked ---------------------------------------------------------------------------
+
+
+def begin(time: int, key: int, number: int) -> Event:
+    return Event(time, ev.START, rules.STEP, key, number)
+
+
+def end(time: int, key: int, flags: int = 0) -> Event:
+    return Event(time, ev.END, rules.STEP, key, flags=flags)
+
+
+USUAL = [Event(0, ev.ATTEMPT, step=0), Event(0, ev.START, rules.JOB, 1), begin(1, 2, 0), end(9, 2), begin(10, 3, 1)]
+USUAL += [end(19, 3)]
+
+UNUSUAL = {
+    "of two steps of one number the first is lost": [
+        begin(20, 4, 2), begin(21, 5, 2), end(25, 5, ev.FAILED), end(30, 4), begin(31, 6, 3), end(35, 6),
+    ],
+    "a step ends after a later one": [begin(20, 4, 2), begin(21, 5, 3), end(25, 5), end(30, 4), begin(31, 6, 4)],
+    "a step that failed is trained again, and then a checkpoint holds it": [
+        begin(20, 4, 2), Event(21, ev.START, rules.SAVE, 5, 2), Event(22, ev.END, rules.SAVE, 5, flags=ev.PENDING),
+        Event(22, ev.START, rules.SAVE, 6, 1), Event(23, ev.END, rules.SAVE, 6, flags=ev.PENDING),
+        end(24, 4, ev.FAILED), Event(25, ev.END, rules.SAVE, 5, flags=ev.FAILED), Event(26, ev.DURABLE, key=6),
+        begin(27, 7, 2), end(28, 7), begin(29, 8, 3), Event(30, ev.START, rules.SAVE, 9), end(31, 8),
+        Event(32, ev.END, rules.SAVE, 9),
+    ],
+    "the clock is known again": [
+        Event(20, ev.CLOCK, 1), begin(20, 4, 2), end(25, 4), Event(26, ev.CLOCK, 0), begin(30, 5, 3), end(35, 5),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_the_unusual(what: str) -> None:
+    events = [*USUAL, *UNUSUAL[what]]
+    check(events, random.Random(2))
+    check(events, random.Random(1))

@@ -13,7 +13,7 @@ import pytest
 from recorded import NS, Recording
 
 import otel_goodput as goodput
-from otel_goodput.accounting import Event, Ledger, rules, snapshot
+from otel_goodput.accounting import Event, Ledger, rules, snapshot, step_bins
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
@@ -28,8 +28,9 @@ OF_AN_OVERVIEW = ("bins", "summary", "landmarks", "stretches", "progress", "hist
 
 
 @pytest.fixture
-def past(record: Callable[..., Recording], base: int) -> RunDirectory:
+def past(record: Callable[..., Recording], base: int, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     """A run with a restart, a rollback, failures, saves, an exclusion and a notice, of steps as long as minutes."""
+    monkeypatch.setattr(step_bins, "BINS", 16)  # so that there are bins of many steps
     for attempt in range(2):
         recording = record(process_count=1, process_index=0, windows=["1h"])
         at = base + attempt * 4000 * NS
