@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
@@ -18,7 +17,7 @@ from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overlay import shares_of
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import COMPILE, PART, SIMPLE, STEP
-from otel_goodput.accounting.steady import FEW, TRIES, SteadyLoop
+from otel_goodput.accounting.steady import SteadyLoop
 from otel_goodput.accounting.timepiece import NOBODY
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
@@ -93,20 +92,6 @@ class Cursor(SteadyLoop):
         else:
             return
         self.choose()
-
-    def apply_all(self, events: Sequence[Event]) -> None:
-        """Apply successive events, as :meth:`apply` does one."""
-        at = short = 0
-        while at < len(events):
-            alone = FEW  # so many events are applied by themselves
-            if self._steady():
-                begun, at = at, self._apply_steady(events, at)
-                short = short + 1 if at - begun < FEW else 0
-                if short < TRIES:
-                    alone = 1
-            for event in events[at : at + alone]:
-                self.apply(event)
-            at += alone
 
     # --- lives --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, NamedTuple
 
-BINS: Final = 1024  # of time, and of steps
+BINS: Final = 1024  # at most, of steps and of time; a running account has half as many of time
 PHASES_KEPT: Final = 8000  # phases other than steps and data loads; if there are more, the longest of each bin
 STEPS_KEPT: Final = 2000  # outliers and failed steps; if there are more, the longest
 BUCKETS_AN_OCTAVE: Final = 16  # of the histogram: bucket b holds lengths from 2**(b/16) ns up to 2**((b+1)/16) ns

@@ -23,7 +23,25 @@ THE_STEP: Final = -2  # as the owner of time: the open step
 
 
 class SteadyLoop(Timepiece):
-    """Applies events of a steady loop, with the same result as :meth:`Cursor.apply` for each of them."""
+    """Applies events of a steady loop, with the same result as :meth:`apply` for each of them."""
+
+    def apply(self, event: Event) -> None:
+        """Apply the next event, whatever it is."""
+        raise NotImplementedError
+
+    def apply_all(self, events: Sequence[Event]) -> None:
+        """Apply successive events."""
+        at = short = 0
+        while at < len(events):
+            alone = FEW  # so many events are applied by themselves
+            if self._steady():
+                begun, at = at, self._apply_steady(events, at)
+                short = short + 1 if at - begun < FEW else 0
+                if short < TRIES:
+                    alone = 1
+            for event in events[at : at + alone]:
+                self.apply(event)
+            at += alone
 
     def _steady(self) -> bool:
         """Whether the next events may be those of a steady loop: nothing unusual is open, and nothing waits."""

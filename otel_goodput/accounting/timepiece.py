@@ -270,14 +270,9 @@ class Timepiece:
             self._plain = self._calm
 
     def _beside(self) -> int:
-        """Time of no step so far without exclusions, ns: what the sum of all categories is, without adding them up."""
-        steps, hidden = self.steps, self.windows[0].totals
-        passed = self.now - (self.begin or 0) - steps.progress.total
-        for execution in steps.running.values():
-            passed -= execution.net
-        if steps.forfeited:
-            passed -= sum(steps.forfeited.values())
-        return passed - sum(hidden.values()) if hidden else passed
+        """Time of no step so far without exclusions, ns."""
+        hidden = self.windows[0].totals
+        return sum(self.totals) - (sum(hidden.values()) if hidden else 0)
 
     # --- executions end -----------------------------------------------------------------------------------------------
 

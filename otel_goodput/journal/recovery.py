@@ -218,8 +218,7 @@ def look(
 def _try_out(restored: Restored) -> None:
     """Do with it all that will be done later, so that hostile data raises here."""
     cursor = restored.ledger.settled.clone()
-    for event in restored.ledger.pending:
-        cursor.apply(event)
+    cursor.apply_all(restored.ledger.pending)
     json.dumps(restored.ledger.totals(restored.last_sign).to_json())
     restored.ledger.overview(restored.last_sign)
     restored.index.successor(restored.attempt + 1)

@@ -34,8 +34,7 @@ ANEW: Final = "run begun anew"
 def finished(restored: Restored) -> bool:
     """Whether the last attempt ended its job without an error, and no notice or signal had announced the end."""
     cursor = restored.ledger.settled.clone()
-    for event in restored.ledger.pending:
-        cursor.apply(event)
+    cursor.apply_all(restored.ledger.pending)
     return cursor.steps.life.begun and cursor.ended and cursor.clean and cursor.notice is None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from otel_goodput.accounting import balance
 from otel_goodput.accounting.cursor import Cursor
@@ -13,6 +14,7 @@ from otel_goodput.reports.timeline import Row, Timeline
 from otel_goodput.text.durations import NS
 
 Window = tuple[float, float]
+_BATCH: Final = 4096  # events applied at a time
 
 
 def replay(
@@ -108,8 +110,9 @@ def account(
         for edge in ((start, window, True), (end, window, False))
     ]
     cursor = Cursor(edges=sorted(edges), windows=1 + len(windows))
-    for event in events:
-        cursor.apply(event)
+    rest = iter(events)
+    while batch := list(islice(rest, _BATCH)):
+        cursor.apply_all(batch)
     asked = latest(cursor.shift > 0) if at is None else at
     if asked is None:
         cursor.drain()
