@@ -31,17 +31,18 @@ class SpanEmitter:
 
     Attributes:
         scope: our instrumentation scope.
+        starters: the processors that are notified of starts.
     """
 
     def __init__(self, processors: Sequence[SpanProcessor], resource: Resource) -> None:
         self.resource = resource
         self.scope = InstrumentationScope(SCOPE_NAME, __version__)
         self._processors = tuple(processors)
-        self._starters = tuple(each for each in processors if _hears_starts(each))
+        self.starters = tuple(each for each in processors if _hears_starts(each))
 
     def announce(self, span: trace_api.Span, within: Context) -> None:
         """Notify processors of the start of `span`, which was opened in the context `within` and will be emitted."""
-        for processor in self._starters:
+        for processor in self.starters:
             try:
                 processor.on_start(span, within)  # type: ignore[arg-type]
             except Exception as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from threading import get_ident
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -317,14 +318,17 @@ class FastSpan(ShortSpan):
         if exported:
             self._end = end
             interrupted, outlier = bool(flags & INTERRUPTED), bool(decision & SLOW)
-            emit = line.emitter.emit
+            # partial() and not a lambda, which would make every access to a variable of this function slower.
             if self.step < 0 and self._phase == DATA_LOADING and not failed:
-                line.keep_back(self, lambda: emit(self.readable(end, failed, outlier, interrupted)))
+                line.keep_back(self, partial(self._export, end, failed, outlier, interrupted))
             elif observation is None:
-                emit(self.readable(end, failed, outlier, interrupted))
+                line.emitter.emit(self.readable(end, failed, outlier, interrupted))
             else:
-                observation.then(lambda device: emit(self.readable(end, failed, outlier, interrupted, device)))
+                observation.then(partial(self._export, end, failed, outlier, interrupted))
         return end
+
+    def _export(self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None) -> None:
+        self._line.emitter.emit(self.readable(end, failed, outlier, interrupted, device))
 
     def abandon(
         self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None
@@ -525,7 +529,7 @@ class FastSpan(ShortSpan):
         """Return the finished span for exporters; `device`: ns the step was on the device, None if not known."""
         if not (self._sampled or self._keep):
             self.keep()
-        parent = self.parent
+        parent = self._parent or self.parent
         attributes = self._identity(parent)
         if failed and self._phase == STEP:
             attributes[GOODPUT_STEP_COMPLETED] = False
@@ -535,11 +539,12 @@ class FastSpan(ShortSpan):
             attributes[GOODPUT_STEP_DEVICE_DURATION] = device
         if interrupted:
             attributes[GOODPUT_INTERRUPTED] = True
-        attributes.update(self._attributes or ())
+        if self._attributes is not None:
+            attributes.update(self._attributes)
         emitter = self._line.emitter
         return PhaseReadableSpan(
-            self.name,
-            self.get_span_context(),
+            self._name or self.title or PHASES[self._phase],
+            self._context or self.get_span_context(),
             parent,
             emitter.resource,
             attributes,

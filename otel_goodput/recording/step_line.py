@@ -160,7 +160,8 @@ class StepLine:
         # No record if the parent is the root of the step's trace: it follows from the step number.
         if parent is not None and parent.span_id != traces.job_key and not traces.volumes.is_root(parent, span.step):
             self.jobs.append(PARENT, 0, 0, 0, span.key, signed(parent.span_id), span.start_time)
-        self.emitter.announce(span, span.within)
+        if self.emitter.starters:
+            self.emitter.announce(span, span.within)
 
     def check_end(self, start: int, end: int) -> int:
         """Warn of a phase that ends before its start; return the end to use instead, ns: its start."""

@@ -31,6 +31,7 @@ class StepPolicy:
     def __init__(self, sampler: StepSampler, admission: Admission, *, own_traces: bool) -> None:
         self.sampler = sampler
         self._admission = admission
+        self._take = admission.budget.take
         self._detailed = admission.budget.detailed or own_traces  # this process exports single steps
 
     def at_begin(self, span: ShortSpan, step: ShortSpan | None, latest: ShortSpan) -> int:
@@ -70,4 +71,4 @@ class StepPolicy:
     def _room(self, span: ShortSpan, worth: int) -> bool:
         """Reserve room in the span's trace; return False if there is none. A step's own trace always has room."""
         parent = span.parent
-        return parent is None or self._admission.afford(parent.trace_id, worth)
+        return parent is None or self._take(parent.trace_id, worth)
