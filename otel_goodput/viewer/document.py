@@ -21,7 +21,7 @@ from otel_goodput.reports.tail import News
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
 from otel_goodput.text.durations import NS
 from otel_goodput.version import __version__
-from otel_goodput.viewer import spans
+from otel_goodput.viewer import ranks, spans
 from otel_goodput.viewer.columns import Columns
 from otel_goodput.viewer.words import Names, Redaction
 
@@ -120,6 +120,7 @@ class _Writer:
             "processes": [self._process(one) for one in session.processes],
             "bins": self._bins(overview),
             "step_bins": self._columns.table(_STEP_BINS, [self._step_bin(one) for one in overview.step_bins]),
+            "rank_steps": self._columns.table(ranks.COLUMNS, list(ranks.rank_steps(session.processes, self._at))),
             "histogram": self._columns.table(
                 ("measure", "attempt", "fate", "bucket", "count"),
                 [(*of, count) for of, count in sorted(overview.histogram.items())],

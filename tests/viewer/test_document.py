@@ -21,6 +21,7 @@ from otel_goodput.reports.session import Session
 from otel_goodput.semconv import CATEGORIES, PHASES
 from otel_goodput.viewer.columns import Container
 from otel_goodput.viewer.document import document
+from otel_goodput.viewer.ranks import rank_steps
 
 from .conftest import EVIL, NS, live
 
@@ -107,6 +108,31 @@ def test_steps_have_their_fates_and_net_times(page: Page) -> None:
     assert kept == owned[rules.PRODUCTIVE] + owned[rules.PROGRAM_STARTUP]
     [died] = [step for step in steps if step["wall"] == -1]
     assert died["number"] == 24 and died["attempt"] == 1
+
+
+def test_the_steps_of_other_ranks_are_those_of_their_journals(page: Page, lived: RunDirectory) -> None:
+    origin, begun, found = int(page.head["origin_ns"]), dict[int, Any](), []
+    for event in all_events(lived, 1):
+        if event.kind == ev.START and event.phase == rules.STEP:
+            begun[event.key] = event
+        elif event.kind == ev.END and event.key in begun:
+            start = begun.pop(event.key)
+            found.append((1, start.step, start.step, start.time - origin, 1, event.time - start.time))
+    told = [tuple(row.values()) for row in page.table("rank_steps")]
+    died = next(row for row in told if row[1] == 24)  # it was killed in this step
+    assert [row[:6] for row in told if row is not died] == found
+    assert all(row[5] == row[6] for row in told)
+
+
+def test_steps_of_many_ranks_are_joined_to_so_many_rows(page: Page) -> None:
+    one_by_one = page.table("rank_steps")
+    for rows in (1, 2, 7, 64, 65):
+        found = list(rank_steps(page.session.processes, int, rows))
+        assert len(found) <= rows
+        assert sum(row[4] for row in found) == len(one_by_one)
+        assert max(row[6] for row in found) == max(row["net_max"] for row in one_by_one)
+        middle = sum(row[4] * row[5] for row in found) / len(one_by_one)
+        assert middle == pytest.approx(sum(row["net_median"] for row in one_by_one) / len(one_by_one), rel=1e-6)
 
 
 def test_rows_are_those_of_the_journal(page: Page, lived: RunDirectory) -> None:

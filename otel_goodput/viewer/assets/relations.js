@@ -1,13 +1,17 @@
 // What belongs together: arrows on the timeline, and the list of connections beside the selection.
 import { lowerBound } from "./data.js";
 import { duration } from "./format.js";
+import { onOtherRanks } from "./ranks.js";
 
 const MOST_RELATIONS = 40;
 
 /** [{title, detail, goal: selected | null, from: {kind, row, time} | null, to: ...}] of what is selected. */
 export function relationsOf(source, selected) {
   const find = RELATIONS[selected.kind];
-  return find ? find(source, selected.row).slice(0, MOST_RELATIONS) : [];
+  const found = find ? find(source, selected.row) : [];
+  if (found.length <= MOST_RELATIONS) return found;
+  const more = { title: `and ${found.length - MOST_RELATIONS} more`, detail: "", goal: null };
+  return [...found.slice(0, MOST_RELATIONS), more];
 }
 
 const goalOf = (kind, row, process = 0) => ({ kind, row, process });
@@ -25,14 +29,6 @@ const RELATIONS = {
         time: steps.device_begin[row],
         from: { lane: "steps", time: steps.start[row] },
         to: { lane: "device", time: steps.device_begin[row] },
-      });
-    }
-    for (let at = 0; at < phases.rows; at++) {
-      if (phases.step[at] !== number || phases.attempt[at] !== steps.attempt[row]) continue;
-      found.push({
-        title: source.phaseLabel(at),
-        detail: duration(source.phaseEnd(at) - phases.start[at]),
-        goal: goalOf("phase", at),
       });
     }
     for (let at = 0; at < steps.rows; at++) {
@@ -62,6 +58,15 @@ const RELATIONS = {
           detail: "",
           goal: goalOf("save", holder),
         });
+    }
+    found.push(...onOtherRanks(source, row));
+    for (let at = 0; at < phases.rows; at++) {
+      if (phases.step[at] !== number || phases.attempt[at] !== steps.attempt[row]) continue;
+      found.push({
+        title: source.phaseLabel(at),
+        detail: duration(source.phaseEnd(at) - phases.start[at]),
+        goal: goalOf("phase", at),
+      });
     }
     return found;
   },

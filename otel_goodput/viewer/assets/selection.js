@@ -95,10 +95,12 @@ function selectionParts(timeline, selected) {
     make(
       "li",
       {},
-      button(title, () => timeline.centre(goal, time ?? null), {
-        class: "link",
-        data: { kind: goal.kind, row: goal.row },
-      }),
+      goal
+        ? button(title, () => timeline.centre(goal, time ?? null), {
+            class: "link",
+            data: { kind: goal.kind, row: goal.row, process: goal.process },
+          })
+        : make("span", { text: title }),
       detail ? make("span", { class: "soft", text: ` ${detail}` }) : null,
     ),
   );
