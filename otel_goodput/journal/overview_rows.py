@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 from otel_goodput.accounting.overview import Group, Life, Loss, PhaseEntry, Save, Spread, StepBin, StepEntry
 from otel_goodput.journal.columns import LARGEST, MASK, Row, signed
@@ -50,8 +50,41 @@ def _spread(spread: Spread | None) -> Iterable[int]:
     return (NONE,) * 3 if spread is None else spread
 
 
-def _spreads(row: Row) -> Iterable[Spread | None]:
-    return (None if row[at] == NONE else Spread(*row[at : at + 3]) for at in (0, 3, 6))
+class StoredStepBins(Sequence[StepBin]):
+    """Step bins that are made when they are asked for: a page reads those of hundreds of processes.
+
+    Attributes:
+        rows: the fields of each, least, median and greatest lengths one by one; ``NONE``: not known.
+    """
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> StepBin: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[StepBin]: ...
+    def __getitem__(self, at: int | slice) -> StepBin | list[StepBin]:
+        return _step_bin(self.rows[at]) if isinstance(at, int) else list(map(_step_bin, self.rows[at]))
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def rows_of_step_bins(bins: Sequence[StepBin]) -> list[Row]:
+    """Return step bins as rows of a digest."""
+    if isinstance(bins, StoredStepBins):
+        return bins.rows
+    return [(*one[:5], *_spread(one.net), *_spread(one.outside), *_spread(one.device)) for one in bins]
+
+
+def _step_bin(row: Row) -> StepBin:
+    return StepBin._make((*row[:5], *(None if row[at] == NONE else Spread(*row[at : at + 3]) for at in (5, 8, 11))))
 
 
 def _numbers(rows: Iterable[Iterable[int]], _: Texts) -> list[Row]:
@@ -85,8 +118,8 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
     ),
     step_bins=Table(
         14,
-        lambda bins, _: [(*one[:5], *_spread(one.net), *_spread(one.outside), *_spread(one.device)) for one in bins],
-        lambda rows, _: [StepBin._make((*row[:5], *_spreads(row[5:]))) for row in rows],
+        lambda bins, _: rows_of_step_bins(bins),
+        lambda rows, _: StoredStepBins(rows),
     ),
     histogram=Table(
         5,

@@ -208,16 +208,16 @@ class RunDirectory:
     def _names(self, process: int) -> list[str]:
         """The names of files that may be segments of a process: there may be many of others."""
         mark = f"-p{process:04d}-"
+        return [name for name in self._all_names() if mark in name]
+
+    def _all_names(self) -> list[str]:
         try:
-            return [name for name in files.names(self.journal) if mark in name]
+            return files.names(self.journal)
         except OSError:
             return []
 
     def _files(self) -> list[Path]:
-        try:
-            return [self.journal / name for name in files.names(self.journal)]
-        except OSError:
-            return []
+        return [self.journal / name for name in self._all_names()]
 
     def segments(
         self,

@@ -6,31 +6,30 @@ raise because of what a run's folder contains: what cannot be read is said in `w
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from otel_goodput import files
 from otel_goodput.accounting.ledger import Ledger
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.errors import GoodputError
 from otel_goodput.journal.facts import read_facts
+from otel_goodput.journal.listed_run import ListedRun
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.records import CAPACITY
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.segment_file import NAME
 from otel_goodput.reports.condensing import condensed
 from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, exported
 from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.rank_steps import ROWS, RankSteps, rank_steps
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live, state_of
 from otel_goodput.reports.telling import tell
@@ -46,7 +45,6 @@ _LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
 _RECORDS: Final = 4  # of one span, about: its start, its end, what they say of it, and room that a segment has left
 _OF_OTHERS: Final = frozenset({"bins", "lives", "step_bins"})  # what is read of the overviews of the other processes
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
-_PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
 _MOST: Final = 65_536  # processes
 
 
@@ -60,6 +58,7 @@ class Process:
         last_sign: last sign of life, ns.
         attempts: numbers, counted from 1.
         overview: what it did; None if nothing could be read.
+        steps: of another process than the leader.
         problem: why something is missing, for people.
     """
 
@@ -71,6 +70,7 @@ class Process:
     attempts: list[int] = field(default_factory=list)
     pace: Pace | None = None
     overview: Overview | None = None
+    steps: Sequence[RankSteps] = ()
     facts: Mapping[str, Any] | None = None
     problem: str = ""
 
@@ -258,7 +258,8 @@ def _report(run: RunDirectory, at: int | Moment | None) -> tuple[Report, str, st
 
 def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress | None, quick: bool) -> list[Process]:
     """Return every process that left something in the run's folder, and those that are missing between them."""
-    there = _indices(run)
+    listed = ListedRun(run.path)
+    there = listed.there
     count = max([1, report.totals.processes, *(index + 1 for index in there)])
     attempts = run.attempts(0)
     facts = _facts(run, attempts[-1], 0) if attempts else None
@@ -274,21 +275,24 @@ def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress
             process.problem = "it has left no journal here"
             process.state = SILENT
         elif not quick:
-            _fill(process, run, asked)
+            _fill(process, listed, asked, ROWS // len(there))
     return found
 
 
-def _fill(process: Process, run: RunDirectory, asked: int) -> None:
-    """Read what another process than the leader left."""
+def _fill(process: Process, run: ListedRun, asked: int, rows: int) -> None:
+    """Read what another process than the leader left; of its steps at most so many rows."""
     try:
         attempts = run.attempts(process.index)
         process.attempts = [attempt + 1 for attempt in attempts]
-        found = overview_of(run, process.index, within_s=_RECENT_S, only=_OF_OTHERS)
+        recorded = run.recorded(process.index)
+        found = overview_of(run, process.index, within_s=_RECENT_S, only=_OF_OTHERS) if recorded else None
         if found is None:
             process.problem = "it has left no journal that can be read"
             process.state = SILENT
             return
-        overview = process.overview = counted_from_one(found.overview)
+        process.steps = rank_steps(found.overview.step_bins, rows)
+        # What is not needed any more is dropped at once: of hundreds of processes it is a million objects.
+        overview = process.overview = counted_from_one(replace(found.overview, step_bins=()))
         process.last_step, process.last_sign = overview.last_step, overview.last_sign
         process.facts = _facts(run, found.attempt, process.index)
         process.host = _host(process.facts)
@@ -332,18 +336,3 @@ def _facts(run: RunDirectory, attempt: int, process: int) -> Mapping[str, Any] |
 
 def _host(facts: Mapping[str, Any] | None) -> str:
     return str(((facts or {}).get("resource") or {}).get(HOST_NAME, ""))
-
-
-def _indices(run: RunDirectory) -> set[int]:
-    """Return the indices of the processes that left files."""
-    try:
-        names = files.names(run.journal)
-    except OSError:
-        return set()
-    found = set()
-    for name in names:
-        match = NAME.fullmatch(name)
-        index = int(match[2]) if match else int(other[1]) if (other := _PROCESS.fullmatch(name)) else -1
-        if 0 <= index < _MOST:
-            found.add(index)
-    return found

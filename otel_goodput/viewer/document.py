@@ -6,7 +6,7 @@ All times are ns from `origin_ns`, the run's first job start. Text from outside 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,13 +15,14 @@ from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.reports import advice, text
 from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.rank_steps import RankSteps
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Attempt, Process, Session
 from otel_goodput.reports.tail import News
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
 from otel_goodput.text.durations import NS
 from otel_goodput.version import __version__
-from otel_goodput.viewer import ranks, spans
+from otel_goodput.viewer import spans
 from otel_goodput.viewer.columns import Columns
 from otel_goodput.viewer.words import Names, Redaction
 
@@ -120,7 +121,7 @@ class _Writer:
             "processes": [self._process(one) for one in session.processes],
             "bins": self._bins(overview),
             "step_bins": self._columns.table(_STEP_BINS, [self._step_bin(one) for one in overview.step_bins]),
-            "rank_steps": self._columns.table(ranks.COLUMNS, list(ranks.rank_steps(session.processes, self._at))),
+            "rank_steps": self._columns.table(("process", *RankSteps._fields), list(self._rank_steps())),
             "histogram": self._columns.table(
                 ("measure", "attempt", "fate", "bucket", "count"),
                 [(*of, count) for of, count in sorted(overview.histogram.items())],
@@ -261,9 +262,11 @@ class _Writer:
     def _shares(self, overview: Overview) -> dict[str, Any]:
         held = sorted({category for one in overview.bins for category in one})
         width = overview.width
+        whole, half = max(1, width), width // 2
         shares = bytearray()
         for category in held:
-            shares += bytes(min(_SHARES, round(_SHARES * one.get(category, 0) / width)) for one in overview.bins)
+            parts = [(_SHARES * one.get(category, 0) + half) // whole for one in overview.bins]
+            shares += bytes(parts if max(parts, default=0) <= _SHARES else [min(_SHARES, part) for part in parts])
         return {
             "begin": self._at(overview.begin),
             "width": width,
@@ -271,6 +274,11 @@ class _Writer:
             "categories": [self._category(category, overview.names) for category in held],
             "shares": self._columns.raw(bytes(shares)),
         }
+
+    def _rank_steps(self) -> Iterator[tuple[int, ...]]:
+        for one in self._session.processes:
+            for first, last, begin, *rest in one.steps:
+                yield (one.index, first, last, self._at(begin), *rest)
 
     def _category(self, number: int, names: Sequence[str]) -> int:
         """Return the number of a category of some process in the order of the document."""

@@ -153,6 +153,12 @@ def looking(browser: Any, allowed: str = "", **context: Any) -> Iterator[Look]:
         opened.close()
 
 
+def rows(look: Look) -> list[tuple[dict[str, str], str]]:
+    """What is known of the selection: the data of each row, and its text."""
+    told = look.page.locator("#selection dd")
+    return list(zip(look.data("#selection dd"), told.all_inner_texts(), strict=True))
+
+
 def head_of(told: bytes) -> dict[str, Any]:
     """The JSON of a document."""
     size = int.from_bytes(told[4:8], "little")

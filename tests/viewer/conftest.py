@@ -78,3 +78,11 @@ def story_page(story: RunDirectory, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def lived_page(lived: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page_of(lived, tmp_path_factory.mktemp("page") / "lived.html")
+
+
+@pytest.fixture
+def timeline(look: Look, story_page: Path) -> Look:
+    """The page, with its timeline in sight."""
+    look.open(story_page)
+    look.at_timeline()
+    return look

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -12,24 +11,12 @@ import pytest
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.overview import Spread
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.recording.ids import attempt_trace_id, step_trace_id
-from otel_goodput.reports.session import Session
-from otel_goodput.viewer import page
-from otel_goodput.viewer.document import document
 
-from .browser import Look, looking
+from .browser import Look, looking, rows
 from .conftest import page_of
-
-
-@pytest.fixture
-def timeline(look: Look, story_page: Path) -> Look:
-    """The page, with its timeline in sight."""
-    look.open(story_page)
-    look.at_timeline()
-    return look
 
 
 def facts(look: Look) -> dict[str, int]:
@@ -125,11 +112,6 @@ def is_of(event: Any, kind: str) -> bool:
     return event.phase == rules.STEP if kind == "step" else event.phase not in (rules.STEP, rules.JOB)
 
 
-def rows(look: Look) -> list[tuple[dict[str, str], str]]:
-    told = look.page.locator("#selection dd")
-    return list(zip(look.data("#selection dd"), told.all_inner_texts(), strict=True))
-
-
 def test_a_double_click_zooms_to_a_span_and_an_empty_place_selects_nothing(timeline: Look) -> None:
     x, y = show(timeline, "step", 60)
     timeline.page.mouse.dblclick(x, y)
@@ -152,70 +134,6 @@ def test_ids_are_copied(chromium: Any, story_page: Path) -> None:
             copied = look.page.evaluate("navigator.clipboard.readText()")
             assert copied and shown.startswith(copied) and len(copied) in (16, 32)
             look.until("![...document.querySelectorAll('.copy')].some((one) => one.textContent === 'Copied')")
-
-
-def test_connections_lead_from_one_to_the_other(timeline: Look) -> None:
-    def follow(title: str) -> None:
-        timeline.page.locator("#connections button", has_text=title).first.click()
-
-    timeline.js("goodput.timeline.select({kind: 'disruption', row: 0, process: 0})")
-    follow("next: attempt 2")
-    timeline.until("goodput.state.selected.kind === 'attempt'")
-    timeline.js("goodput.timeline.select({kind: 'disruption', row: 0, process: 0})")
-    follow("went back to step 60")
-    timeline.until("document.querySelector('#selection h3').textContent === 'step 60'")
-    again = timeline.state("selected")["row"]
-    assert timeline.column("steps", "attempt")[again] == 2
-    follow("the same step in attempt 1")
-    timeline.until("goodput.state.selected.row !== told", again)
-    assert timeline.column("steps", "attempt")[timeline.state("selected")["row"]] == 1
-    follow("dispatch → device")
-    assert timeline.state("selected")["kind"] == "step"
-    timeline.js("goodput.timeline.select({kind: 'save', row: 0, process: 0})")
-    follow("save → commit → durable")
-    begin, end = timeline.view()
-    assert begin < timeline.column("saves", "durable_at")[0] < end
-    follow("holds step 19")
-    timeline.until("document.querySelector('#selection h3').textContent === 'step 19'")
-
-
-def test_a_step_is_connected_with_the_same_step_on_all_ranks(timeline: Look) -> None:
-    row = timeline.column("steps", "number").index(42)
-    timeline.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", row)
-    net = {one["fact"]: text for one, text in rows(timeline)}["net"]
-    links = timeline.page.locator("#connections button", has_text="on rank")
-    assert links.all_inner_texts() == [f"step 42 on rank {rank}" for rank in (1, 2, 3)]
-    told = timeline.page.locator("#connections li", has_text="on rank 2").inner_text()
-    assert net.startswith(told.rpartition("net ")[2])  # they did what the leader did
-    links.nth(1).click()
-    timeline.until("goodput.state.selected.kind === 'bin'")
-    selected = timeline.state("selected")
-    assert selected["process"] == 2
-    begin, end = (int(one["ns"]) for one in timeline.data("#selection dd[data-ns]") if one["fact"] in ("begin", "end"))
-    assert begin <= timeline.column("steps", "start")[row] < end
-    first, last = timeline.view()
-    assert first < begin < end < last
-    [lane] = [one for one in timeline.js("goodput.timeline.lanes()") if one["name"] == "process 2"]
-    assert 0 <= lane["y"] < timeline.js("goodput.timeline.height")
-
-
-def test_of_many_ranks_the_slowest_are_told_and_how_many_more_there_are(
-    story: RunDirectory, look: Look, tmp_path: Path
-) -> None:
-    session = Session.open(story)
-    template = session.processes[1]
-    assert template.overview is not None
-    session.processes = [session.processes[0]]
-    for rank in range(1, 40):
-        bins = [one._replace(net=Spread(rank, rank * 10**6, rank)) for one in template.overview.step_bins]
-        session.processes.append(replace(template, index=rank, overview=replace(template.overview, step_bins=bins)))
-    path = tmp_path / "many.html"
-    path.write_text(page.html(document(session)), encoding="utf-8")
-    look.open(path)
-    look.js("goodput.timeline.select({kind: 'step', row: 42, process: 0})")
-    told = [text for text in look.page.locator("#connections li").all_inner_texts() if "rank" in text]
-    assert [text.split(" net ")[0] for text in told[:12]] == [f"step 42 on rank {rank}" for rank in range(39, 27, -1)]
-    assert told[12:] == ["and on 27 more ranks, none of them slower down to 1.00 ms"]
 
 
 def test_the_tree_opens_closes_pins_and_sorts(timeline: Look) -> None:

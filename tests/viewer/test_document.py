@@ -15,13 +15,14 @@ from tools.commands import goodput, succeeded
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal.history import all_events
+from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.recording.ids import attempt_trace_id
+from otel_goodput.reports.rank_steps import rank_steps
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import CATEGORIES, PHASES
 from otel_goodput.viewer.columns import Container
 from otel_goodput.viewer.document import document
-from otel_goodput.viewer.ranks import rank_steps
 
 from .conftest import EVIL, NS, live
 
@@ -124,15 +125,20 @@ def test_the_steps_of_other_ranks_are_those_of_their_journals(page: Page, lived:
     assert all(row[5] == row[6] for row in told)
 
 
-def test_steps_of_many_ranks_are_joined_to_so_many_rows(page: Page) -> None:
-    one_by_one = page.table("rank_steps")
-    for rows in (1, 2, 7, 64, 65):
-        found = list(rank_steps(page.session.processes, int, rows))
+def test_steps_of_many_ranks_are_joined_to_so_many_rows(lived: RunDirectory) -> None:
+    overview = overview_of(lived, 1)
+    assert overview is not None
+    bins = list(overview.overview.step_bins)
+    one_by_one = rank_steps(bins, 10_000)
+    assert len(one_by_one) == len(bins) > 60
+    for rows in (1, 2, 7, 64, len(bins)):
+        found = rank_steps(bins, rows)
         assert len(found) <= rows
-        assert sum(row[4] for row in found) == len(one_by_one)
-        assert max(row[6] for row in found) == max(row["net_max"] for row in one_by_one)
-        middle = sum(row[4] * row[5] for row in found) / len(one_by_one)
-        assert middle == pytest.approx(sum(row["net_median"] for row in one_by_one) / len(one_by_one), rel=1e-6)
+        assert sum(row.count for row in found) == sum(row.count for row in one_by_one)
+        assert max(row.net_max for row in found) == max(row.net_max for row in one_by_one)
+        assert [row.begin for row in found] == [one.begin for one in one_by_one[:: -(-len(bins) // rows)]]
+        middle = sum(row.count * row.net_median for row in found) / len(one_by_one)
+        assert middle == pytest.approx(sum(row.net_median for row in one_by_one) / len(one_by_one), rel=1e-6)
 
 
 def test_rows_are_those_of_the_journal(page: Page, lived: RunDirectory) -> None:
