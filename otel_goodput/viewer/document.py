@@ -23,7 +23,7 @@ from otel_goodput.semconv import CATEGORIES, PHASES, Category
 from otel_goodput.text.durations import NS
 from otel_goodput.version import __version__
 from otel_goodput.viewer import spans
-from otel_goodput.viewer.columns import Columns
+from otel_goodput.viewer.columns import Columns, Table
 from otel_goodput.viewer.words import Names, Redaction
 
 FORMAT: Final = 1
@@ -139,6 +139,7 @@ class _Writer:
                 for one in overview.groups
             ],
             **self._spans(),
+            "window_owners": self._window_owners(),
             "excluded": [[self._at(begin), self._at(end)] for begin, end in overview.excluded],
             "saves": self._columns.table(
                 ("attempt", "step", "begin", "blocking_end", "durable_at", "failed"),
@@ -307,6 +308,10 @@ class _Writer:
         """Return where spans are in Cloud Trace: as the latest attempt says that sent some there."""
         found = (spans.cloud_trace(one.facts, OTEL_GOODPUT_EXPORTERS.name) for one in reversed(self._session.attempts))
         return next((one for one in found if one is not None), None)
+
+    def _window_owners(self) -> Table | None:
+        """Return whose each moment of the windows is; None if the owners of the whole run are told."""
+        return spans.owners(self._session.detail, self._columns, self._at) if self._session.left_out else None
 
     def _spans(self) -> dict[str, Any]:
         session = self._session

@@ -71,12 +71,6 @@ def tables(
         )
         for one in detail.phases
     ]  # fmt: skip
-    owners: Table | None = None
-    if whole:
-        owners = columns.table(
-            ("begin", "length", "category"),
-            [(at(begin), end - begin, category) for begin, end, category in detail.owners],
-        )
     return Tables(
         steps=columns.table(STEPS, steps),
         phases=columns.table(PHASES, phases),
@@ -93,8 +87,14 @@ def tables(
         device=columns.table(
             ("begin", "end", "owner"), [(at(begin), at(end), owner) for begin, end, owner in detail.work]
         ),
-        owners=owners,
+        owners=owners(detail, columns, at) if whole else None,
     )
+
+
+def owners(detail: Detail, columns: Columns, at: Callable[[int], int]) -> Table:
+    """Return whose each moment is that a detail tells, in order; `at` as of :func:`tables`."""
+    told = [(at(begin), end - begin, category) for begin, end, category in detail.owners]
+    return columns.table(("begin", "length", "category"), told)
 
 
 def _ids(spans: Sequence[Any], columns: Columns) -> Table:

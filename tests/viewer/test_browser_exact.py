@@ -38,6 +38,19 @@ def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_pa
         starts = look.column("steps", "start")
         assert starts == sorted(starts)
         assert len(starts) == len(set(starts))
+        # Whose each instant is, is known there too: the lane of the partition tells it one by one, and sums are exact.
+        lane = "goodput.timeline.source.partitionLane()"
+        assert not look.js(f"{lane}.summed.some(([a, b]) => a < told[1] && b > told[0])", [low, high])
+        assert look.js(f"{lane}.summed.length") > 0
+        look.js("goodput.state.set({range: told})", [low, high])
+        look.settle()
+        pieces = look.data("#selection [data-category]")
+        assert sum(int(one["ns"]) for one in pieces) == high - low
+        assert look.data("#selection .fact-card")[-1]["exact"] == "true" and "≈" not in look.text("#selection")
+        owner = look.js("goodput.timeline.source.owners.begin.findIndex((begin) => begin > told)", low)
+        look.js("goodput.timeline.select({kind: 'owner', row: told, process: 0})", owner)
+        assert look.js("goodput.timeline.spanX('owner', told)", owner)
+        look.js("goodput.state.set({range: null})")
         row = next(at for at, start in enumerate(starts) if low < start < high)
         look.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", row)
         assert look.text("#selection h3") == f"step {look.column('steps', 'number')[row]:.0f}"

@@ -141,6 +141,21 @@ def test_steps_of_many_ranks_are_joined_to_so_many_rows(lived: RunDirectory) -> 
         assert middle == pytest.approx(sum(row.net_median for row in one_by_one) / len(one_by_one), rel=1e-6)
 
 
+def test_of_a_long_run_the_owners_of_what_is_told_one_by_one_are_told(tmp_path: Path) -> None:
+    live(tmp_path, "long", 0, 1200)
+    page = Page(RunDirectory(tmp_path / "long"), spans=100)
+    assert page.head["owners"] is None and page.head["detail"]["windows"]
+    owners, origin = page.table("window_owners"), int(page.head["origin_ns"])
+    for begin, end in page.head["detail"]["windows"]:
+        mine = [row for row in owners if begin <= row["begin"] < end]
+        assert [row["begin"] for row in mine] == [begin, *(row["begin"] + row["length"] for row in mine)][:-1]
+        held = Counter[int]()
+        for row in mine:
+            held[row["category"]] += row["length"]
+        assert held == page.session.detail.partition(origin + begin, origin + end)
+        assert held.total() == end - begin
+
+
 def test_rows_are_those_of_the_journal(page: Page, lived: RunDirectory) -> None:
     origin = int(page.head["origin_ns"])
     begun: dict[tuple[int, int], Any] = {}

@@ -5,7 +5,7 @@ import { axisStyle, drawPlot, lengthAxis, timeAxis } from "./plot.js";
 import { head, make, swatch, table, tableRow, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
-import { isDetailed, rowsIn, scopeOf, scopeTitle, settledBefore, tally } from "./scope.js";
+import { isDetailed, isSettled, rowsIn, scopeOf, scopeTitle, tally } from "./scope.js";
 
 // Part of the cadence: the categories it is made of, and the colour it is drawn in.
 const CADENCE_PARTS = [
@@ -81,7 +81,7 @@ export function cadenceOf(model, scope) {
     steps,
     total,
     parts: parts.filter(([, ns]) => ns > 0),
-    exact: settledBefore(model, scope.end) && isDetailed(model, scope),
+    exact: isSettled(model, scope.begin, scope.end) && isDetailed(model, scope),
   };
 }
 

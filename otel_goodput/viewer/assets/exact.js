@@ -25,9 +25,9 @@ class ExactSpans {
 
   /** Remember what the document itself has. */
   keep() {
-    const { steps, phases, device, step_ids, phase_ids, trace_ids, detail } = this.model;
+    const { steps, phases, device, step_ids, phase_ids, trace_ids, window_owners: owners, detail } = this.model;
     const { windows } = detail;
-    this.own = { steps, phases, device, step_ids, phase_ids, trace_ids, windows, end: this.model.end };
+    this.own = { steps, phases, device, step_ids, phase_ids, trace_ids, owners, windows, end: this.model.end };
     this.lost = this.model.report.steps?.lost;
   }
 
@@ -113,6 +113,7 @@ class ExactSpans {
   merge() {
     const { model, own, parts } = this;
     mergeSpans(model, [...parts, own]);
+    model.window_owners = mergedOwners([...parts, own], model.categories.length);
     const windows = [...own.windows, ...parts.map((part) => [part.begin, part.until])];
     model.detail = { ...model.detail, windows: windows.sort((one, other) => one[0] - other[0]) };
   }
@@ -132,6 +133,26 @@ export function mergeSpans(model, sources) {
   model.device = devices(told, steps.places, phases.places);
   Object.assign(model, { steps: steps.table, phases: phases.table, step_ids: steps.ids, phase_ids: phases.ids });
   model.trace_ids = new Map(sources.flatMap((one) => [...one.trace_ids]));
+}
+
+/** Owners of all sources as one table: what two of them tell is taken once. */
+function mergedOwners(sources, categories) {
+  const all = sources.flatMap(({ owners }) => {
+    if (!owners) return [];
+    const { begin, length, category } = owners;
+    return Array.from({ length: owners.rows }, (_, row) => [begin[row], begin[row] + length[row], category[row]]);
+  });
+  all.sort((one, other) => one[0] - other[0]);
+  const kept = [];
+  let reached = -Infinity;
+  for (const [begin, end, category] of all) {
+    // A category that is newer than the document has no name in it yet.
+    if (end > reached && category < categories) kept.push([Math.max(begin, reached), end, category]);
+    reached = Math.max(reached, end);
+  }
+  const column = (of) => Float64Array.from(kept, of);
+  const [begin, length] = [column((one) => one[0]), column((one) => one[1] - one[0])];
+  return { rows: kept.length, begin, length, category: column((one) => one[2]) };
 }
 
 const overlaps = (part, begin, end) => Number(part.begin < end && part.until > begin);

@@ -4,7 +4,7 @@ import { FATE_NAMES, sourceTitle } from "./colors.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
 import { OVER, lowerBound } from "./data.js";
-import { settledBefore, tally } from "./scope.js";
+import { isSettled, tally } from "./scope.js";
 
 const CLOCKS = ["device", "host", "unknown: dispatched, and nothing told when it was done"];
 const FLAG_WORDS = {
@@ -35,7 +35,7 @@ function rowsOf(source, { kind, process }) {
     phase: model.phases,
     save: model.saves,
     steps: model.step_bins,
-    owner: model.owners,
+    owner: source.owners,
   }[kind];
   if (table) return table.rows;
   const list = { disruption: model.disruptions, attempt: model.attempts, notice: model.notices, slice: model.slices }[
@@ -206,7 +206,8 @@ const FACTS = {
   },
 
   owner(source, row) {
-    const { owners, categories } = source.model;
+    const { owners } = source;
+    const { categories } = source.model;
     const begin = owners.begin[row];
     return {
       title: sourceTitle(categories[owners.category[row]]),
@@ -312,7 +313,7 @@ export function measureRange(source, begin, end) {
   const shares = source.categories
     .map((paint, kind) => ({ title: paint.title, paint, kind, ns: sums[kind] }))
     .filter(({ ns }) => ns > 0);
-  return { shares, exact: settledBefore(model, end), steps: stepsBetween(source, begin, end) };
+  return { shares, exact: isSettled(model, begin, end), steps: stepsBetween(source, begin, end) };
 }
 
 /** Executions of steps that began in [begin, end): single ones, and bins where these are summed up. */

@@ -7,7 +7,7 @@ const BEGINS = {
   step: (model) => model.steps.start,
   phase: (model) => model.phases.start,
   save: (model) => model.saves.begin,
-  owner: (model) => model.owners?.begin ?? [],
+  owner: (model) => (model.owners ?? model.window_owners)?.begin ?? [],
   steps: (model) => model.step_bins.begin,
   disruption: (model) => model.disruptions.map((one) => one.died_at ?? one.time),
   attempt: (model) => model.attempts.map((one) => one.begin),

@@ -3,7 +3,7 @@ import { theme } from "./colors.js";
 import { OVER } from "./data.js";
 import { duration } from "./format.js";
 import { RunSource } from "./source.js";
-import { packTracks, trackOf } from "./spans.js";
+import { packTracks, trackOf, uncovered } from "./spans.js";
 import { Paint } from "./surface.js";
 
 export const FLAGS = {
@@ -55,9 +55,9 @@ export class LaneSource extends RunSource {
 
   makePartitionLane() {
     const { model } = this;
-    const { owners } = model;
+    const { owners } = this;
     const bins = model.bins.count ? this.leaderBins() : null;
-    const tracks = owners ? [this.ownerTrack(owners)] : [];
+    const tracks = owners && owners.rows ? [this.ownerTrack(owners)] : [];
     const label = (row) => this.categories[owners.category[row]].title;
     return {
       key: "partition",
@@ -70,7 +70,7 @@ export class LaneSource extends RunSource {
       label,
       binKind: "bin",
       tall: true,
-      summed: owners ? [] : [[0, model.end]],
+      summed: model.owners ? [] : uncovered(tracks.length ? tracks[0].covered() : [], 0, model.end),
     };
   }
 

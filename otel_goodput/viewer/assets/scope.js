@@ -23,9 +23,21 @@ export function runEnd(model) {
   return model.attempts.reduce((last, one) => Math.max(last, one.end), model.live ? model.known || 0 : 0);
 }
 
-/** Whether the owner of each moment before `end` is known for good: what came after the document is not. */
-export function settledBefore(model, end) {
-  return model.owners !== null && end <= (model.settled ?? Infinity);
+/** The owners that tell each moment of [begin, end), or null: the run's, or of a long run those of what was read. */
+export function ownersOf(model, begin, end) {
+  const { owners, window_owners: told } = model;
+  if (owners || !told) return owners;
+  let reached = begin;
+  for (let row = Math.max(0, lowerBound(told.begin, begin + 1) - 1); row < told.rows && reached < end; row++) {
+    if (told.begin[row] > reached) return null;
+    reached = Math.max(reached, told.begin[row] + told.length[row]);
+  }
+  return reached >= end ? told : null;
+}
+
+/** Whether the owner of each moment of [begin, end) is known for good: what came after the document is not. */
+export function isSettled(model, begin, end) {
+  return ownersOf(model, begin, end) !== null && end <= (model.settled ?? Infinity);
 }
 
 /** Seconds of a report as whole ns. Exact: seconds are ns / 1e9, and up to 104 days a double holds all of them. */
@@ -43,7 +55,7 @@ export function partitionOf(model, scope) {
   if (scope.kind === "run") byCategory = toldSeconds(model, model.report.seconds);
   else if (scope.kind === "attempt") byCategory = toldSeconds(model, scope.attempt.seconds);
   else {
-    exact = settledBefore(model, scope.end);
+    exact = isSettled(model, scope.begin, scope.end);
     byCategory = tally(model, scope.begin, scope.end);
   }
   const pieces = byCategory.map((ns, category) => ({ category, ns })).filter((piece) => piece.ns > 0);
@@ -63,7 +75,8 @@ function toldSeconds(model, given) {
 /** ns by category between two moments: exact from owners; without them, of a bin cut by an edge the share in time. */
 export function tally(model, begin, end) {
   const sums = new Array(model.categories.length).fill(0);
-  const { owners, bins } = model;
+  const { bins } = model;
+  const owners = ownersOf(model, begin, end);
   if (owners) {
     let row = Math.max(0, lowerBound(owners.begin, begin) - 1);
     for (; row < owners.rows && owners.begin[row] < end; row++) {
@@ -96,8 +109,9 @@ function binsBetween(bins, begin, end) {
  * for the run, and finer ones made of the owners for less.
  */
 export function binned(model, scope, most = 600) {
-  const { bins, owners } = model;
-  if (scope.kind === "run" || !owners) {
+  const { bins } = model;
+  const owners = scope.kind === "run" ? null : ownersOf(model, scope.begin, scope.end);
+  if (!owners) {
     const [first, last] = binsBetween(bins, scope.begin, scope.end);
     const begins = Array.from({ length: last - first }, (_, at) => bins.begin + (first + at) * bins.width);
     const values = model.categories.map(() => null);

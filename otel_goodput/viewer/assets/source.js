@@ -42,6 +42,11 @@ export class RunSource {
     return this.growing.get(key).tracks(rows, entry, settled, kindCount);
   }
 
+  /** Whose each instant is: of the whole run, or of a long one in what was read of it. Null: not known. */
+  get owners() {
+    return this.model.owners ?? this.model.window_owners;
+  }
+
   refresh() {
     for (const paint of [...this.categories, ...this.fates, ...this.phasePaints.values()]) paint.refresh();
   }

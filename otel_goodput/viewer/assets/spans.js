@@ -40,6 +40,17 @@ export class SpanTrack {
     return next;
   }
 
+  /** [[begin, end]] that spans cover without a gap. */
+  covered() {
+    const found = [];
+    for (let at = 0; at < this.length; at++) {
+      const last = found[found.length - 1];
+      if (last && this.begins[at] <= last[1]) last[1] = Math.max(last[1], this.ends[at]);
+      else found.push([this.begins[at], this.ends[at]]);
+    }
+    return found;
+  }
+
   /** Index of the first span that ends behind `time`. */
   firstBehind(time) {
     const found = Math.max(0, lowerBound(this.begins, time) - 1);
