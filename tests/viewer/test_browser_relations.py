@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import otel_goodput as goodput
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.session import Session
 from otel_goodput.viewer import page
 from otel_goodput.viewer.document import document
 
 from .browser import Look, rows
+from .conftest import page_of
 
 
 def test_connections_lead_from_one_to_the_other(timeline: Look) -> None:
@@ -36,6 +39,41 @@ def test_connections_lead_from_one_to_the_other(timeline: Look) -> None:
     assert begin < timeline.column("saves", "durable_at")[0] < end
     follow("holds step 19")
     timeline.until("document.querySelector('#selection h3').textContent === 'step 19'")
+
+
+def test_a_rollback_within_an_attempt_leads_back(tmp_path: Path, look: Look) -> None:
+    recorder = goodput.Recorder("back", run_id="back", directory=tmp_path, exporters="none")
+    with recorder.job():
+        for first, last in ((0, 20), (10, 29)):
+            if first:
+                with recorder.checkpoint_restore(first - 1):
+                    pass
+            for number in range(first, last + 1):
+                with recorder.step(number):
+                    time.sleep(0.002)
+                if number == 9:
+                    with recorder.checkpoint_save(number):
+                        pass
+    told = recorder.report().to_json()
+    recorder.shutdown()
+    look.open(page_of(RunDirectory(tmp_path / "back"), tmp_path / "back.html"))
+    assert told["disruption_reasons"] == {"rollback": 1} and told["steps"]["lost"] == 11
+    assert "rollback" in look.text("#disruptions")
+    numbers, fates = look.column("steps", "number"), look.column("steps", "fate")
+    assert [number for number, fate in zip(numbers, fates, strict=True) if fate == 1] == list(range(10, 21))
+    look.at_timeline()
+    look.js("goodput.timeline.select({kind: 'disruption', row: 0, process: 0})")
+    look.settle()  # it is drawn, with its arrows
+    links = look.page.locator("#connections button").all_inner_texts()
+    assert "went back to step 10" in links and "first lost step: 10 in attempt 1" in links
+    look.page.locator("#connections button", has_text="went back to step 10").click()
+    look.until("document.querySelector('#selection h3').textContent === 'step 10'")
+    assert look.column("steps", "fate")[look.state("selected")["row"]] == 0
+    look.page.locator("#connections button", has_text="the same step in attempt 1").click()
+    look.until("goodput.model.steps.fate[goodput.state.selected.row] === 1")
+    assert "lost" in look.text("#selection")
+    look.page.locator("#connections button", has_text="lost by rollback").click()
+    look.until("goodput.state.selected.kind === 'disruption'")
 
 
 def test_a_step_is_connected_with_the_same_step_on_all_ranks(timeline: Look) -> None:
