@@ -20,7 +20,7 @@ NAMES: Final = 4_000  # groups; the phases of further names count under the empt
 SAVES: Final = 2_000  # if there are more, every second one is forgotten, and counted as left out
 TOLD: Final = 2_000  # the same for notices, and for slices
 EXCLUDED: Final = 2_000  # exclusions; later ones are not remembered, but counted as left out
-# If phases are more than are kept, only the longest of each of so many equal stretches of time stay, so many of each.
+# If phases are more than are kept, only the longest of each of so many equal intervals stay, so many of each.
 LONGEST: Final = PHASES_KEPT // BINS // 2
 
 _IN_NUMBERS: Final = frozenset({STEP, DATA_LOADING, PART})  # too many to be remembered one by one
@@ -175,10 +175,10 @@ class Chronicle:
         room: dict[int, int] = {}
         kept = []
         for at in sorted(range(len(phases)), key=lambda at: phases[at].begin - phases[at].end):
-            stretch = (phases[at].begin - first) // width
-            taken = room.get(stretch, 0)
+            interval = (phases[at].begin - first) // width
+            taken = room.get(interval, 0)
             if taken < LONGEST:
-                room[stretch] = taken + 1
+                room[interval] = taken + 1
                 kept.append(at)
         self._left_out += len(phases) - len(kept)
         self._phases = [phases[at] for at in sorted(kept)]

@@ -1,6 +1,6 @@
-"""Whose each stretch of a run's time is, exactly, and what became of each step: offline, from all events of a run.
+"""Whose each moment of a run is, exactly, and what became of each step: offline, from all events of a run.
 
-What a ledger sums up while it goes, a :class:`Trace` keeps one by one. It takes some 30 bytes a stretch and 90 a step.
+What a ledger sums up while it goes, a :class:`Trace` keeps one by one. It takes some 30 bytes an interval, 90 a step.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class StepTrace(NamedTuple):
 
 
 class DeviceTrace(NamedTuple):
-    """A stretch of the device's time: `step` is a place in :attr:`Trace.steps`, or -1; `key` that of its phase."""
+    """An interval of the device's time: `step` is a place in :attr:`Trace.steps`, or -1; `key` that of its phase."""
 
     begin: int
     end: int
@@ -108,7 +108,7 @@ class Tracer(Cursor):
         edges = [edge for a, b in exclusions if a < b for edge in ((a, 0, True), (b, 0, False))]
         super().__init__(edges=sorted(edges))
         self.fates = self.steps.summary = Fates()
-        # Stretches: successive ones of one owner are one. An owner is a category number, or -1 - ordinal of a step.
+        # Intervals: successive ones of one owner are one. An owner is a category number, or -1 - ordinal of a step.
         self.begins, self.ends, self.owners, self.hidden = array("q"), array("q"), array("q"), array("b")
         self.columns = {name: array("Q" if name == "key" else "q") for name in StepTrace._fields}
         self.device_traces: list[DeviceTrace] = []
@@ -216,7 +216,7 @@ class Tracer(Cursor):
 
 
 class Trace:
-    """A run, stretch by stretch.
+    """A run, interval by interval.
 
     Args:
         events: ordered by attempt and time, with device ends filled in.
@@ -272,7 +272,7 @@ class Trace:
         return map(StepTrace._make, zip(*self._tracer.columns.values(), strict=True))
 
     def intervals(self) -> Iterator[Interval]:
-        """Successive stretches from the first job's start on, ``EXCLUDED`` ones included; no neighbours are alike."""
+        """Successive intervals from the first job's start on, ``EXCLUDED`` ones included; no neighbours are alike."""
         begin = end = 0
         category: int | None = None
         for one, other, owned in self._pieces():

@@ -46,7 +46,7 @@ class Part(NamedTuple):
     records: list[Record]
 
 
-class Stretch(NamedTuple):
+class WindowRecords(NamedTuple):
     """The records of a window.
 
     Attributes:
@@ -75,7 +75,7 @@ class TimeIndex:
         self._scanned: dict[int, set[int]] = {}  # by attempt: segments looked through for names
         self._held: OrderedDict[Place, bytes] = OrderedDict()
 
-    def between(self, begin: int, end: int, most: int = MOST) -> Stretch:
+    def between(self, begin: int, end: int, most: int = MOST) -> WindowRecords:
         """The records from `begin` to `end` (ns), at most about `most` of them.
 
         Raises:
@@ -100,7 +100,7 @@ class TimeIndex:
             if reached is not None:
                 cut, until = True, reached
                 break
-        return Stretch([part for part in parts if part.records], until, cut, missing)
+        return WindowRecords([part for part in parts if part.records], until, cut, missing)
 
     def _chosen(
         self, segments: Sequence[SegmentFile], begin: int, end: int, missing: list[tuple[str, str]]
@@ -223,7 +223,7 @@ class TimeIndex:
         return known
 
 
-def records_between(run: RunDirectory, process: int, begin: int, end: int, most: int = MOST) -> Stretch:
+def records_between(run: RunDirectory, process: int, begin: int, end: int, most: int = MOST) -> WindowRecords:
     """The records of a process from `begin` to `end` (ns); for several windows, keep a :class:`TimeIndex`."""
     return TimeIndex(run, process).between(begin, end, most)
 

@@ -24,15 +24,15 @@ from otel_goodput.recording.step_policy import StepPolicy
 TIMED: Final = 63
 SAMPLED_ONE_IN: Final = TIMED + 1
 LONGEST_SAMPLE: Final = 100_000  # ns
-LONGEST_STRETCH: Final = 100_000  # maximum number of steps in a summary
+MOST_STEPS: Final = 100_000  # maximum number of steps in a summary
 KEPT_BACK: Final = 16  # data loads held until their step is known; if there are more, they are exported without it
 
 
 def thinner_of(admission: Admission) -> Thinner:
     """Return what summarizes steps that are not exported, as many in a summary as the traces have room for."""
     steps = admission.volumes.steps
-    stretch = min(-(-steps // admission.budget.summaries()), LONGEST_STRETCH)
-    return Thinner(max(SUMMARY, stretch), steps)
+    each = min(-(-steps // admission.budget.summaries()), MOST_STEPS)
+    return Thinner(max(SUMMARY, each), steps)
 
 
 class StepLine:

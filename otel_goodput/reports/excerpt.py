@@ -11,7 +11,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, PhaseEntry, StepEntry
 from otel_goodput.journal.records import EXPORT, INTERRUPTED
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.time_index import Part, Stretch, TimeIndex
+from otel_goodput.journal.time_index import Part, TimeIndex, WindowRecords
 from otel_goodput.reports import detail as told
 from otel_goodput.reports.detail import Detail, Phase, Step
 from otel_goodput.reports.telling import NO_KEY, tell_part
@@ -89,10 +89,10 @@ def excerpt(
         if count >= spans:
             found.missing.append(f"{len(windows) - at} of {len(windows)} windows, for there are too many")
             break
-        stretch = _between(index, overview, begin - LEAD * cadence, end, _RECORDS)
-        found.missing += [f"{name}: {why}" for name, why in stretch.missing]
-        end = min(end, stretch.until)
-        part = _told(stretch, overview, end, dead=end in ends)
+        read = _between(index, overview, begin - LEAD * cadence, end, _RECORDS)
+        found.missing += [f"{name}: {why}" for name, why in read.missing]
+        end = min(end, read.until)
+        part = _told(read, overview, end, dead=end in ends)
         count += _add(found.detail, part, begin, end)
         found.windows.append((begin, end))
     _stand_out(found, overview, spans - count)
@@ -109,10 +109,10 @@ def window(
     asked += _latest_shift(overview)
     end = min(end, asked)
     lead = LEAD * _cadence(overview, asked)
-    stretch = _between(index, overview, begin - lead, max(begin, end), min(_RECORDS, most * _RECORDS_EACH))
-    until = min(end, stretch.until)
+    read = _between(index, overview, begin - lead, max(begin, end), min(_RECORDS, most * _RECORDS_EACH))
+    until = min(end, read.until)
     dead = died and bool(overview.lives) and overview.lives[-1].end == until
-    part = _told(stretch, overview, until, dead=dead)
+    part = _told(read, overview, until, dead=dead)
     found = Detail(overview.begin, until, tuple(overview.names))
     _add(found, part, begin, until)
     return found, until
@@ -122,7 +122,7 @@ def _latest_shift(overview: Overview) -> int:
     return overview.shifts.get(overview.lives[-1].attempt, 0) if overview.lives else 0
 
 
-def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: int) -> Stretch:
+def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: int) -> WindowRecords:
     """Return the records from `begin` to `end` (ns by the account's clock), which each attempt has by its own clock."""
     if not overview.shifts:
         return index.between(begin, end, most)
@@ -141,11 +141,11 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
         if found.cut:
             cut, until = True, found.until + shift
             break
-    return Stretch(parts, until, cut, list(dict.fromkeys(missing)))
+    return WindowRecords(parts, until, cut, list(dict.fromkeys(missing)))
 
 
-def _told(stretch: Stretch, overview: Overview, until: int, *, dead: bool) -> Detail:
-    parts = [(one.attempt, one.records) for one in stretch.parts]
+def _told(read: WindowRecords, overview: Overview, until: int, *, dead: bool) -> Detail:
+    parts = [(one.attempt, one.records) for one in read.parts]
     return tell_part(parts, until, overview.losses, dead=dead, shifts=overview.shifts)
 
 

@@ -1,6 +1,6 @@
 """Confidence intervals for the difference of two runs' step times, from steps that depend on each other.
 
-Successive steps are not independent: they share a warm or cold device, a busy network, a slow stretch of data. So each
+Successive steps are not independent: they share a warm or cold device, a busy network, a slow part of the data. So each
 run is cut into batches of successive steps, the statistic (a median, a quantile, a mean) is computed in each batch, and
 what the batches differ by is what the statistic is uncertain by: the method of batch means (L. Schmeiser, "Batch size
 effects in the analysis of simulation output", Operations Research 30, 1982), for any statistic and two samples as in

@@ -93,7 +93,7 @@ class Tail:
         self._marks.clear()
 
     def _told(self, told: Detail, about: Iterable[Record], since: int, until: int) -> Detail:
-        """What `told` has of the spans that the records `about` are about, and the owners of a stretch."""
+        """What `told` has of the spans that the records `about` are about, and the owners of that time."""
         wanted = set()
         for one in about:
             if one.kind == ev.MARK:
