@@ -133,12 +133,13 @@ def test_the_last_record_is_torn(rest: str, little: RunDirectory) -> None:
             assert answer(little) == expected(data[: until - records.SIZE])
 
 
-def test_any_byte_changed(little: RunDirectory) -> None:
-    """Each byte of the header, a third of each record turned over: nothing raises, nothing is negative, sums hold."""
+@pytest.mark.parametrize("one_in", [3, pytest.param(1, marks=[pytest.mark.attack, pytest.mark.timeout(600)])])
+def test_any_byte_changed(little: RunDirectory, one_in: int) -> None:
+    """Each byte of the header, a third of each record (of an attack: all) turned over: nothing raises, sums hold."""
     path = little.journal / SEGMENT
     data = path.read_bytes()
     for at in range(used(data)):
-        if at >= records.HEADER_SIZE and (at - records.HEADER_SIZE) // records.SIZE % 3 != at % 3:
+        if at >= records.HEADER_SIZE and (at - records.HEADER_SIZE) // records.SIZE % one_in != at % one_in:
             continue  # each record has another third of its bytes turned over
         path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
         answer(little)
@@ -300,7 +301,7 @@ def test_the_snapshot_says_what_the_journal_says(snapped: RunDirectory, caplog: 
     assert {key: report[key] for key in offline} == offline
 
 
-def spoilt_snapshots(data: bytes) -> Iterator[tuple[str, bytes]]:
+def spoilt_snapshots(data: bytes, flips: int) -> Iterator[tuple[str, bytes]]:
     yield "empty", b""
     yield "zeros", bytes(len(data))
     yield "no snapshot", b"hello world, this is no snapshot"
@@ -319,11 +320,12 @@ def spoilt_snapshots(data: bytes) -> Iterator[tuple[str, bytes]]:
     source = random.Random(3)
     for cut in (7, 8, 9, *(source.randrange(len(data)) for _ in range(15)), len(data) - 1):
         yield f"cut at {cut}", data[:cut]
-    for at in (*range(8), *(source.randrange(8, len(data)) for _ in range(40)), len(data) - 1):
+    for at in (*range(8), *(source.randrange(8, len(data)) for _ in range(flips)), len(data) - 1):
         yield f"byte {at}", data[:at] + bytes([data[at] ^ 1 << source.randrange(8)]) + data[at + 1 :]
 
 
-def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("flips", [40, pytest.param(400, marks=[pytest.mark.attack, pytest.mark.timeout(600)])])
+def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.LogCaptureFixture, flips: int) -> None:
     """It is told apart from a sound one, whatever became of it: the journal is read instead, and says the same."""
     path = snapped.snapshot_path(0)
     data = path.read_bytes()
@@ -331,7 +333,7 @@ def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.Log
     report = of_run(snapped).to_json()
     assert not caplog.records, "it is sound"
     wrong = []
-    for what, spoilt in spoilt_snapshots(data):
+    for what, spoilt in spoilt_snapshots(data, flips):
         path.write_bytes(spoilt)
         caplog.clear()
         try:
