@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from otel_goodput.accounting.overview import LOST, NET
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import Phase
@@ -25,8 +27,8 @@ SHOWS = Path(__file__).with_name("panels.js")
 class Panels:
     """What the panels show of a run that is cut at some moments."""
 
-    def __init__(self, browser: Any, run: RunDirectory, cuts: int = 6, **how: Any) -> None:
-        told = document(Session.open(run, **how))
+    def __init__(self, browser: Any, run: RunDirectory | Session, cuts: int = 6, **how: Any) -> None:
+        told = document(run if isinstance(run, Session) else Session.open(run, **how))
         self.head = Container(told).head
         chosen = random.Random(7)
         edges = sorted(chosen.sample(range(1, self.head["end"]), cuts))
@@ -140,3 +142,13 @@ def test_without_owners_a_stretch_is_about_right_and_says_so(chromium: Any, tmp_
     steps = panels.head["report"]["steps"]
     assert run["histograms"]["net log"]["counts"][:2] == [steps["kept"], steps["lost"]]
     assert run["cadence"]["steps"] > 0
+
+
+def test_steps_that_had_no_time_are_told_beside_the_histogram(chromium: Any, story: RunDirectory) -> None:
+    session = Session.open(story, spans=60)
+    usual = Panels(chromium, session).told["run"]["histograms"]["net log"]
+    held = {**session.overview.histogram, (NET, 1, LOST, 0): 9}  # cut off as soon as they had begun
+    session.overview = replace(session.overview, histogram=held)
+    told = Panels(chromium, session).told["run"]["histograms"]["net log"]
+    assert not told["exact"] and usual["missing"] == 0
+    assert told == {**usual, "missing": 9}

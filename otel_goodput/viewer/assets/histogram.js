@@ -41,10 +41,13 @@ export function histogramOf(model, scope, measure, scale) {
   const { histogram } = model;
   const wanted = MEASURES.findIndex(([name]) => name === measure);
   const found = new Map();
+  let missing = 0;
   for (let row = 0; row < histogram.rows; row++) {
     if (histogram.measure[row] !== wanted) continue;
     if (scope.kind === "attempt" && histogram.attempt[row] !== scope.attempt.number) continue;
-    addTo(found, histogram.bucket[row], histogram.fate[row], histogram.count[row]);
+    // In the lowest bucket are those that were cut off before any time was theirs.
+    if (histogram.bucket[row] === 0) missing += histogram.count[row];
+    else addTo(found, histogram.bucket[row], histogram.fate[row], histogram.count[row]);
   }
   const bins = [...found.values()].sort((one, other) => one.low - other.low);
   const rows = rowsIn(model.steps, scope);
@@ -52,7 +55,7 @@ export function histogramOf(model, scope, measure, scale) {
     const time = stepTime(model.steps, row, measure);
     if (time > 0) found.get(bucketOf(time))?.rows.push(row);
   }
-  return { bins, exact: false, missing: 0 };
+  return { bins, exact: false, missing };
 }
 
 function addTo(found, bucket, fate, number) {

@@ -127,6 +127,7 @@ const ACCOUNT_COLUMNS = [
 
 function accountTable(model, state, account) {
   const about = account.exact ? "" : "≈ ";
+  const exactly = (ns) => make("span", { class: "soft", text: about + seconds(ns) });
   const rows = account.pieces.map(({ category, ns }) => {
     const told = model.categories[category];
     const name = button(
@@ -142,7 +143,7 @@ function accountTable(model, state, account) {
       make("div", { class: "name-line" }, swatch(cssFill(sourceStyle(told))), name),
       about + percent(ns, account.elapsed),
       duration(ns),
-      make("span", { class: "soft", text: about + seconds(ns) }),
+      exactly(ns),
     ];
     return tableRow(ACCOUNT_COLUMNS, cells, {
       class: dimmed(state, category, account).trim(),
@@ -152,7 +153,7 @@ function accountTable(model, state, account) {
   rows.push(
     tableRow(
       ACCOUNT_COLUMNS,
-      ["sum = elapsed", account.elapsed ? "100 %" : "–", duration(account.elapsed), about + seconds(account.elapsed)],
+      ["sum = elapsed", account.elapsed ? "100 %" : "–", duration(account.elapsed), exactly(account.elapsed)],
       { class: "sum", data: { sum: String(account.elapsed) } },
     ),
   );

@@ -23,13 +23,13 @@ function relationsTo(source, row, table) {
     const time = momentIn(table, bin, number, source.model.end);
     const track = source.processBins(processes.find((one) => one.index === index) || {});
     const at = track ? track.at(time) : -1;
+    const arrow = { from: { lane: "steps", time: steps.start[row] }, to: { lane: `rank-${index}`, time } };
     return {
       title: `step ${number} on rank ${index}`,
       detail: detailOf(table, bin),
       goal: at >= 0 ? { kind: "bin", row: at, process: index } : null,
       time,
-      from: { lane: "steps", time: steps.start[row] },
-      to: { lane: `rank-${index}`, time },
+      ...(table.count[bin] === 1 ? arrow : {}), // elsewhere the moment is a guess
     };
   });
   if (there.length > MOST_RANKS) {
