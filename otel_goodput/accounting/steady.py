@@ -57,7 +57,8 @@ class SteadyLoop(Timepiece):
         """Whether this is the only open execution, and nothing is unusual about it."""
         return (
             not others and execution.number > self.steps.progress.top
-            and execution.on_host and not execution.segments and not execution.failed and not execution.superseded
+            and execution.on_host and not execution.segments and not execution.timed
+            and not execution.failed and not execution.superseded
             and execution.pieces is None and execution.shares is None and execution.ordinal < 0
             and execution.step_segment is self.steps.segments[-1]
         )  # fmt: skip

@@ -185,6 +185,14 @@ def end(time: int, key: int, flags: int = 0) -> Event:
     return Event(time, ev.END, rules.STEP, key, flags=flags)
 
 
+def load(time: int, key: int) -> Event:
+    return Event(time, ev.START, rules.DATA_LOADING, key)
+
+
+def loaded(time: int, key: int) -> Event:
+    return Event(time, ev.END, rules.DATA_LOADING, key)
+
+
 USUAL = [Event(0, ev.ATTEMPT, step=0), Event(0, ev.START, rules.JOB, 1), begin(1, 2, 0), end(9, 2), begin(10, 3, 1)]
 USUAL += [end(19, 3)]
 
@@ -199,6 +207,9 @@ UNUSUAL = {
         end(24, 4, ev.FAILED), Event(25, ev.END, rules.SAVE, 5, flags=ev.FAILED), Event(26, ev.DURABLE, key=6),
         begin(27, 7, 2), end(28, 7), begin(29, 8, 3), Event(30, ev.START, rules.SAVE, 9), end(31, 8),
         Event(32, ev.END, rules.SAVE, 9),
+    ],
+    "the device is done with a step before the host is": [
+        Event(20, ev.START, rules.STEP, 4, 2, arg=22), load(25, 5), loaded(26, 5), load(27, 6), loaded(28, 6), end(30, 4),
     ],
     "the clock is known again": [
         Event(20, ev.CLOCK, 1), begin(20, 4, 2), end(25, 4), Event(26, ev.CLOCK, 0), begin(30, 5, 3), end(35, 5),
