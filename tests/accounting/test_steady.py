@@ -209,7 +209,8 @@ UNUSUAL = {
         Event(32, ev.END, rules.SAVE, 9),
     ],
     "the device is done with a step before the host is": [
-        Event(20, ev.START, rules.STEP, 4, 2, arg=22), load(25, 5), loaded(26, 5), load(27, 6), loaded(28, 6), end(30, 4),
+        Event(20, ev.START, rules.STEP, 4, 2, arg=22), load(25, 5), loaded(26, 5), load(27, 6), loaded(28, 6),
+        end(30, 4),
     ],
     "the clock is known again": [
         Event(20, ev.CLOCK, 1), begin(20, 4, 2), end(25, 4), Event(26, ev.CLOCK, 0), begin(30, 5, 3), end(35, 5),

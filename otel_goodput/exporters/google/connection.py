@@ -133,6 +133,9 @@ class Connection:
 
     Args:
         environ: environment variables; they may name the project, and an endpoint other than Google's.
+
+    Attributes:
+        failing: names of the services that do not take what is sent, which has been told.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -142,6 +145,7 @@ class Connection:
         self._found: tuple[Any, str] | None = None
         self._missed: tuple[float, Exception] | None = None  # when the search for credentials failed, and why
         self._channels: dict[str, Any] = {}
+        self.failing: set[str] = set()
 
     @property
     def plaintext(self) -> bool:

@@ -214,6 +214,7 @@ class Delivery:
 
     def _arrived(self) -> None:
         self._openings, self._open_until = 0, 0.0
+        self._connection.failing.discard(self._service.name)
         if self._silent_since is not None:
             lasted, self._silent_since = time.monotonic() - self._silent_since, None
             logger.info("%s accepts data again, after %.0f s", self._service.name, lasted)
@@ -228,6 +229,8 @@ class Delivery:
 
     def _late(self, failure: Failure) -> None:
         self._silence()
+        if failure.code == "DEADLINE_EXCEEDED" and self._service.name in self._connection.failing:
+            return  # why has been told; now there was no time left to hear it again
         away = failure.code == "UNAVAILABLE"
         self._report(failure, "cannot be reached" if away else f"does not accept {self._items}", "it is retried")
 
@@ -237,6 +240,7 @@ class Delivery:
 
     def _report(self, failure: Failure, what: str, then: str) -> None:
         service, said = self._service, short(failure.text).rstrip(".")
+        self._connection.failing.add(service.name)
         help_ = cure(failure.cause, service, self._connection.target(service), self._project())
         then = "The process stops" if self._stopping.begun else f"Training goes on; {then}"
         self._report_once(

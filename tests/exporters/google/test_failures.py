@@ -6,11 +6,16 @@ from typing import Any
 
 import grpc
 import pytest
+from emulators.google import GoogleEmulator
 from google.api_core import exceptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.exporters.google.delivery import PERMANENT, TRANSIENT, failure_of
+from otel_goodput.deadline import ShutdownSignal
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput.exporters.google import service_client
+from otel_goodput.exporters.google.connection import MONITORING, Connection
+from otel_goodput.exporters.google.delivery import PERMANENT, TRANSIENT, Delivery, Outcome, failure_of
 
 
 class Odd(Exception):
@@ -49,3 +54,31 @@ def test_a_package_that_is_missing_is_no_items_fault() -> None:
 def test_what_googles_client_wraps_is_known_by_its_code() -> None:
     failure = failure_of(exceptions.PermissionDenied("not you"))
     assert failure.text
+
+
+def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(google: GoogleEmulator) -> None:
+    connection = Connection(
+        {OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint, OTEL_GOODPUT_GCP_PROJECT.name: "test-project"}
+    )
+    client, told, stopping = service_client(MONITORING, connection), list[str](), ShutdownSignal()
+
+    def report(_: str, text: str, *words: object) -> None:
+        told.append(text % words)
+
+    metrics, others = (Delivery(MONITORING, "points", connection, stopping, 0.5, report) for _ in range(2))
+
+    def send(seconds: float) -> None:
+        client().create_time_series(name="projects/test-project", time_series=[], timeout=seconds, retry=None)
+
+    google.fail("CreateTimeSeries", "UNAVAILABLE", None)
+    assert metrics(send, 0.4).outcome is Outcome.LATE
+    google.heal()
+    google.hang("CreateTimeSeries")
+    for delivery in (metrics, others):
+        assert delivery(send, 0.4).outcome is Outcome.LATE
+    [line] = told
+    assert line.startswith("Cloud Monitoring cannot be reached: UNAVAILABLE")
+    assert metrics(lambda _: None, 0.4).outcome is Outcome.DELIVERED  # it is there again
+    assert others(send, 0.4).outcome is Outcome.LATE
+    assert told[-1].startswith("Cloud Monitoring does not accept points: DEADLINE_EXCEEDED")
+    google.heal()
