@@ -13,6 +13,7 @@ from otel_goodput.text.redact import shown
 
 _DELAY_S: Final = 0.5  # work that ends sooner shows nothing
 _EVERY_S: Final = 0.1
+_COLUMNS: Final = 80
 
 
 class ProgressLine:
@@ -34,7 +35,8 @@ class ProgressLine:
         self._write(f"{shown(what)}{share}, {now - self._begun:.0f} s; Ctrl-C ends it")
 
     def _write(self, text: str) -> None:
-        text = text[: shutil.get_terminal_size().columns - 1]
+        columns = shutil.get_terminal_size().columns or _COLUMNS  # Python 3.10 takes 0, "not known", for a width
+        text = text[: columns - 1]
         sys.stderr.write(f"\r{text:<{self._width}}\r" if text else f"\r{'':<{self._width}}\r")
         sys.stderr.flush()
         self._width = len(text)
