@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from otel_goodput.errors import ConfigurationError, GoodputError, JournalError, PhaseError
     from otel_goodput.recorder import Recorder
+    from otel_goodput.runs import Run, open_run, open_runs
     from otel_goodput.standalone import GoodputSpanProcessor
     from otel_goodput.version import __version__
 
@@ -55,6 +56,7 @@ __all__ = [
     "JournalError",
     "PhaseError",
     "Recorder",
+    "Run",
     "__version__",
     "accelerator_init",
     "checkpoint_logger",
@@ -71,6 +73,8 @@ __all__ = [
     "job",
     "loading",
     "on_preemption",
+    "open_run",
+    "open_runs",
     "part",
     "report",
     "shutdown",
@@ -91,7 +95,10 @@ _HOMES = {
     "JournalError": "errors",
     "PhaseError": "errors",
     "Recorder": "recorder",
+    "Run": "runs",
     "__version__": "version",
+    "open_run": "runs",
+    "open_runs": "runs",
 }
 
 

@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("where it runs, and on providers of the user's own", frozenset({"resources", "standalone"})),
     ("exporters, observers, the page", frozenset({"exporters", "observers", "viewer"})),
     ("pipelines, tools", frozenset({"pipelines", "tools"})),
-    ("recorder, command", frozenset({"recorder", "__main__"})),
+    ("recorder, runs of the past, command", frozenset({"recorder", "runs", "__main__"})),
     ("module functions", frozenset({"api"})),
     ("face", frozenset({""})),
 )

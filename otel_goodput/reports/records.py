@@ -1,0 +1,205 @@
+"""Steps and phases of a run as plain records, and as columns for DataFrames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.accounting.overview import NOT_KNOWN
+from otel_goodput.errors import JournalError
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports import detail as told
+from otel_goodput.reports.detail import Detail, Phase, Step
+from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.standing import RUNNING
+from otel_goodput.reports.telling import tell
+from otel_goodput.semconv import PHASES, ClockState
+
+FATES: Final = ("kept", "lost", "in_flight", "not_done")
+"""Of a step: it counts; it was lost or trained again; it is not over; a break left it before it did a step's work."""
+_CLOCKS: Final = (ClockState.DEVICE, ClockState.HOST, ClockState.UNKNOWN)
+
+
+class StepRecord(NamedTuple):
+    """One execution of a step. Moments are ns since the epoch, by the account's clock.
+
+    Attributes:
+        attempt: number of the attempt, from 1.
+        step: the step's number.
+        start_ns, end_ns: of its phase on the host; `end_ns` is None while it is open, or if the process died in it.
+        net_ns: its own time: without data loading, saves and the like within it (rule R3).
+        device_start_ns, device_end_ns: of its work on the device; None if that was not observed.
+        fate: one of ``FATES``.
+        clock: what told its end: ``device``, ``host``, or ``unknown``.
+        failed: it was left by an exception.
+        outlier: it took far longer than the steps before it.
+        interrupted: the process died, or stopped, while it was open.
+        exported: it has a span of its own in the trace.
+        span_id: 16 hexadecimal digits.
+    """
+
+    attempt: int
+    step: int
+    start_ns: int
+    end_ns: int | None
+    net_ns: int
+    device_start_ns: int | None
+    device_end_ns: int | None
+    fate: str
+    clock: str
+    failed: bool
+    outlier: bool
+    interrupted: bool
+    exported: bool
+    span_id: str
+
+
+class PhaseRecord(NamedTuple):
+    """One phase other than a step. Moments are ns since the epoch, by the account's clock.
+
+    Attributes:
+        attempt: number of the attempt, from 1.
+        phase: what it is, one of ``semconv.PHASES``.
+        name: of a custom phase or a part of a step, the compiled function, or why an elastic job waited; else empty.
+        start_ns, end_ns: `end_ns` is None while it is open, or if the process died in it.
+        step: the step that it belongs to; None if there is none.
+        blocking: training waited for it.
+        failed, interrupted, exported: as those of a step.
+        recompiled: the function had been compiled before in this attempt.
+        span_id, parent_id: 16 hexadecimal digits; `parent_id` is None if it is right below the job.
+    """
+
+    attempt: int
+    phase: str
+    name: str
+    start_ns: int
+    end_ns: int | None
+    step: int | None
+    blocking: bool
+    failed: bool
+    interrupted: bool
+    exported: bool
+    recompiled: bool
+    span_id: str
+    parent_id: str | None
+
+
+def detail(run: RunDirectory, process: int) -> Detail:
+    """Read all that the journal of a process tells.
+
+    Raises:
+        JournalError: it left no journal, or none that can be read.
+    """
+    report = of_run(run, process=process)
+    standing = report.standing
+    state = RUNNING if standing is None else standing.state
+    asked = time.time_ns() if state == RUNNING else report.totals.at
+    found = tell(run, process, state=state, asked=asked)
+    if not found.attempts and not found.steps and not found.phases and report.damage:
+        raise JournalError(f"run {run.called()!r}: the journal of process {process} cannot be read")
+    return found
+
+
+def steps(found: Detail) -> Iterator[StepRecord]:
+    """Yield the steps of a detail as records."""
+    return map(_step, found.steps)
+
+
+def phases(found: Detail) -> Iterator[PhaseRecord]:
+    """Yield the phases of a detail as records."""
+    return map(_phase, found.phases)
+
+
+def _step(one: Step) -> StepRecord:
+    return StepRecord(
+        one.attempt,
+        one.number,
+        one.begin,
+        _known(one.end),
+        one.net,
+        _known(one.device_begin),
+        _known(one.device_end),
+        FATES[one.fate],
+        _CLOCKS[one.clock],
+        bool(one.flags & told.FAILED),
+        bool(one.flags & told.OUTLIER),
+        bool(one.flags & told.INTERRUPTED),
+        bool(one.flags & told.IN_TRACE),
+        f"{one.key:016x}",
+    )
+
+
+def _phase(one: Phase) -> PhaseRecord:
+    return PhaseRecord(
+        one.attempt,
+        PHASES[one.phase],
+        one.name,
+        one.begin,
+        _known(one.end),
+        one.step if one.step >= 0 else None,
+        not one.flags & told.NONBLOCKING,
+        bool(one.flags & told.FAILED),
+        bool(one.flags & told.INTERRUPTED),
+        bool(one.flags & told.IN_TRACE),
+        bool(one.flags & told.RECOMPILATION),
+        f"{one.key:016x}",
+        f"{one.parent:016x}" if one.parent else None,
+    )
+
+
+def _known(moment: int) -> int | None:
+    return None if moment == NOT_KNOWN else moment
+
+
+# --- DataFrames -------------------------------------------------------------------------------------------------------
+
+_LENGTHS: Final = {"net_ns": "net_s"}
+
+
+def columns(rows: Iterable[StepRecord | PhaseRecord], kind: type[StepRecord | PhaseRecord]) -> dict[str, list[Any]]:
+    """Return records as columns by field; those of no rows are empty."""
+    names = kind._fields
+    values = list(zip(*rows, strict=True)) or [()] * len(names)
+    return {name: list(column) for name, column in zip(names, values, strict=True)}
+
+
+def pandas_frame(told_columns: Mapping[str, list[Any]]) -> Any:
+    """Return columns as a DataFrame of pandas; moments are ``datetime64[ns, UTC]``."""
+    pandas = import_module("pandas")
+    frame = {}
+    for name, values in told_columns.items():
+        if name in _LENGTHS:
+            frame[_LENGTHS[name]] = pandas.Series(values, dtype="int64") / 1e9
+        elif name.endswith("_ns"):
+            moments = pandas.array(values, dtype="Int64")
+            frame[name.removesuffix("_ns")] = pandas.Series(pandas.to_datetime(moments, unit="ns", utc=True))
+        elif name == "step":
+            frame[name] = pandas.Series(values, dtype="Int64")
+        else:
+            frame[name] = pandas.Series(values, dtype=_dtype(name))
+    return pandas.DataFrame(frame)
+
+
+def _dtype(name: str) -> str:
+    return {"attempt": "int64", **dict.fromkeys(_FLAGS, "bool")}.get(name, "object")
+
+
+_FLAGS: Final = ("failed", "outlier", "interrupted", "exported", "blocking", "recompiled")
+
+
+def polars_frame(told_columns: Mapping[str, list[Any]]) -> Any:
+    """Return columns as a DataFrame of polars; moments are ``Datetime("ns", "UTC")``."""
+    polars = import_module("polars")
+    frame = {}
+    for name, values in told_columns.items():
+        if name in _LENGTHS:
+            frame[_LENGTHS[name]] = polars.Series(values, dtype=polars.Int64) / 1e9
+        elif name.endswith("_ns"):
+            moments = polars.Series(values, dtype=polars.Int64)
+            frame[name.removesuffix("_ns")] = moments.cast(polars.Datetime("ns", "UTC"))
+        else:
+            kind = polars.Boolean if name in _FLAGS else polars.Int64 if name in ("attempt", "step") else polars.String
+            frame[name] = polars.Series(values, dtype=kind)
+    return polars.DataFrame(frame)

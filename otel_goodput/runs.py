@@ -1,0 +1,275 @@
+"""Runs that were recorded, or that are being recorded, for programs: their reports, steps and phases."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from otel_goodput.accounting.totals import Totals
+from otel_goodput.errors import GoodputError, JournalError
+from otel_goodput.journal.finding import Found, found_runs
+from otel_goodput.reports import records
+from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.records import PhaseRecord, StepRecord
+from otel_goodput.reports.report import Report
+from otel_goodput.reports.session import SPANS
+from otel_goodput.text.durations import NS, Moment, asked_moment
+from otel_goodput.text.redact import without_credentials
+
+Time: TypeAlias = "datetime | float | str"
+"""A moment: a datetime with a time zone, Unix seconds, or a text as the command line takes it (``1h ago``)."""
+Interval: TypeAlias = "tuple[Time, Time]"
+Intervals: TypeAlias = "Interval | Sequence[Interval]"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LIBRARIES: Final = ("pandas", "polars")
+_LARGEST_S: Final = 9.2e9  # a moment fits into 64 bits
+
+
+class Run:
+    """One run: :func:`open_run` opens it. Each question reads the journal as it is then, so a live run can be asked.
+
+    A run at a URL is copied to a temporary folder; :meth:`refresh` fetches what is new, :meth:`close` or the end of a
+    ``with`` block removes the copy, and so does the end of the program.
+
+    Attributes:
+        run_id: the id of the run.
+        job_name: as the job was called; empty if it is not known.
+    """
+
+    def __init__(self, found: Found, place: _Place) -> None:
+        self._run, self._mirror = found
+        self._place: _Place | None = place
+        self.run_id = found.run.called()
+        self.job_name = str(found.run.identity().get("job_name", ""))
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id!r}>"
+
+    def report(
+        self,
+        *,
+        at: Time | None = None,
+        window: Intervals = (),
+        exclude: Intervals = (),
+        ideal_step_time: float | None = None,
+        process: int = 0,
+    ) -> Report:
+        """Return the account of the run.
+
+        Args:
+            at: the moment of the account; by default now while the job is running, else its last sign of life.
+            window: accounts for these intervals too, one (begin, end) or several; in the report's ``windows``.
+            exclude: intervals that are left out of the account.
+            ideal_step_time: seconds; by default it is estimated.
+            process: index of the process whose journal is read.
+
+        Raises:
+            JournalError: the process left no journal, or none that can be read; the run was closed.
+            ValueError: a time is not valid or has no time zone, or an interval ends before it begins.
+        """
+        report = of_run(
+            self._opened(),
+            at=None if at is None else _moment(at),
+            windows=_intervals(window, "window"),
+            exclusions=_intervals(exclude, "exclude"),
+            ideal_step_time=None if ideal_step_time is None else _step_time(ideal_step_time),
+            process=process,
+        )
+        return _with_page(report, self._page) if at is None and process == 0 else report
+
+    def totals(self, *, at: Time | None = None, process: int = 0) -> Totals:
+        """Return the account as numbers, in ns. Arguments and errors as of :meth:`report`."""
+        return self.report(at=at, process=process).totals
+
+    def steps(self, *, process: int = 0) -> Iterator[StepRecord]:
+        """Yield all executions of steps, in order of their begin; the whole journal is read first.
+
+        Raises:
+            JournalError: as :meth:`report`.
+        """
+        yield from records.steps(self._detail(process))
+
+    def phases(self, *, process: int = 0) -> Iterator[PhaseRecord]:
+        """Yield all phases other than steps, in order of their begin; the whole journal is read first.
+
+        Raises:
+            JournalError: as :meth:`report`.
+        """
+        yield from records.phases(self._detail(process))
+
+    def to_dataframe(
+        self,
+        of: Literal["steps", "phases"] = "steps",
+        *,
+        process: int = 0,
+        library: Literal["pandas", "polars"] | None = None,
+    ) -> Any:
+        """Return :meth:`steps` or :meth:`phases` as a DataFrame of pandas, or of polars if only that is installed.
+
+        Its columns are the fields of the records, with moments as UTC times (``start`` for ``start_ns``) and other
+        lengths in seconds (``net_s`` for ``net_ns``).
+
+        Raises:
+            GoodputError: neither library is installed, or not the one that is asked for.
+            JournalError: as :meth:`report`.
+            ValueError: `of` or `library` is none of those.
+        """
+        if of not in ("steps", "phases"):
+            raise ValueError(f"of={of!r} is neither 'steps' nor 'phases'")
+        wanted = _LIBRARIES if library is None else (library,)
+        if not set(wanted) <= set(_LIBRARIES):
+            raise ValueError(f"library={library!r} is neither 'pandas' nor 'polars'")
+        there = next((name for name in wanted if find_spec(name)), None)
+        if there is None:
+            raise GoodputError(f"to_dataframe() needs {' or '.join(wanted)}: pip install {wanted[0]}")
+        told: Iterator[StepRecord | PhaseRecord] = (
+            self.steps(process=process) if of == "steps" else self.phases(process=process)
+        )
+        columns = records.columns(told, StepRecord if of == "steps" else PhaseRecord)
+        return records.pandas_frame(columns) if there == "pandas" else records.polars_frame(columns)
+
+    def html(self, path: str | Path) -> Path:
+        """Write the run as a page with charts and a timeline: one file that needs no network. Returns its path.
+
+        Raises:
+            GoodputError: `path` is a directory; JournalError as :meth:`report`.
+            OSError: the file cannot be written.
+        """
+        return _with_page(self.report(), self._page).html(path)
+
+    def refresh(self) -> None:
+        """Fetch what is new of a run at a URL. A local run is always read as it is.
+
+        Raises:
+            JournalError: the URL cannot be reached, or the run was closed.
+        """
+        self._opened()
+        if self._mirror is None:
+            return
+        try:
+            self._mirror.refresh()
+        except Exception as error:  # each fsspec filesystem raises its own errors
+            raise JournalError(f"run {self.run_id!r} cannot be fetched: {without_credentials(str(error))}") from error
+
+    def close(self) -> None:
+        """Let the run go. The copy of a run at a URL is removed with the last run that was opened with it."""
+        self._place = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _opened(self) -> Any:
+        if self._place is None:
+            raise JournalError(f"run {self.run_id!r} was closed")
+        return self._run
+
+    def _detail(self, process: int) -> Any:
+        return records.detail(self._opened(), process)
+
+    def _page(self, report: Report) -> str:
+        from otel_goodput.viewer import page
+
+        return page.of_run(self._opened(), spans=SPANS)
+
+
+class _Place:
+    """Where runs were found; a copy of a URL is removed when nobody uses it any more."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        weakref.finalize(self, stack.close)
+
+
+def open_run(place: str | Path, run_id: str | None = None) -> Run:
+    """Open a run, finished or live.
+
+    Args:
+        place: the run's folder, the folder that holds the runs, or a URL (``gs://…``; needs the extra ``remote``).
+        run_id: which run, if there are several.
+
+    Raises:
+        JournalError: there is no such run, there are several and `run_id` does not say which, or the URL cannot be
+            read.
+    """
+    found = _found(place, run_id)
+    if len(found) > 1:
+        ids = ", ".join(repr(run.run_id) for run in found[:10]) + (", …" if len(found) > 10 else "")
+        raise JournalError(f"{_shown(place)} holds {len(found)} runs: {ids}; say which by run_id=")
+    return found[0]
+
+
+def open_runs(place: str | Path) -> list[Run]:
+    """Open all runs in a folder or at a URL, the one that began first in front.
+
+    Raises:
+        JournalError: there is none, or the URL cannot be read.
+    """
+    return _found(place, None)
+
+
+def _found(place: str | Path, run_id: str | None) -> list[Run]:
+    stack = ExitStack()
+    try:
+        found = stack.enter_context(found_runs(str(place), run_id))
+    except OSError as error:
+        raise JournalError(f"{_shown(place)}: {error.strerror or error}") from error
+    held = _Place(stack)
+    runs = [(one.run.created_at() or 0, number, Run(one, held)) for number, one in enumerate(found)]
+    return [run for *_, run in sorted(runs, key=lambda one: one[:2])]
+
+
+def _shown(place: str | Path) -> str:
+    return without_credentials(str(place))
+
+
+def _with_page(report: Report, page: Any) -> Report:
+    return Report(report.totals, report.about, report.notes, report.standing, report.damage, page)
+
+
+def _intervals(told: Intervals, name: str) -> list[tuple[Moment, Moment]]:
+    """One (begin, end) or several as moments. Raises ValueError."""
+    one = len(told) == 2 and not any(isinstance(part, (tuple, list)) for part in told)
+    found = []
+    for pair in cast("Sequence[Interval]", [told] if one else told):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ValueError(f"{name}={told!r} is neither a (begin, end) nor several of them")
+        found.append((_moment(pair[0]), _moment(pair[1])))
+    return found
+
+
+def _moment(told: Time) -> Moment:
+    """A moment as a user gives it. Raises ValueError."""
+    if isinstance(told, str):
+        return asked_moment(told)
+    if isinstance(told, datetime):
+        if told.tzinfo is None:
+            raise ValueError(f"{told!r} has no time zone: give it one, as in datetime.now(timezone.utc)")
+        since = told - _EPOCH
+        return Moment((since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000)
+    if isinstance(told, bool) or not isinstance(told, (int, float)):
+        raise ValueError(f"{told!r} is no time: expected a datetime, Unix seconds, or a text such as '1h ago'")
+    if not abs(told) < _LARGEST_S:
+        raise ValueError(f"{told!r} is not a time in Unix seconds" + _hint(told))
+    return Moment(told * NS if isinstance(told, int) else round(told * NS))
+
+
+def _hint(told: float) -> str:
+    return "; is it in ns?" if abs(told) > time.time() * 1e6 else ""
+
+
+def _step_time(seconds: float) -> float:
+    if not 0 < seconds < 1e9:
+        raise ValueError(f"ideal_step_time={seconds!r} is not a length of time in seconds")
+    return seconds * NS
