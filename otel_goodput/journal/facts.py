@@ -28,7 +28,9 @@ from otel_goodput.version import __version__
 
 FORMAT: Final = 1
 MOST: Final = 2000  # entries of one mapping
-NEEDED: Final = ("importlib.metadata", "email.parser")  # what reading the versions of libraries imports
+# What reading the versions of libraries imports: since Python 3.13 the adapters too, only then.
+_ADAPTERS: Final = ("importlib.metadata._adapters",) if sys.version_info >= (3, 13) else ()
+NEEDED: Final = ("importlib.metadata", "email.parser", *_ADAPTERS)
 DETECTED_S: Final = 2.0  # for the resource to be detected before the first file is written
 # When to look whether there is more to tell, in seconds since the first file; then every last of them, and at the end.
 AGAIN_S: Final = (10.0, 60.0, 600.0)

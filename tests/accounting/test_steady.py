@@ -35,9 +35,9 @@ class Counting(Cursor):
         super().apply(event)
 
 
-def state(cursor: Cursor) -> tuple[object, list[bytes]]:
+def state(cursor: Cursor) -> tuple[str, list[bytes]]:
     head, blobs = snapshot.dump(cursor)
-    return json.loads(json.dumps(head)), [bytes(blob) for blob in blobs]
+    return json.dumps(head), [bytes(blob) for blob in blobs]
 
 
 def check(events: Sequence[Event], fate: random.Random, edges: Sequence[Edge] = (), *, overview: bool = True) -> float:
@@ -151,7 +151,7 @@ def test_chaos(rows: Rows, seed: int) -> None:
     check(list(Timeline(rows).events()), random.Random(seed))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 60))])
 def test_a_long_loop(seed: int) -> None:
     fate = random.Random(seed)
     events = list(loop(fate, 400))
