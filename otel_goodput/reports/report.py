@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from otel_goodput import files
 from otel_goodput.accounting import markup
@@ -16,6 +16,7 @@ from otel_goodput.journal.notes import DAMAGED, Note
 from otel_goodput.reports import text
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.doubts import doubts
+from otel_goodput.reports.fields import ReportFields
 from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
 from otel_goodput.text.durations import NS
@@ -43,8 +44,8 @@ class Report:
         """Whether a damaged part of the journal is missing from the figures, found now or at an earlier start."""
         return any(note.kind.startswith(DAMAGED) for note in self.notes)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON answer of docs/accounting.md with every category, and the identity, state and warnings."""
+    def to_json(self) -> ReportFields:
+        """Return the account as JSON has it, with every category, and the identity, state and warnings."""
         answer: dict[str, Any] = {
             **self.totals.to_json(),
             **self.about,
@@ -56,7 +57,7 @@ class Report:
             partition["seconds"] = _ZEROS | partition["seconds"]
         answer["damage"] = [one.to_json() for one in self.damage]
         answer["warnings"] = [note.to_json() for note in (*self.notes, *doubts(answer))]
-        return answer
+        return cast("ReportFields", answer)
 
     def html(self, path: str | Path) -> Path:
         """Write the report as a page with charts and a timeline: one file that needs no network. Returns its path.
