@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -14,6 +15,7 @@ from typing_extensions import assert_type
 
 import otel_goodput as goodput
 from otel_goodput import ConfigurationError, GoodputError, GoodputSpanProcessor, Recorder
+from otel_goodput.reports.fields import ReportFields
 
 
 class Batch:
@@ -155,7 +157,14 @@ def figures() -> None:
     report, totals = goodput.report(), goodput.totals()
     if report is not None and totals is not None:
         assert_type(str(report), str)
-        assert_type(report.to_json(), dict[str, Any])
+        assert_type(report.to_json(), ReportFields)
         assert_type(totals.kept, int)
+        assert_type(report.to_json()["steps"]["kept"], int)
+    with goodput.open_run("runs", run_id="mine") as run:
+        window = (datetime.now(timezone.utc), "now")
+        assert_type(run.report(window=[window], exclude=("1h", 2.0)).to_json()["goodput"], float | None)
+        assert_type([step.net_ns for step in run.steps()], list[int])
+        assert_type([phase.parent_id for phase in run.phases(process=1)], list[str | None])
+    assert_type(goodput.open_runs("runs"), list[goodput.Run])
     assert_type(goodput.__version__, str)
     goodput.shutdown()
