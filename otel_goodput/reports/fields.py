@@ -1,7 +1,8 @@
 """The fields of a report's JSON, as types: what ``Report.to_json()`` returns and ``otel-goodput report --json`` prints.
 
-Times ending in ``_s`` are lengths in seconds; ``started_at`` and the like are seconds since the epoch. Figures that rest
-on the fate of steps are None, in the run and in each window, while nothing tells when steps were done; `reason` says so.
+Times ending in ``_s`` are lengths in seconds; ``started_at`` and the like are seconds since the epoch. Figures that
+rest on the fate of steps are None, in the run and in each window, while nothing tells when steps were done; `reason`
+says so.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from otel_goodput import files
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
@@ -29,6 +30,7 @@ from otel_goodput.viewer.words import Names, Redaction
 FORMAT: Final = 1
 
 _SHARES: Final = 255
+_PROFILES: Final = "plugins/profile"  # below the folder that profiles go to
 _STEP_BINS: Final = (
     "first", "last", "begin", "count", "lost", "net_min", "net_median", "net_max", "outside_min", "outside_median",
     "outside_max", "device_min", "device_median", "device_max",
@@ -157,7 +159,7 @@ class _Writer:
                 {"time": self._at(at), "active": active, "available": available, "total": total}
                 for at, active, available, total in overview.slices
             ],
-            "traces": {"cloud_trace": self._cloud_trace()},
+            "traces": {"cloud_trace": self._cloud_trace(), "xprof": self._xprof()},
             "attributes": spans.attributes(session.exported, self._columns, self._redacted, self._at),
             "detail": {
                 "complete": not session.left_out,
@@ -312,6 +314,11 @@ class _Writer:
     def _window_owners(self) -> Table | None:
         """Return whose each moment of the windows is; None if the owners of the whole run are told."""
         return spans.owners(self._session.detail, self._columns, self._at) if self._session.left_out else None
+
+    def _xprof(self) -> str | None:
+        """Return the run's folder if jax's profiler has written there: xprof and TensorBoard read it."""
+        folder = self._session.run.path
+        return self._redacted(str(folder)) if files.is_folder(folder / _PROFILES) else None
 
     def _spans(self) -> dict[str, Any]:
         session = self._session

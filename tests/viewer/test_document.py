@@ -111,6 +111,14 @@ def test_steps_have_their_fates_and_net_times(page: Page) -> None:
     assert died["number"] == 24 and died["attempt"] == 1
 
 
+def test_profiles_in_the_runs_folder_are_named(lived: RunDirectory, tmp_path: Path) -> None:
+    assert Page(lived).head["traces"]["xprof"] is None
+    folder = tmp_path / "lived"
+    shutil.copytree(lived.path, folder)
+    (folder / "plugins" / "profile" / "2026_11_25_09_30_00").mkdir(parents=True)
+    assert Page(RunDirectory(folder)).head["traces"]["xprof"] == str(folder)
+
+
 def test_the_steps_of_other_ranks_are_those_of_their_journals(page: Page, lived: RunDirectory) -> None:
     origin, begun, found = int(page.head["origin_ns"]), dict[int, Any](), []
     for event in all_events(lived, 1):
