@@ -26,6 +26,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.records import FATES, PhaseRecord, StepRecord
 from otel_goodput.semconv import PHASES
 
+pytestmark = pytest.mark.slow  # not for the habit of every save: processes of their own
 LIFE = Path(__file__).parent / "viewer" / "life.py"
 NS = 10**9
 

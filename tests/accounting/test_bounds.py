@@ -210,6 +210,7 @@ def held() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.slow
 def test_a_step_takes_at_most_sixteen_bytes() -> None:
     """All tables that are of one size are full by then: rolling windows, bins, checkpoints of the ledger."""
     warm, long = 14_000, 34_000

@@ -196,6 +196,7 @@ def test_time_sums_to_elapsed_exactly(name: str, recording: Recording, base: int
     }
 
 
+@pytest.mark.slow
 def test_one_snapshot_for_a_collection(recording: Recording) -> None:
     """While the clock runs and steps fly by, the figures of one collection belong together."""
     stop = threading.Event()

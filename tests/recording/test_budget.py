@@ -127,6 +127,7 @@ def check_linked(spans: list[ReadableSpan]) -> None:
     assert all((link.context.trace_id, link.context.span_id) in known for span in spans for link in span.links)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 6, 40, 140])
 @pytest.mark.parametrize("limit", [300, 1000])
 def test_no_trace_is_too_large(

@@ -200,6 +200,7 @@ def test_at_any_instruction(work: Callable[[], None], recording: Recording) -> N
     check(recording, len(places))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 def test_by_a_signal_at_any_time(recording: Recording) -> None:
     """As a Ctrl-C comes: wherever the interpreter looks for signals."""
