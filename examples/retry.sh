@@ -63,7 +63,9 @@ while :; do
     OTEL_GOODPUT_EXIT_CODE=$status
     export OTEL_GOODPUT_EXIT_CODE
     sleep "$wait_s" &
-    wait $!
+    child=$!
+    wait "$child"
+    child=''
     [ -z "$stopped" ] || exit "$status"
     try=$((try + 1))
 done

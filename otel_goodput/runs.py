@@ -6,8 +6,10 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.util import find_spec
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -15,12 +17,13 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError, JournalError
 from otel_goodput.journal.finding import Found, found_runs
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import records
+from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.records import PhaseRecord, StepRecord
 from otel_goodput.reports.report import Report
-from otel_goodput.reports.session import SPANS
-from otel_goodput.text.durations import NS, Moment, asked_moment
+from otel_goodput.text.durations import NS, Moment, asked_moment, parse_moment
 from otel_goodput.text.redact import without_credentials
 
 Time: TypeAlias = "datetime | float | str"
@@ -29,8 +32,7 @@ Interval: TypeAlias = "tuple[Time, Time]"
 Intervals: TypeAlias = "Interval | Sequence[Interval]"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_LIBRARIES: Final = ("pandas", "polars")
-_LARGEST_S: Final = 9.2e9  # a moment fits into 64 bits
+_LIBRARIES: Final = tuple(records.FRAMES)
 
 
 class Run:
@@ -42,11 +44,13 @@ class Run:
     Attributes:
         run_id: the id of the run.
         job_name: as the job was called; empty if it is not known.
+        path: the folder that is read; of a run at a URL, its copy.
     """
 
     def __init__(self, found: Found, place: _Place) -> None:
         self._run, self._mirror = found
         self._place: _Place | None = place
+        self.path = found.run.path
         self.run_id = found.run.called()
         self.job_name = str(found.run.identity().get("job_name", ""))
 
@@ -83,7 +87,7 @@ class Run:
             ideal_step_time=None if ideal_step_time is None else _step_time(ideal_step_time),
             process=process,
         )
-        return _with_page(report, self._page) if at is None and process == 0 else report
+        return replace(report, page=self._page) if at is None and process == 0 else report
 
     def totals(self, *, at: Time | None = None, process: int = 0) -> Totals:
         """Return the account as numbers, in ns. Arguments and errors as of :meth:`report`."""
@@ -133,8 +137,7 @@ class Run:
         told: Iterator[StepRecord | PhaseRecord] = (
             self.steps(process=process) if of == "steps" else self.phases(process=process)
         )
-        columns = records.columns(told, StepRecord if of == "steps" else PhaseRecord)
-        return records.pandas_frame(columns) if there == "pandas" else records.polars_frame(columns)
+        return records.FRAMES[there](told, StepRecord if of == "steps" else PhaseRecord)
 
     def html(self, path: str | Path) -> Path:
         """Write the run as a page with charts and a timeline: one file that needs no network. Returns its path.
@@ -143,7 +146,7 @@ class Run:
             GoodputError: `path` is a directory; JournalError as :meth:`report`.
             OSError: the file cannot be written.
         """
-        return _with_page(self.report(), self._page).html(path)
+        return self.report().html(path)
 
     def refresh(self) -> None:
         """Fetch what is new of a run at a URL. A local run is always read as it is.
@@ -171,18 +174,18 @@ class Run:
     ) -> None:
         self.close()
 
-    def _opened(self) -> Any:
+    def _opened(self) -> RunDirectory:
         if self._place is None:
             raise JournalError(f"run {self.run_id!r} was closed")
         return self._run
 
-    def _detail(self, process: int) -> Any:
+    def _detail(self, process: int) -> Detail:
         return records.detail(self._opened(), process)
 
     def _page(self, report: Report) -> str:
         from otel_goodput.viewer import page
 
-        return page.of_run(self._opened(), spans=SPANS)
+        return page.of_run(self._opened())
 
 
 class _Place:
@@ -234,10 +237,6 @@ def _shown(place: str | Path) -> str:
     return without_credentials(str(place))
 
 
-def _with_page(report: Report, page: Any) -> Report:
-    return Report(report.totals, report.about, report.notes, report.standing, report.damage, page)
-
-
 def _intervals(told: Intervals, name: str) -> list[tuple[Moment, Moment]]:
     """One (begin, end) or several as moments. Raises ValueError."""
     one = len(told) == 2 and not any(isinstance(part, (tuple, list)) for part in told)
@@ -258,15 +257,15 @@ def _moment(told: Time) -> Moment:
             raise ValueError(f"{told!r} has no time zone: give it one, as in datetime.now(timezone.utc)")
         since = told - _EPOCH
         return Moment((since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000)
-    if isinstance(told, bool) or not isinstance(told, (int, float)):
+    number: Any = told  # of numpy, too
+    if isinstance(number, bool) or not isinstance(number, Real):
         raise ValueError(f"{told!r} is no time: expected a datetime, Unix seconds, or a text such as '1h ago'")
-    if not abs(told) < _LARGEST_S:
-        raise ValueError(f"{told!r} is not a time in Unix seconds" + _hint(told))
-    return Moment(told * NS if isinstance(told, int) else round(told * NS))
-
-
-def _hint(told: float) -> str:
-    return "; is it in ns?" if abs(told) > time.time() * 1e6 else ""
+    seconds = float(number)
+    try:
+        return Moment(parse_moment(repr(seconds)))
+    except ValueError:
+        hint = "; is it in ns?" if abs(seconds) > time.time() * 1e6 else ""
+        raise ValueError(f"{told!r} is not a time in Unix seconds{hint}") from None
 
 
 def _step_time(seconds: float) -> float:

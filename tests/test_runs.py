@@ -89,6 +89,8 @@ def test_questions_are_those_of_the_command(run: Run, lived: Path) -> None:
     assert told["elapsed_s"] == pytest.approx(part, abs=1e-5)
     several = run.report(window=[("0ms", "10ms"), ["10ms", "30ms"]]).to_json()["windows"]
     assert [one["elapsed_s"] for one in several] == [pytest.approx(0.01), pytest.approx(0.02)]
+    numpy = pytest.importorskip("numpy")
+    assert run.report(at=numpy.int64(late + 1)).to_json() == run.report(at=int(late + 1)).to_json()
     assert run.report(ideal_step_time=0.5).to_json()["ideal_step_time_s"] == 0.5
     assert run.totals(at="10ms").run.elapsed == NS // 100
 
@@ -170,6 +172,10 @@ def test_dataframes(run: Run, library: Any) -> None:
     assert list(steps.columns) == [name.replace("net_ns", "net_s").removesuffix("_ns") for name in StepRecord._fields]
     assert list(steps["step"]) == [one.step for one in told]
     assert float(steps["net_s"].sum()) == pytest.approx(sum(one.net_ns for one in told) / NS)
+    kinds = [str(frame.schema[name] if library == "polars" else frame.dtypes[name]).lower() for frame, name in (
+        (steps, "attempt"), (steps, "failed"), (phases, "step"), (phases, "blocking")
+    )]  # fmt: skip
+    assert kinds == ["int64", "bool" + "ean" * (library == "polars"), "int64", "bool" + "ean" * (library == "polars")]
     first = steps["start"][0]
     assert first.tzinfo is not None and first.timestamp() == pytest.approx(told[0].start_ns / NS, abs=1e-6)
     ends = steps["end"].to_list()
@@ -232,7 +238,7 @@ def test_a_run_at_a_url_is_fetched_again_and_let_go(lived: Path, tmp_path: Path)
     place = tmp_path / "runs"
     path = recorded(place, "far")
     run = open_run(f"file://{place}")
-    copy = run._run.path
+    copy = run.path
     assert copy != path and copy.exists()
     assert run.report().to_json() == open_run(place).report().to_json()
     recorded(place, "far", 5)  # another attempt
@@ -252,7 +258,7 @@ def test_several_runs_at_a_url_share_a_copy(tmp_path: Path) -> None:
     for name in ("one", "two"):
         recorded(tmp_path / "runs", name)
     first, second = open_runs(f"file://{tmp_path / 'runs'}")
-    copies = [run._run.path for run in (first, second)]
+    copies = [run.path for run in (first, second)]
     first.close()
     assert second.totals().executed == 3
     second.close()
@@ -308,6 +314,16 @@ def test_a_journal_that_cannot_be_read(tmp_path: Path) -> None:
         open_run(path).report()
     with pytest.raises(JournalError):
         list(open_run(path).steps())
+
+
+def test_a_journal_of_which_only_the_sums_are_left(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "summed")
+    for one in (path / "journal").glob("*.segment*"):
+        one.write_bytes(b"\xff" * 3000)
+    run = open_run(path)
+    assert run.report().damaged and run.totals().executed == 3  # its snapshot says so
+    with pytest.raises(JournalError, match="cannot be read"):
+        list(run.steps())
 
 
 def test_a_run_without_a_job(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import NAME
 
 _OF_PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
-_MOST: Final = 65_536  # processes
+MOST: Final = 65_536  # processes
 
 
 class ListedRun(RunDirectory):
@@ -29,7 +29,7 @@ class ListedRun(RunDirectory):
         for name in self._listed:
             if match := NAME.fullmatch(name):
                 self._segments.setdefault(int(match[2]), []).append(name)
-            if (match := _OF_PROCESS.fullmatch(name)) and int(match[1]) < _MOST:
+            if (match := _OF_PROCESS.fullmatch(name)) and int(match[1]) < MOST:
                 self.there.add(int(match[1]))
 
     def _names(self, process: int) -> list[str]:

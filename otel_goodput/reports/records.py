@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from otel_goodput.accounting.overview import NOT_KNOWN
 from otel_goodput.errors import JournalError
@@ -155,51 +155,51 @@ def _known(moment: int) -> int | None:
 
 # --- DataFrames -------------------------------------------------------------------------------------------------------
 
-_LENGTHS: Final = {"net_ns": "net_s"}
+_LENGTHS: Final = frozenset({"net_ns"})
+# By the type of a field.
+_PANDAS: Final = {int: "int64", int | None: "Int64", bool: "bool"}
+_POLARS: Final = {int: "Int64", int | None: "Int64", bool: "Boolean"}
+
+Rows: TypeAlias = "Iterable[StepRecord | PhaseRecord]"
+Kind: TypeAlias = "type[StepRecord | PhaseRecord]"
 
 
-def columns(rows: Iterable[StepRecord | PhaseRecord], kind: type[StepRecord | PhaseRecord]) -> dict[str, list[Any]]:
-    """Return records as columns by field; those of no rows are empty."""
-    names = kind._fields
-    values = list(zip(*rows, strict=True)) or [()] * len(names)
-    return {name: list(column) for name, column in zip(names, values, strict=True)}
+def _columns(rows: Rows, kind: Kind) -> Iterator[tuple[str, Any, list[Any]]]:
+    """Yield name, type and values of each field."""
+    values = list(zip(*rows, strict=True)) or [()] * len(kind._fields)
+    told_as = get_type_hints(kind)
+    for name, column in zip(kind._fields, values, strict=True):
+        yield name, told_as[name], list(column)
 
 
-def pandas_frame(told_columns: Mapping[str, list[Any]]) -> Any:
-    """Return columns as a DataFrame of pandas; moments are ``datetime64[ns, UTC]``."""
+def pandas_frame(rows: Rows, kind: Kind) -> Any:
+    """Return records as a DataFrame of pandas; moments are ``datetime64[ns, UTC]``, lengths seconds."""
     pandas = import_module("pandas")
     frame = {}
-    for name, values in told_columns.items():
+    for name, told_as, values in _columns(rows, kind):
         if name in _LENGTHS:
-            frame[_LENGTHS[name]] = pandas.Series(values, dtype="int64") / 1e9
+            frame[name.replace("_ns", "_s")] = pandas.Series(values, dtype="int64") / 1e9
         elif name.endswith("_ns"):
-            moments = pandas.array(values, dtype="Int64")
-            frame[name.removesuffix("_ns")] = pandas.Series(pandas.to_datetime(moments, unit="ns", utc=True))
-        elif name == "step":
-            frame[name] = pandas.Series(values, dtype="Int64")
+            moments = pandas.to_datetime(pandas.array(values, dtype="Int64"), unit="ns", utc=True)
+            frame[name.removesuffix("_ns")] = pandas.Series(moments)
         else:
-            frame[name] = pandas.Series(values, dtype=_dtype(name))
+            frame[name] = pandas.Series(values, dtype=_PANDAS.get(told_as, "object"))
     return pandas.DataFrame(frame)
 
 
-def _dtype(name: str) -> str:
-    return {"attempt": "int64", **dict.fromkeys(_FLAGS, "bool")}.get(name, "object")
-
-
-_FLAGS: Final = ("failed", "outlier", "interrupted", "exported", "blocking", "recompiled")
-
-
-def polars_frame(told_columns: Mapping[str, list[Any]]) -> Any:
-    """Return columns as a DataFrame of polars; moments are ``Datetime("ns", "UTC")``."""
+def polars_frame(rows: Rows, kind: Kind) -> Any:
+    """Return records as a DataFrame of polars; moments are ``Datetime("ns", "UTC")``, lengths seconds."""
     polars = import_module("polars")
     frame = {}
-    for name, values in told_columns.items():
+    for name, told_as, values in _columns(rows, kind):
         if name in _LENGTHS:
-            frame[_LENGTHS[name]] = polars.Series(values, dtype=polars.Int64) / 1e9
+            frame[name.replace("_ns", "_s")] = polars.Series(values, dtype=polars.Int64) / 1e9
         elif name.endswith("_ns"):
             moments = polars.Series(values, dtype=polars.Int64)
             frame[name.removesuffix("_ns")] = moments.cast(polars.Datetime("ns", "UTC"))
         else:
-            kind = polars.Boolean if name in _FLAGS else polars.Int64 if name in ("attempt", "step") else polars.String
-            frame[name] = polars.Series(values, dtype=kind)
+            frame[name] = polars.Series(values, dtype=getattr(polars, _POLARS.get(told_as, "String")))
     return polars.DataFrame(frame)
+
+
+FRAMES: Final = {"pandas": pandas_frame, "polars": polars_frame}

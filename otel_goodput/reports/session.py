@@ -17,7 +17,7 @@ from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.errors import GoodputError
 from otel_goodput.journal.facts import read_facts
-from otel_goodput.journal.listed_run import ListedRun
+from otel_goodput.journal.listed_run import MOST, ListedRun
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.paces import read_paces
@@ -45,7 +45,6 @@ _LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
 _RECORDS: Final = 4  # of one span, about: its start, its end, what they say of it, and room that a segment has left
 _OF_OTHERS: Final = frozenset({"bins", "lives", "step_bins"})  # what is read of the overviews of the other processes
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
-_MOST: Final = 65_536  # processes
 
 
 @dataclass
@@ -265,7 +264,7 @@ def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress
     facts = _facts(run, attempts[-1], 0) if attempts else None
     told = (facts or {}).get("resource", {}).get(PROCESS_COUNT)
     if isinstance(told, int) and not isinstance(told, bool):
-        count = max(count, min(told, _MOST))
+        count = max(count, min(told, MOST))
     paces = {pace.process: pace for pace in read_paces(run, attempts[-1] if attempts else 0, asked)}
     found = [Process(index, pace=paces.get(index)) for index in range(count)]
     for done, process in enumerate(found[1:], 1):

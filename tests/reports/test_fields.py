@@ -78,10 +78,10 @@ def test_a_run(tmp_path: Path, processes: int) -> None:
     told = run.report(window=("0s", "1s")).to_json()
     assert not wrong(told, ReportFields)
     assert ("processes" in told) == (processes > 1) and told["step_time"] is not None
-    for segment in (run._run.journal).glob("a0000-p0000-*"):
+    for segment in (run.path / "journal").glob("a0000-p0000-*"):
         data = bytearray(segment.read_bytes())
         data[HEADER_SIZE + 5 * SIZE : HEADER_SIZE + 9 * SIZE] = b"\xff" * (4 * SIZE)
         segment.write_bytes(data)
-    (run._run.snapshot_path(0)).unlink()
+    (run.path / "journal" / "p0000.snapshot").unlink()
     damaged = run.report().to_json()
     assert not wrong(damaged, ReportFields) and damaged["damage"]

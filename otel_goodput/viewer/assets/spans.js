@@ -42,13 +42,7 @@ export class SpanTrack {
 
   /** [[begin, end]] that spans cover without a gap. */
   covered() {
-    const found = [];
-    for (let at = 0; at < this.length; at++) {
-      const last = found[found.length - 1];
-      if (last && this.begins[at] <= last[1]) last[1] = Math.max(last[1], this.ends[at]);
-      else found.push([this.begins[at], this.ends[at]]);
-    }
-    return found;
+    return joinedStretches(Array.from(this.begins, (begin, at) => [begin, this.ends[at]]));
   }
 
   /** Index of the first span that ends behind `time`. */
@@ -183,6 +177,17 @@ function longerTracks(base, entries, kindCount) {
     layer.last = Math.max(layer.last, entry[1]);
   }
   return layers.map(({ track, more }) => (more.length ? trackOf(more, kindCount, track) : track));
+}
+
+/** Stretches [begin, end], in order of their begin, with those joined that touch or overlap. */
+export function joinedStretches(stretches) {
+  const found = [];
+  for (const [begin, end] of stretches) {
+    const last = found[found.length - 1];
+    if (last && begin <= last[1]) last[1] = Math.max(last[1], end);
+    else found.push([begin, end]);
+  }
+  return found;
 }
 
 /** Parts of [begin, end] that no one of the rising `windows` covers. */

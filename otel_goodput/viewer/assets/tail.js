@@ -2,6 +2,7 @@
 import { OVER, lowerBound } from "./data.js";
 import { mergeSpans, renamed } from "./exact.js";
 import { Rows } from "./rows.js";
+import { joinedStretches } from "./spans.js";
 
 const MOST_ROWS = 50000; // beside the document; what comes then waits for the next one
 const MOST_BINS = 2048; // of more, every two become one
@@ -69,13 +70,7 @@ export class LiveSpans {
     const { model, parts } = this;
     const windows = [...model.detail.windows, ...parts.map((part) => [part.begin, part.until])];
     windows.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
-    const joined = [];
-    for (const [begin, end] of windows) {
-      const last = joined[joined.length - 1];
-      if (last && begin <= last[1]) last[1] = Math.max(last[1], end);
-      else joined.push([begin, end]);
-    }
-    model.detail = { ...model.detail, windows: joined };
+    model.detail = { ...model.detail, windows: joinedStretches(windows) };
   }
 
   // --- steps and phases --------------------------------------------------------------------------------------------
