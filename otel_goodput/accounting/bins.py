@@ -17,9 +17,10 @@ from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PR
 from otel_goodput.accounting.step_segments import StepSegment
 
 MOST: Final = 512  # bins
-FINEST: Final = 24  # of the width: the power of two to begin with, ns; 17 ms
-# To close a bin costs as much as thirty events, so a run of less than 36 minutes has a quarter of the bins: there are
-# more only from a width of 17 s on.
+FINEST: Final = 30  # of the width: the power of two to begin with, ns; 1.1 s
+# To close a bin costs as much as thirty events, so a run of less than 18 minutes has at most this many: there are more
+# only from a width of 17 s on.
+YOUNG: Final = MOST // 8
 MATURE: Final = 34
 
 
@@ -63,7 +64,7 @@ class Bins(Buckets):
 
     def reach(self, time: int) -> None:
         """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
-        while time - self._begin >> self._power >= (MOST if self._power >= MATURE else MOST // 4):
+        while time - self._begin >> self._power >= (MOST if self._power >= MATURE else YOUNG):
             self._widen()
 
     def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> None:

@@ -24,7 +24,7 @@ LONGEST: Final = 1 << 62  # net time of a step, ns
 DETAILED_CHUNKS: Final = 1000
 
 
-Blob: TypeAlias = "array[int]"  # written as raw bytes
+Blob: TypeAlias = "array[int] | bytes"  # written as raw bytes
 
 
 class Chunk:

@@ -69,7 +69,8 @@ class Rolling(Buckets):
             length: length of the kept stack.
         """
         bucket = self._shut(times, running, length)
-        self._beside.append(tuple(beside))
+        # Nearly always the same as before, and then the same object.
+        self._beside.append(self._beside[-1] if (sums := tuple(beside)) == self._beside[-1] else sums)
         for total in self._sums:
             for category, duration in bucket.items():
                 add(total, category, duration)

@@ -213,17 +213,25 @@ def _leaf(columns: Columns) -> StepBin:
 
 
 def _merged(one: StepBin, other: StepBin) -> StepBin:
-    first, last, begin, count, lost, *mine = one
+    first, last, begin, count, lost, net, outside, device = one
     least, greatest, _, more, others, *theirs = other
-    joined = (_joined(*pair, count, more) for pair in zip(mine, theirs, strict=True))
-    whole = count + more, lost + others
-    return StepBin(first if first < least else least, last if last > greatest else greatest, begin, *whole, *joined)
+    return StepBin(
+        first if first < least else least,
+        last if last > greatest else greatest,
+        begin,
+        count + more,
+        lost + others,
+        _joined(net, theirs[0], count, more),
+        _joined(outside, theirs[1], count, more),
+        _joined(device, theirs[2], count, more),
+    )
 
 
 def _joined(mine: Spread | None, theirs: Spread | None, count: int, more: int) -> Spread | None:
     """Of so many executions and so many more."""
     if mine is None or theirs is None:
         return mine or theirs
-    (low, middle, high), (lower, other, higher) = mine, theirs
+    low, middle, high = mine
+    lower, other, higher = theirs
     middle = (middle * count + other * more) // (count + more)
     return Spread(low if low < lower else lower, middle, high if high > higher else higher)

@@ -27,7 +27,7 @@ from otel_goodput.accounting.overview import (
     StepBin,
     StepEntry,
 )
-from otel_goodput.accounting.profiles import Blob, Profiles
+from otel_goodput.accounting.profiles import Profiles
 from otel_goodput.accounting.stats import median
 from otel_goodput.accounting.step_bins import StepBins
 from otel_goodput.accounting.tallies import BITS, MEASURES, Tallies, profile_of
@@ -211,7 +211,7 @@ class StepSummary:
         late = [_entry(one, IN_FLIGHT, one.step_segment.life.number) for one in slow]
         return sorted((*self._notable.values(), *late), key=lambda entry: entry.begin)
 
-    def dump(self) -> tuple[dict[str, Any], list[Blob]]:
+    def dump(self) -> tuple[dict[str, Any], list[bytes]]:
         """All of it as (plain data, blobs)."""
         self.flush()
         profiles, blobs = self._profiles.dump()

@@ -46,6 +46,7 @@ PURE = frozenset(
         "operator",
         "statistics",
         "typing",
+        "zlib",
     }
 )
 
