@@ -1,19 +1,27 @@
-"""A number for each kept execution, in a stack that holds the latest million in at most 4 bytes each.
+"""A number for each kept execution, in a stack that holds the latest million in 4 bytes each, usually in one.
 
-Steps of one loop are alike, so their numbers are: sealed chunks are packed, usually to a tenth.
+Steps of one loop are alike, so few numbers are in use: a sealed chunk of them is a table, and a byte for each. (zlib
+would pack better, but releases the GIL for each chunk, and then waits for a training thread to give it back.)
 """
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 CHUNK: Final = 1024
 DETAILED_CHUNKS: Final = 1000  # those of older chunks are forgotten
 CODE: Final = "I"
 JOINED: Final = 64  # chunks in a blob, so that it is returned to the system when it is freed
+TABLE: Final = 256  # numbers that a byte can tell apart
+
+
+class Packed(NamedTuple):
+    """A sealed chunk: places in the `table` of its numbers; without a table, the numbers themselves. As raw bytes."""
+
+    data: bytes
+    table: bytes | None
 
 
 class Profiles:
@@ -22,7 +30,7 @@ class Profiles:
     __slots__ = ("_chunks", "_open")
 
     def __init__(self) -> None:
-        self._chunks: list[bytes | None] = []
+        self._chunks: list[Packed | None] = []
         self._open = array(CODE)
 
     def clone(self) -> Profiles:
@@ -37,7 +45,7 @@ class Profiles:
         """Push all of them, the last on top."""
         self._open.extend(numbers)
         while len(self._open) >= CHUNK:
-            self._chunks.append(_packed(self._open[:CHUNK].tobytes()))
+            self._chunks.append(_packed(self._open[:CHUNK]))
             self._open = self._open[CHUNK:]
             if len(self._chunks) > DETAILED_CHUNKS:
                 self._chunks[-DETAILED_CHUNKS - 1] = None
@@ -77,14 +85,25 @@ class Profiles:
             raise ValueError("the snapshot's profiles are cut short")
         found._chunks = [None] * (count - held)
         for at in range(len(blobs) - held * size, len(blobs), size):
-            found._chunks.append(_packed(blobs[at : at + size]))
+            found._chunks.append(_packed(array(CODE, blobs[at : at + size])))
         found._open = array(CODE, rest)
         return found
 
 
-def _packed(chunk: bytes) -> bytes:
-    return zlib.compress(chunk, 1)
+def _packed(chunk: array[int]) -> Packed:
+    numbers = sorted(set(chunk))
+    if len(numbers) > TABLE:
+        return Packed(chunk.tobytes(), None)
+    places = {number: place for place, number in enumerate(numbers)}
+    return Packed(bytes(map(places.__getitem__, chunk)), array(CODE, numbers).tobytes())
 
 
-def _unpacked(chunk: bytes) -> bytes:
-    return zlib.decompress(chunk)
+def _unpacked(chunk: Packed) -> bytes:
+    data, table = chunk
+    if table is None:
+        return data
+    size = array(CODE).itemsize
+    numbers = bytearray(len(data) * size)
+    for at in range(size):  # byte by byte of all numbers at once
+        numbers[at::size] = data.translate(table[at::size].ljust(TABLE))
+    return bytes(numbers)

@@ -46,7 +46,6 @@ PURE = frozenset(
         "operator",
         "statistics",
         "typing",
-        "zlib",
     }
 )
 
