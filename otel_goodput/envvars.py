@@ -71,6 +71,12 @@ OTEL_GOODPUT_WINDOWS: Final = EnvVar(
 OTEL_GOODPUT_GCP_PROJECT: Final = EnvVar(
     "OTEL_GOODPUT_GCP_PROJECT", "string", "", "Google Cloud project to write to; else that of the credentials"
 )
+OTEL_GOODPUT_TENSORBOARD_DIR: Final = EnvVar(
+    "OTEL_GOODPUT_TENSORBOARD_DIR",
+    "path or URL",
+    "",
+    "where the tensorboard exporter writes; empty: into the run's folder",
+)
 OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
     "OTEL_GOODPUT_GCP_ENDPOINT",
     "host:port or http://host:port",

@@ -26,7 +26,8 @@ F = TypeVar("F", bound=Callable[..., object])
 FEWEST_SPANS: Final = 100  # lowest limit for a trace
 
 
-def _windows(text: str) -> tuple[int, ...]:
+def parse_windows(text: str) -> tuple[int, ...]:
+    """Lengths of rolling windows, ns. Raises ValueError or OverflowError."""
     spans = tuple(parse_duration(part) for part in text.split(",") if part.strip())
     if spans and min(spans) < NS:
         raise ValueError(f"a rolling window must be at least one second: {text!r}")
@@ -124,7 +125,7 @@ class Options(TypedDict, total=False):
     step_sampling: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_STEP_SAMPLING, parse=_sampling)]
     step_traces: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_STEP_TRACES, parse=_traces)]
     trace_spans: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_TRACE_SPANS, parse=_spans)]
-    windows: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_WINDOWS, parse=_windows)]
+    windows: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_WINDOWS, parse=parse_windows)]
     integrations: Annotated[
         str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_INTEGRATIONS, parse=_integrations)
     ]

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.resources import Resource
@@ -19,7 +20,7 @@ from otel_goodput import config as configuration
 from otel_goodput import deadline
 from otel_goodput.accounting import Totals
 from otel_goodput.config import Config
-from otel_goodput.errors import GoodputError
+from otel_goodput.errors import ConfigurationError, GoodputError
 from otel_goodput.exporters.spec import ExporterContext
 from otel_goodput.guard import contain
 from otel_goodput.journal.account import PATIENCE_S, behind
@@ -28,7 +29,7 @@ from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.live import LiveAccount, call_in_children
 from otel_goodput.metrics.productivity import Inputs, Productivity
 from otel_goodput.observers import Observers
-from otel_goodput.options import Options, described, taking_options
+from otel_goodput.options import Options, described, parse_windows, taking_options
 from otel_goodput.pipelines import Pipelines, exporter_names, open_exporters
 from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Admission
@@ -198,6 +199,11 @@ class Recorder(Phases):
         return self._tracer
 
     @property
+    def path(self) -> Path | None:
+        """The local folder of the run; None if its journal is in memory only."""
+        return None if self._opened.run is None else self._opened.run.path
+
+    @property
     def closed(self) -> bool:
         """Whether :meth:`shutdown` has been called."""
         return self._closed
@@ -250,6 +256,20 @@ class Recorder(Phases):
                 tracer.hooks.settle()
         totals = self._productivity.complete(self._account.totals(patience=patience))
         return totals if self._paces is None else self._paces.complete(totals)
+
+    def add_windows(self, *windows: str) -> None:
+        """Keep rolling windows of these lengths too, such as ``"10m"``, in the account and in the metrics.
+
+        A window that is far shorter than those there are makes all of them begin anew.
+
+        Raises:
+            ConfigurationError: a length is not valid.
+        """
+        try:
+            spans = parse_windows(",".join(windows))
+        except (ValueError, OverflowError) as error:
+            raise ConfigurationError(f"add_windows(): {error}") from error
+        self._account.add_windows(spans)
 
     def report(self) -> Report:
         """Return the account as of now, as text (``str()``), JSON (``to_json()``) or a page (``html(path)``)."""

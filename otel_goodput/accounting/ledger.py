@@ -251,6 +251,11 @@ class Ledger:
         """Apply the pending events to `cursor`. Device ends not reported yet count as still to come."""
         cursor.apply_all(place(self._pending, self._device_ends, self._observed, NEVER))
 
+    def add_windows(self, spans: Sequence[int]) -> None:
+        """Keep rolling windows of the lengths `spans` (ns), too."""
+        for cursor in (self._settled, self._older[1], self._newer[1]):
+            cursor.change_spans(tuple(dict.fromkeys((*cursor.spans, *spans))))
+
     def collect_finished(self) -> None:
         """Collect net times of completed steps for :meth:`take_finished` from now on."""
         self._settled.steps.finished = []

@@ -15,6 +15,7 @@ from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overlay import NOTHING, Weighted, widened
 
 BUCKETS: Final = 240
+FEWEST: Final = 40  # buckets in the shortest window, for windows that came later than the buckets
 
 
 class Rolling(Buckets):
@@ -41,6 +42,28 @@ class Rolling(Buckets):
         twin._beside, twin._firsts = self._beside.copy(), self._firsts.copy()
         twin._sums = [total.copy() for total in self._sums]
         return twin
+
+    def respan(self, spans: Sequence[int]) -> bool:
+        """Have windows of the lengths `spans` (ns) over the buckets that there are.
+
+        Returns False, and does nothing, if the buckets are too wide for that, or were made for much longer windows.
+        A window that is longer than what is held fills up as time passes.
+        """
+        buckets = min(spans) // self.resolution
+        if not FEWEST <= buckets <= BUCKETS * (BUCKETS // FEWEST):
+            return False
+        self.spans = tuple(spans)
+        self._gather()
+        return True
+
+    def _gather(self) -> None:
+        """Make the running sums anew."""
+        self._firsts = [self._offset for _ in self.spans]
+        self._sums = [{} for _ in self.spans]
+        for bucket in self._buckets:
+            for total in self._sums:
+                for category, duration in bucket.items():
+                    add(total, category, duration)
 
     @property
     def place(self) -> int:
@@ -144,11 +167,7 @@ class Rolling(Buckets):
         rolling._beside = [tuple(widened(sums)) for sums in state["beside"]]
         rolling._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
         rolling._parts = {index: [(bucket, ns) for bucket, ns in parts] for index, parts in state["parts"]}
-        rolling._firsts = [rolling._offset for _ in rolling.spans]
-        for bucket in rolling._buckets:
-            for total in rolling._sums:
-                for category, duration in bucket.items():
-                    add(total, category, duration)
+        rolling._gather()
         rolling._set_boundary()
         return rolling
 

@@ -202,14 +202,19 @@ class Timepiece:
         return due
 
     def change_spans(self, spans: Sequence[int]) -> None:
-        """Replace the rolling windows by empty ones of the lengths `spans` (ns)."""
+        """Have rolling windows of the lengths `spans` (ns) from now on; they are empty if they need finer buckets."""
+        if tuple(spans) == self.spans:
+            return
         self.spans = tuple(spans)
+        if spans and self.steps.rolling is not None and self.steps.rolling.respan(spans):
+            return
         self.steps.rolling = None
         if spans and self.begin is not None:
             rolling = self.steps.rolling = Rolling(spans, self.begin)
             boundary = rolling.last_boundary_before(self.now) or self.begin
             running, length = self.steps.running.values(), len(self.steps.progress)
             rolling.jump(boundary, self.visible_times(), running, length, self.visible_beside())
+        self.choose()
 
     def visible_totals(self) -> list[int]:
         """Time by category outside exclusions, without steps, ns."""

@@ -40,6 +40,7 @@ OURS: Final[dict[str, str]] = {
     "workload": "otel_goodput.exporters.google:WORKLOAD",
     "file": "otel_goodput.exporters.file:FILE",
     "console": "otel_goodput.exporters.console:CONSOLE",
+    "tensorboard": "otel_goodput.exporters.tensorboard:TENSORBOARD",
 }
 
 AUTO: Final = "auto"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -110,6 +110,11 @@ class Account:
     def hang(self) -> None:
         """Take note that the journal was not closed in time: its disk hangs, and whoever closes it holds the ledger."""
         self._hanging = True
+
+    def add_windows(self, spans: Sequence[int]) -> None:
+        """Keep rolling windows of the lengths `spans` (ns), too."""
+        with self.lock:
+            self.ledger.add_windows(spans)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 

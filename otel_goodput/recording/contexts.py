@@ -1,4 +1,7 @@
-"""The context managers of phases: each starts a span and ends it; as a decorator, at every call of the function."""
+"""The context managers of phases: each starts a span and ends it; as a decorator, at every call of the function.
+
+Longer than other files: what enters, leaves and mends a phase shares its state.
+"""
 
 from __future__ import annotations
 
@@ -151,6 +154,10 @@ class PhaseContext:
             raise
         finally:
             entry.tracer.line.add_overhead(perf_counter_ns() - begin)
+
+    def until(self, end: int) -> None:
+        """Have the phase end at `end` (ns) when it is left."""
+        self._arguments["end_time"] = end
 
     def _holds_up(self, tracer: PhaseTracer) -> bool:
         """Whether the phase blocks training, and so begins an implicit job if none is open."""
@@ -335,6 +342,11 @@ class FastContext(PhaseContext):
             return UNRECORDED
         self._spans.append(span)
         return span.__enter__()
+
+    def until(self, end: int) -> None:
+        super().until(end)
+        for span in self._spans:
+            span.until(end)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

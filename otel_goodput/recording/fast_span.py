@@ -220,6 +220,10 @@ class FastSpan(ShortSpan):
             self.abandon(self._line.clock(), failed=kind is not None)
             raise
 
+    def until(self, end: int) -> None:
+        """Have it end at `end` (ns) when it is left."""
+        self._end_at = end
+
     def _enter_twin(self) -> FastSpan:
         """Enter a new span like this one, because this one is entered again while open, perhaps by another thread."""
         twin = self._again()

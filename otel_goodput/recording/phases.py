@@ -48,6 +48,8 @@ class Opening(Protocol[S]):
 
     def __call__(self, function: F) -> F: ...
 
+    def until(self, end: int) -> None: ...
+
 
 class Phases:
     """The phases of one job. The functions of the package are the methods of the default instance."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from otel_goodput.text.durations import Moment
 from otel_goodput.tools import report
 from otel_goodput.tools.arguments import add_questions
+
+NEUTRAL: Final = "timeline"
+ML_GOODPUT: Final = "ml-goodput"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", type=Path, help="a JSON-lines file (- for standard input), or a run's directory (unix seconds)"
     )
+    parser.add_argument(
+        "--format",
+        choices=(NEUTRAL, ML_GOODPUT),
+        default=NEUTRAL,
+        help=f"{NEUTRAL}: see docs/accounting.md; {ML_GOODPUT}: what ml-goodput-measurement wrote to Cloud Logging (as "
+        "`gcloud logging read --format=json` prints it), or its *_timeline.jsonl",
+    )
+    parser.add_argument("--job", metavar="NAME", help=f"the job, if a file of {ML_GOODPUT} holds several")
     add_questions(parser)
 
 
@@ -33,7 +45,13 @@ def run(options: argparse.Namespace) -> int:
     if options.file.is_dir():
         options.directory, options.run_id, options.process, options.html = str(options.file), None, 0, None
         return report.run(options)
-    timeline = Timeline(read_timeline(None if str(options.file) == "-" else options.file))
+    file = None if str(options.file) == "-" else options.file
+    if options.format == ML_GOODPUT:
+        from otel_goodput.reports.ml_goodput_entries import read_entries, rows
+
+        timeline = Timeline(rows(read_entries(file), options.job))
+    else:
+        timeline = Timeline(read_timeline(file))
     start = timeline.earliest
     totals = account_timeline(
         timeline,

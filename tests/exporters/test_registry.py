@@ -68,8 +68,8 @@ def test_names_keep_their_order_and_count_once() -> None:
 
 
 def test_wrong_names_are_refused_with_the_known_ones() -> None:
-    known = "auto, none, console, file, gcp, gcp-otlp, otlp, workload$"
-    for name in ("flie", "tensorboard"):
+    known = "auto, none, console, file, gcp, gcp-otlp, otlp, tensorboard, workload$"
+    for name in ("flie", "tensorflow"):
         with pytest.raises(ValueError, match=f"unknown exporter {name!r}; known are {known}"):
             resolve([name], {})
     with pytest.raises(ValueError, match="'none' cannot be combined"):

@@ -7,7 +7,7 @@ metrics that every other exporter gets.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, NumberDataPoint
@@ -187,15 +187,18 @@ class WorkloadExporter(MetricExporter):
         return self._writer.refused + self._nameless
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        series = []
+        found = []
         for resource in metrics_data.resource_metrics:
             metrics = _by_name(resource)
             self._nameless += nameless(metrics)
-            series += [
-                _series(row, resource.resource, self._replica) for row in rows(metrics) if math.isfinite(row.value)
-            ]
-        well = self._writer.write(series, timeout_millis / 1000 * SHARE_OF_TIMEOUT)
+            found += [(row, resource.resource) for row in rows(metrics)]
+        well = self.write(found, timeout_millis / 1000)
         return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
+
+    def write(self, told: Iterable[tuple[Row, Resource]], seconds: float) -> bool:
+        """Write rows, each of a resource, within `seconds`; returns whether they are written or will be tried again."""
+        series = [_series(row, resource, self._replica) for row, resource in told if math.isfinite(row.value)]
+        return self._writer.write(series, seconds * SHARE_OF_TIMEOUT)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return True

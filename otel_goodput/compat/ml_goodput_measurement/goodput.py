@@ -1,0 +1,350 @@
+"""Recording by starts and ends, and asking for goodput, as in ``ml_goodput_measurement.goodput``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import ClassVar
+
+from otel_goodput.accounting.totals import Partition, Totals
+from otel_goodput.compat import breakdown, handles
+from otel_goodput.compat.handles import Handle, harmless, moment, run_id_of
+from otel_goodput.compat.ml_goodput_measurement.goodput_utils import (
+    Badput,
+    BadputType,
+    GoodputType,
+    IntervalMetricType,
+    IntervalWorkloadMetricDetails,
+    MetricType,
+    UnproductiveTimeDict,
+    WorkloadMetricDetails,
+    compute_ideal_step_time,
+)
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
+from otel_goodput.errors import JournalError
+from otel_goodput.guard import report_once
+from otel_goodput.runs import Run, open_run
+from otel_goodput.semconv import Phase
+from otel_goodput.text.durations import NS
+
+__all__ = [
+    "BadputType",
+    "GoodputCalculator",
+    "GoodputRecorder",
+    "GoodputType",
+    "IntervalMetricType",
+    "MetricType",
+    "UnproductiveTimeDict",
+    "compute_ideal_step_time",
+]
+
+
+class GoodputRecorder:
+    """Records the phases of a job.
+
+    Args:
+        job_name, logger_name: name the account; recorders with the same names are one.
+        logging_enabled: whether this process records. One process of a job does.
+        cloud_logger, background_grace_period_s, background_batch_size, background_max_latency_s: of no effect here.
+    """
+
+    def __init__(
+        self,
+        job_name: str,
+        logger_name: str,
+        logging_enabled: bool = False,
+        cloud_logger: object = None,
+        *,
+        background_grace_period_s: float = 5.0,
+        background_batch_size: int = 100,
+        background_max_latency_s: float = 2.0,
+    ) -> None:
+        self.job_name = job_name
+        self._handle: Handle | None = handles.opened(job_name, logger_name) if logging_enabled else None
+
+    @harmless
+    def flush(self) -> None:
+        """Export what is recorded, for at most the grace period. It is on disk already."""
+        if self._handle is not None:
+            self._handle.recorder.flush()
+
+    @harmless
+    def record_job_start_time(self, start_time: datetime | None = None) -> None:
+        """The job starts. Times are UTC; None is now."""
+        self._start(Phase.JOB, "", start_time)
+
+    @harmless
+    def record_job_end_time(self, end_time: datetime | None = None) -> None:
+        """The job ends by itself."""
+        self._end(Phase.JOB, "", end_time)
+
+    @harmless
+    def record_tpu_init_start_time(self, start_time: datetime | None = None) -> None:
+        """Starting the accelerators begins."""
+        self._start(Phase.ACCELERATOR_INIT, "", start_time)
+
+    @harmless
+    def record_tpu_init_end_time(self, end_time: datetime | None = None) -> None:
+        """Starting the accelerators ends."""
+        self._end(Phase.ACCELERATOR_INIT, "", end_time)
+
+    @harmless
+    def record_training_preparation_start_time(self, start_time: datetime | None = None) -> None:
+        """Setting up begins."""
+        self._start(Phase.TRAINING_PREP, "", start_time)
+
+    @harmless
+    def record_training_preparation_end_time(self, end_time: datetime | None = None) -> None:
+        """Setting up ends."""
+        self._end(Phase.TRAINING_PREP, "", end_time)
+
+    @harmless
+    def record_data_loading_start_time(self, start_time: datetime | None = None) -> None:
+        """Fetching a batch begins."""
+        self._start(Phase.DATA_LOADING, "", start_time)
+
+    @harmless
+    def record_data_loading_end_time(self, end_time: datetime | None = None) -> None:
+        """Fetching a batch ends."""
+        self._end(Phase.DATA_LOADING, "", end_time)
+
+    @harmless
+    def record_step_start_time(self, step: int, start_time: datetime | None = None) -> None:
+        """A step starts, and the one before it ends."""
+        if self._handle is not None:
+            self._handle.start(Phase.STEP, int(step), start_time)
+
+    @harmless
+    def record_custom_badput_event_start_time(
+        self, start_time: datetime | None = None, custom_badput_event_type: str = "unknown"
+    ) -> None:
+        """Anything else that blocks training begins."""
+        self._start(Phase.CUSTOM, str(custom_badput_event_type).strip() or "unknown", start_time)
+
+    @harmless
+    def record_custom_badput_event_end_time(
+        self, end_time: datetime | None = None, custom_badput_event_type: str = "unknown"
+    ) -> None:
+        """It ends."""
+        self._end(Phase.CUSTOM, str(custom_badput_event_type).strip() or "unknown", end_time)
+
+    def record_checkpoint_progress(self, step: int, checkpoint_start_time: datetime) -> None:
+        """Do nothing, as in ml-goodput-measurement. Orbax tells this package of checkpoints itself."""
+
+    def _start(self, kind: str, name: str, at: datetime | None) -> None:
+        if self._handle is not None:
+            self._handle.start(kind, name, at)
+
+    def _end(self, kind: str, name: str, at: datetime | None) -> None:
+        if self._handle is not None:
+            self._handle.end(kind, name, at)
+
+
+class GoodputCalculator:
+    """Answers from this process's account of a job, else from its journal in ``OTEL_GOODPUT_DIR``, a folder or URL.
+
+    Args:
+        job_name, logger_name: name the account.
+        cloud_logger, using_pathways, max_logs_retention_period, gcs_path, cache_dir: of no effect here.
+    """
+
+    elastic: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        job_name: str,
+        logger_name: str,
+        cloud_logger: object = None,
+        using_pathways: bool = False,
+        max_logs_retention_period: timedelta | None = None,
+        gcs_path: str | None = None,
+        cache_dir: str = "/tmp",
+    ) -> None:
+        self.job_name = job_name
+        self.using_pathways = using_pathways
+        self._logger_name = logger_name
+        self._run: Run | None = None
+
+    def sync_to_gcs(self) -> None:
+        """Do nothing: the journal is where OTEL_GOODPUT_DIR says, and is written as the job runs."""
+
+    def get_job_goodput(
+        self, include_badput_breakdown: bool = False, configured_ideal_step_time: float | None = None
+    ) -> tuple[float, Badput, int]:
+        """Return the goodput of the run so far in percent, the badput by type in percent, and the highest kept step.
+
+        Raises:
+            ValueError: there is no such job, or no time has passed.
+        """
+        totals = self.totals()
+        badput = breakdown.percent(self._badput(totals), totals.run.elapsed) if include_badput_breakdown else {}
+        return breakdown.goodput_percent(totals.run), badput, totals.run.max_productive_step or 0
+
+    def get_job_goodput_interval(
+        self, interval_start: datetime, interval_end: datetime
+    ) -> tuple[float, Badput, int, float, int]:
+        """Return goodput and badput of an interval in percent, the highest kept step, its seconds, and disruptions.
+
+        Raises:
+            ValueError: there is no such job, or it did not run in that interval.
+        """
+        totals = self._in(interval_start, interval_end)
+        begin, end, partition = totals.windows[0]
+        disruptions = sum(1 for one in totals.history if begin <= one.time < end)
+        badput = breakdown.percent(breakdown.badput_seconds(partition, elastic=self.elastic), partition.elapsed)
+        top = partition.max_productive_step or 0
+        return breakdown.goodput_percent(partition), badput, top, partition.elapsed / NS, disruptions
+
+    def get_job_goodput_with_exclusions(
+        self,
+        exclusion_intervals: Sequence[tuple[datetime, datetime]],
+        include_badput_breakdown: bool = False,
+        configured_ideal_step_time: float | None = None,
+    ) -> tuple[float, Badput, int, float]:
+        """Return what :meth:`get_job_goodput` does without these intervals, and how many seconds that leaves out.
+
+        Raises:
+            ValueError: there is no such job, or nothing is left.
+        """
+        cut = [(_seconds(begin), _seconds(end)) for begin, end in exclusion_intervals]
+        totals = _lasting(self._journal().report(exclude=cut).totals)
+        badput = breakdown.percent(self._badput(totals), totals.run.elapsed) if include_badput_breakdown else {}
+        goodput = breakdown.goodput_percent(totals.run)
+        return goodput, badput, totals.run.max_productive_step or 0, totals.excluded / NS
+
+    def get_step_deviation(self, configured_ideal_step_time: float | None = None) -> dict[int, float]:
+        """Return by how many seconds each step differed from the ideal, from its start to that of the next step.
+
+        Of a job in this process, the latest 100,000 steps.
+
+        Raises:
+            ValueError: there is no such job, or no step was followed by another one.
+        """
+        times = self._step_times()
+        ideal = configured_ideal_step_time or compute_ideal_step_time(list(times.values()))
+        if not ideal:
+            raise ValueError(f"job {self.job_name!r} has no step that another one follows")
+        return {step: abs(seconds - ideal) for step, seconds in times.items()}
+
+    def get_job_goodput_details(self) -> WorkloadMetricDetails:
+        """Return the figures of the run in seconds; zeros while there are none."""
+        try:
+            totals = self.totals()
+        except ValueError:
+            return {
+                "goodput_time": {},
+                "badput_time": {},
+                "max_productive_step": 0,
+                "total_elapsed_time": 0.0,
+                "disruption_count": 0,
+                "step_time_deviation": {},
+                "ideal_step_time": 0.0,
+                "total_excluded_time": 0.0,
+            }
+        times = self._step_times()
+        ideal = compute_ideal_step_time(list(times.values())) or 0.0
+        return {
+            "goodput_time": {GoodputType.TOTAL: totals.run.productive / NS},
+            "badput_time": self._badput(totals),
+            "max_productive_step": totals.run.max_productive_step or 0,
+            "total_elapsed_time": totals.run.elapsed / NS,
+            "disruption_count": sum(totals.disruptions.values()),
+            "step_time_deviation": {step: abs(seconds - ideal) for step, seconds in times.items()},
+            "ideal_step_time": ideal,
+            "total_excluded_time": totals.excluded / NS,
+        }
+
+    def get_interval_metric_details(
+        self, interval_start: datetime, interval_end: datetime
+    ) -> IntervalWorkloadMetricDetails:
+        """Return the figures of an interval in percent; none if the job did not run in it."""
+        size = int((interval_end - interval_start).total_seconds())
+        try:
+            goodput, badput, *_ = self.get_job_goodput_interval(interval_start, interval_end)
+        except ValueError:
+            return {"interval_goodput": {}, "interval_badput": {}, "interval_size": size}
+        return {"interval_goodput": {GoodputType.TOTAL: goodput}, "interval_badput": badput, "interval_size": size}
+
+    # --- the account --------------------------------------------------------------------------------------------------
+
+    def totals(self) -> Totals:
+        """The account of the run so far.
+
+        Raises:
+            ValueError: there is no such job, or no time has passed.
+        """
+        handle = self._handle()
+        if handle is not None:
+            return _lasting(handle.recorder.totals())
+        return _lasting(self._journal().totals())
+
+    def within(self, begin: datetime, end: datetime) -> Partition:
+        """The account of an interval.
+
+        Raises:
+            ValueError: there is no such job, or it did not run in that interval.
+        """
+        return self._in(begin, end).windows[0][2]
+
+    def _badput(self, totals: Totals) -> Badput:
+        return breakdown.badput_seconds(totals.run, totals.overlapped_data_loading, elastic=self.elastic)
+
+    def _in(self, begin: datetime, end: datetime) -> Totals:
+        totals = self._journal().report(window=(_seconds(begin), _seconds(end))).totals
+        if not totals.windows[0][2].elapsed:
+            raise ValueError(f"job {self.job_name!r} did not run between {begin} and {end}")
+        return totals
+
+    def _handle(self) -> Handle | None:
+        return handles.found(self.job_name, self._logger_name)
+
+    def _journal(self) -> Run:
+        """The run, as it is on disk now.
+
+        Raises:
+            ValueError: there is none.
+        """
+        handle = self._handle()
+        run_id = run_id_of(self.job_name, self._logger_name)
+        place = None if handle is None else handle.recorder.path
+        try:
+            if place is not None:
+                return open_run(place)
+            if self._run is None:
+                self._run = open_run(os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", run_id)
+            else:
+                self._run.refresh()
+        except JournalError as error:
+            raise ValueError(f"there is no account of job {self.job_name!r}: {error}") from error
+        return self._run
+
+    def _step_times(self) -> dict[int, float]:
+        handle = self._handle()
+        if handle is not None:
+            return handle.step_times
+        steps = list(self._journal().steps())
+        return {
+            one.step: (after.start_ns - one.start_ns) / NS
+            for one, after in pairwise(steps)
+            if after.step == one.step + 1
+        }
+
+
+def _lasting(totals: Totals) -> Totals:
+    if not totals.run.elapsed:
+        raise ValueError("no time of this job has been recorded: call record_job_start_time() first")
+    if not totals.run.known:
+        report_once(
+            "compat clock",
+            "the end of steps on the device is not known: this goodput is by the host's clock, at which steps were "
+            "dispatched",
+        )
+    return totals
+
+
+def _seconds(told: datetime) -> float:
+    at = moment(told)
+    assert at is not None, "an interval has two ends"
+    return at / NS

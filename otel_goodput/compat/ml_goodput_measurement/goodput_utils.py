@@ -1,0 +1,168 @@
+"""The names that programs and dashboards know: types of goodput and badput, and options for Google Cloud."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+
+from otel_goodput.accounting import stats
+from otel_goodput.metrics import workload_series
+from otel_goodput.text.durations import NS
+
+
+class BadputType(enum.Enum):
+    """Why time was not productive."""
+
+    TPU_INITIALIZATION = 1
+    TRAINING_PREP = 2
+    PROGRAM_STARTUP = 3
+    DATA_LOADING_SYNC = 4
+    DATA_LOADING_ASYNC = 5
+    UNPRODUCTIVE_CHECKPOINT_SAVE_TIME = 6
+    UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME = 7
+    WASTED_PROGRESS_FROM_DISRUPTION = 8
+    INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION = 9
+    CUSTOM_BADPUT_EVENTS = 10
+    OTHER = 11
+    ELASTIC_SLICE_DOWN = 12
+    ELASTIC_SCALE_UP = 13
+    ELASTIC_REINITIALIZATION = 14
+
+
+class GoodputType(enum.Enum):
+    """Productive time has one type."""
+
+    TOTAL = 1
+
+
+class MetricType(enum.Enum):
+    """Keys of what ``get_job_goodput_details()`` returns."""
+
+    GOODPUT_TIME = "goodput_time"
+    BADPUT_TIME = "badput_time"
+    MAX_PRODUCTIVE_STEP = "max_productive_step"
+    TOTAL_ELAPSED_TIME = "total_elapsed_time"
+    DISRUPTION_COUNT = "disruption_count"
+    STEP_TIME_DEVIATION = "step_time_deviation"
+    IDEAL_STEP_TIME = "ideal_step_time"
+    TOTAL_EXCLUDED_TIME = "total_excluded_time"
+
+
+class IntervalMetricType(enum.Enum):
+    """Keys of what ``get_interval_metric_details()`` returns."""
+
+    INTERVAL_GOODPUT = "interval_goodput"
+    INTERVAL_BADPUT = "interval_badput"
+    INTERVAL_SIZE = "interval_size"
+
+
+class MonitoringWindowType(enum.Enum):
+    """What a figure is about: the whole run, or a window."""
+
+    CUMULATIVE = workload_series.CUMULATIVE
+    INTERVAL = "interval"
+
+
+Badput = dict[BadputType, "float | dict[str, float]"]
+UnproductiveTimeDict = Badput
+
+
+class WorkloadMetricDetails(TypedDict):
+    """Figures of the whole run; times in seconds."""
+
+    goodput_time: dict[GoodputType, float]
+    badput_time: dict[BadputType, float | dict[str, float]]
+    max_productive_step: int
+    total_elapsed_time: float
+    disruption_count: int
+    step_time_deviation: dict[int, float]
+    ideal_step_time: float
+    total_excluded_time: float
+
+
+class ElasticWorkloadMetricDetails(WorkloadMetricDetails, total=False):
+    """Figures of an elastic run; shares of slices from 0 to 1."""
+
+    stepping_slice_efficiency: float
+    available_slice_efficiency: float
+
+
+class IntervalWorkloadMetricDetails(TypedDict):
+    """Figures of a window: percent, and its length in seconds."""
+
+    interval_goodput: dict[GoodputType, float]
+    interval_badput: dict[BadputType, float | dict[str, float]]
+    interval_size: int
+
+
+class ElasticIntervalWorkloadMetricDetails(IntervalWorkloadMetricDetails, total=False):
+    """Figures of a window of an elastic run; shares of slices from 0 to 1."""
+
+    stepping_slice_efficiency: float
+    available_slice_efficiency: float
+
+
+ACTIVITY_EXCLUSION_LIST: Final = ["DATA_LOADING_ASYNC"]  # it overlaps training, and is no part of the time
+
+
+@dataclass
+class GCPOptions:
+    """Where the monitor's series go. What is None is found out from the machine.
+
+    Attributes:
+        project_id: the project.
+        location: zone or region, a label of the series.
+        replica_id: a label of the series.
+        acc_type: the accelerator, a label of the series.
+        cluster_name: a label of the series.
+        enable_gcp_goodput_metrics, enable_gcp_step_deviation_metrics: whether to write these.
+    """
+
+    project_id: str | None = None
+    location: str | None = None
+    replica_id: str = "0"
+    acc_type: str | None = None
+    cluster_name: str | None = None
+    enable_gcp_goodput_metrics: bool = True
+    enable_gcp_step_deviation_metrics: bool = True
+
+
+def compute_ideal_step_time(step_times: list[float]) -> float | None:
+    """The usual time of a step: the mean of those that are no outliers, in seconds as they are given; None of none."""
+    found = stats.ideal_step_time(sorted(round(seconds * NS) for seconds in step_times))
+    return None if found is None else found / NS
+
+
+def compute_step_deviation_from_baseline(
+    step_time_deviation: dict[int, float],
+    mode: MonitoringWindowType = MonitoringWindowType.CUMULATIVE,
+    recent_window_size: int = 100,
+    baseline_window_size: int = 1000,
+    spike_percentile: int = 90,
+) -> float:
+    """How far the latest steps deviate, in seconds: a percentile of theirs, less the median of those before them.
+
+    Raises:
+        ValueError: the mode is unknown.
+    """
+    if mode not in (MonitoringWindowType.CUMULATIVE, MonitoringWindowType.INTERVAL):
+        raise ValueError(f"mode {mode!r} is neither CUMULATIVE nor INTERVAL")
+    deviations = [round(abs(seconds) * NS) for seconds in step_time_deviation.values()]
+    if not deviations:
+        return 0.0
+    if len(deviations) < recent_window_size:
+        return sum(deviations) / len(deviations) / NS
+    spike = stats.quantile(sorted(deviations[-recent_window_size:]), spike_percentile / 100)
+    before = deviations[:-recent_window_size][-baseline_window_size:]
+    if mode is MonitoringWindowType.INTERVAL or len(before) < baseline_window_size:
+        return spike / NS
+    return (spike - stats.median(before)) / NS
+
+
+def get_timestamp_from_log_entry(entry: dict[str, Any]) -> Any:
+    """The time of an entry of ml-goodput-measurement as a datetime in UTC; None if it has none."""
+    from datetime import datetime, timezone
+
+    found = next((value for name, value in entry.items() if "time" in name), None)
+    return None if found is None else datetime.fromtimestamp(found, timezone.utc)

@@ -1,0 +1,201 @@
+"""Uploading goodput while a job runs, as in ``ml_goodput_measurement.monitoring``: threads instead of processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import ClassVar, Final
+
+from otel_goodput.accounting.totals import Totals
+from otel_goodput.compat import breakdown, google_series, handles
+from otel_goodput.compat.google_series import GoogleSeries
+from otel_goodput.compat.ml_goodput_measurement import goodput, goodput_utils
+from otel_goodput.compat.ml_goodput_measurement.goodput_utils import Badput, GCPOptions
+from otel_goodput.compat.uploader import Uploader
+from otel_goodput.exporters.scalars import ScalarWriter
+from otel_goodput.exporters.spec import ExporterUnavailable
+from otel_goodput.guard import report_once
+from otel_goodput.text.durations import NS
+
+__all__ = ["BadputType", "GCPOptions", "GoodputMonitor", "MetricType", "MonitoringWindowType"]
+
+BadputType = goodput_utils.BadputType
+MetricType = goodput_utils.MetricType
+MonitoringWindowType = goodput_utils.MonitoringWindowType
+
+FOLDER: Final = "goodput"  # below the TensorBoard directory
+
+
+class GoodputMonitor:
+    """Uploads the goodput of a job to TensorBoard and Cloud Monitoring.
+
+    Args:
+        job_name, logger_name: name the account, as for the recorder.
+        tensorboard_dir: scalars go to the folder ``goodput`` in it; a path or a URL.
+        upload_interval: seconds.
+        monitoring_enabled: whether this process uploads.
+        pathway_enabled: of no effect here.
+        include_badput_breakdown: whether to write badput by type to TensorBoard.
+        include_step_deviation: whether there is a step deviation uploader.
+        configured_ideal_step_time: seconds, for the step deviation.
+        step_deviation_interval_seconds: seconds.
+        gcp_options: labels and project of Cloud Monitoring.
+        skip_final_flush: whether to stop without a last upload.
+        final_flush_timeout_seconds: how long a stop may take; None is a minute.
+        gcs_sync_interval_seconds, cache_dir, max_logs_retention_period: of no effect here.
+    """
+
+    calculator_class: ClassVar[type[goodput.GoodputCalculator]] = goodput.GoodputCalculator
+
+    def __init__(
+        self,
+        job_name: str,
+        logger_name: str,
+        tensorboard_dir: str,
+        upload_interval: int,
+        monitoring_enabled: bool = False,
+        pathway_enabled: bool = False,
+        include_badput_breakdown: bool = False,
+        include_step_deviation: bool = False,
+        configured_ideal_step_time: float | None = None,
+        step_deviation_interval_seconds: int = 10,
+        gcp_options: GCPOptions | None = None,
+        skip_final_flush: bool = False,
+        final_flush_timeout_seconds: float | None = 10,
+        gcs_sync_interval_seconds: int = 3600,
+        cache_dir: str = "/tmp",
+        max_logs_retention_period: timedelta | None = None,
+    ) -> None:
+        self._initialized = bool(monitoring_enabled)
+        if not self._initialized:
+            return
+        self._names = job_name, logger_name
+        self._calculator = self.calculator_class(job_name, logger_name)
+        self._breakdown, self._deviation = include_badput_breakdown, include_step_deviation
+        self._ideal = configured_ideal_step_time
+        self._skip, self._limit = skip_final_flush, final_flush_timeout_seconds
+        self._options = replace(gcp_options or GCPOptions())
+        self._google = GoogleSeries(job_name, self._options)
+        self._folder = f"{str(tensorboard_dir).rstrip('/')}/{FOLDER}" if tensorboard_dir else ""
+        self._writer: ScalarWriter | None = None
+        self._windows: tuple[int, ...] = ()
+        self._drawn = -1  # the highest step whose deviation is written
+        self._slices = False
+        self._goodput_uploader = Uploader("goodput", upload_interval, self._upload_goodput)
+        self._deviation_uploader = Uploader(
+            "step deviation", step_deviation_interval_seconds, self._upload_step_deviation
+        )
+        self._window_uploader = Uploader("rolling windows", upload_interval, self._upload_windows)
+
+    # --- start and stop -----------------------------------------------------------------------------------------------
+
+    def start_goodput_uploader(self) -> None:
+        """Upload goodput at the interval."""
+        if self._initialized:
+            self._goodput_uploader.start()
+
+    def stop_goodput_uploader(self, skip_final_flush: bool | None = None) -> None:
+        """Stop that, after a last upload."""
+        if self._initialized:
+            self._stop(self._goodput_uploader, skip_final_flush)
+
+    def start_step_deviation_uploader(self) -> None:
+        """Upload the deviation of each step, if the monitor is to."""
+        if self._initialized and self._deviation:
+            self._deviation_uploader.start()
+
+    def stop_step_deviation_uploader(self, skip_final_flush: bool | None = None) -> None:
+        """Stop that, after a last upload."""
+        if self._initialized and self._deviation:
+            self._stop(self._deviation_uploader, skip_final_flush)
+
+    def start_rolling_window_goodput_uploader(self, rolling_windows_seconds: Sequence[int]) -> None:
+        """Upload goodput and badput of windows of these lengths, in seconds."""
+        if self._initialized:
+            self._windows = tuple(round(seconds * NS) for seconds in rolling_windows_seconds if seconds >= 1)
+            self._add_windows()
+            self._window_uploader.start()
+
+    def stop_rolling_window_goodput_uploader(self, skip_final_flush: bool | None = None) -> None:
+        """Stop that, after a last upload."""
+        if self._initialized and self._windows:
+            self._stop(self._window_uploader, skip_final_flush)
+
+    def _stop(self, uploader: Uploader, skip: bool | None) -> None:
+        uploader.stop(last=not (self._skip if skip is None else skip), seconds=self._limit)
+        writer = self._writer
+        if writer is not None:
+            writer.flush()
+
+    # --- uploads, on the uploaders' threads ---------------------------------------------------------------------------
+
+    def _upload_goodput(self) -> None:
+        totals = self._calculator.totals()
+        step = totals.run.max_productive_step or 0
+        self._draw("goodput/goodput", breakdown.goodput_percent(totals.run), step)
+        if self._breakdown:
+            seconds = breakdown.badput_seconds(
+                totals.run, totals.overlapped_data_loading, elastic=self._calculator.elastic
+            )
+            for tag, share in _tags(breakdown.percent(seconds, totals.run.elapsed)):
+                self._draw(tag, share, step)
+        if self._options.enable_gcp_goodput_metrics and self._google.wanted:
+            more = google_series.SLICES_OF_RUN if self._slices else ()
+            self._google.write(totals, (*google_series.OF_RUN, *more))
+
+    def _upload_step_deviation(self) -> None:
+        """Draw the steps that are new. (Cloud Monitoring gets the deviation of the run with the other figures.)"""
+        for step, seconds in self._calculator.get_step_deviation(self._ideal).items():
+            if step > self._drawn:
+                self._draw("step_deviation", seconds, step)
+                self._drawn = step
+
+    def _upload_windows(self) -> None:
+        if not (self._options.enable_gcp_goodput_metrics and self._google.wanted):
+            return
+        self._add_windows()
+        more = google_series.SLICES_OF_WINDOWS if self._slices else ()
+        self._google.write(self._rolled(), (*google_series.OF_WINDOWS, *more))
+
+    def _add_windows(self) -> None:
+        handle = handles.found(*self._names)
+        if handle is not None:
+            handle.recorder.add_windows(*(f"{span / NS:g}s" for span in self._windows))
+
+    def _rolled(self) -> Totals:
+        """The account with this monitor's windows, and no others."""
+        totals = self._calculator.totals()
+        if handles.found(*self._names) is not None:
+            return replace(totals, rolling=[one for one in totals.rolling if one[0] in self._windows])
+        now = datetime.now(timezone.utc)
+        rolling = []
+        for span in self._windows:
+            found = self._calculator.within(now - timedelta(seconds=span / NS), now)
+            rolling.append((span, found))
+        return replace(totals, rolling=rolling)
+
+    def _draw(self, tag: str, value: float, step: int) -> None:
+        if not self._folder:
+            return
+        try:
+            if self._writer is None:
+                self._writer = ScalarWriter(self._folder)
+            self._writer.write(tag, value, step, time.time())
+            self._writer.flush()
+        except (ExporterUnavailable, OSError) as error:
+            self._folder = ""
+            report_once("compat tensorboard", "nothing is written for TensorBoard: %s", error)
+
+
+def _tags(badput: Badput) -> list[tuple[str, float]]:
+    """Names of scalars, as dashboards know them."""
+    found = []
+    for kind, value in badput.items():
+        tag = f"badput/{kind.name.lower()}"
+        if isinstance(value, dict):
+            found += [(f"{tag}/{name.lower()}", share) for name, share in value.items()]
+        else:
+            found.append((tag, value))
+    return found

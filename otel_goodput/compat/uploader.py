@@ -1,0 +1,72 @@
+"""A thread that does something at an interval until it is stopped, and once more then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from otel_goodput.guard import contain, report_once
+
+LONGEST_S: Final = 60.0  # to wait at a stop, where the user sets no limit: a hanging network must not keep the job
+
+
+class Uploader:
+    """Calls `upload` every `interval` seconds. Start and stop it as often as you like.
+
+    Args:
+        name: for messages.
+        interval: seconds.
+        upload: may raise; that is logged once, and it is called again.
+    """
+
+    def __init__(self, name: str, interval: float, upload: Callable[[], None]) -> None:
+        self._name = name
+        self._interval = max(0.1, float(interval))
+        self._upload = upload
+        self._stopping = threading.Event()
+        self._last = False  # upload once more at the stop
+        self._thread: threading.Thread | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start it, unless it is running."""
+        if self.running:
+            return
+        self._stopping.clear()
+        self._last = False
+        self._thread = threading.Thread(target=self._run, name=f"otel-goodput-{self._name}", daemon=True)
+        self._thread.start()
+
+    def stop(self, *, last: bool, seconds: float | None) -> None:
+        """Stop it, after uploading once more if `last` is true, also if it never ran; wait `seconds` at most."""
+        if not self.running:
+            if not last:
+                return
+            self.start()
+        thread, self._thread = self._thread, None
+        self._last = last
+        self._stopping.set()
+        assert thread is not None, "it was started above"
+        limit = LONGEST_S if seconds is None else max(0.0, seconds)
+        thread.join(limit)
+        if thread.is_alive():
+            text = "the last upload of %s took more than %g s and was given up"
+            report_once(f"upload {self._name}", text, self._name, limit)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval):
+            self._do()
+        if self._last:
+            self._do()
+
+    def _do(self) -> None:
+        try:
+            self._upload()
+        except ValueError as error:  # there is nothing to upload yet
+            report_once(f"upload {self._name} {error}", "nothing to upload of %s: %s", self._name, error)
+        except Exception as error:
+            contain(f"upload of {self._name}", error)

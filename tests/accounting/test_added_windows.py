@@ -1,0 +1,77 @@
+"""Rolling windows that come while a run is going on."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_goodput.accounting import Ledger, rules
+from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.events import Event
+
+S = 10**9
+HOUR = 3600 * S
+BUCKET = HOUR // 240
+
+
+def stream(seconds: int) -> list[Event]:
+    """A job, with a step of 7 s and a load of 3 s in every 10 s."""
+    events = [Event(0, ev.ATTEMPT, step=0), Event(0, ev.START, rules.JOB, 1)]
+    for number in range(seconds // 10):
+        at, key = number * 10 * S, 2 + 2 * number
+        events += [
+            Event(at, ev.START, rules.DATA_LOADING, key),
+            Event(at + 3 * S, ev.END, rules.DATA_LOADING, key),
+            Event(at + 3 * S, ev.START, rules.STEP, key + 1, number),
+            Event(at + 10 * S, ev.END, rules.STEP, key + 1),
+        ]
+    return events
+
+
+def windows(ledger: Ledger) -> dict[int, tuple[int, dict[str, int]]]:
+    return {
+        span: (partition.elapsed, {name: spent for name, _, spent in partition.rows()})
+        for span, partition in ledger.totals().rolling
+    }
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(10, 90))
+def test_a_window_that_comes_later_is_as_if_it_had_always_been_there(before: int, after: int, minutes: int) -> None:
+    """It reaches back over the buckets that there are; buckets stay as wide as they were."""
+    span = minutes * 60 * S
+    events = stream(10 * (before + after))
+    cut = 2 + 4 * before
+    late, always = Ledger((HOUR, 24 * HOUR)), Ledger((HOUR, 24 * HOUR, span))
+    late.feed(events[:cut])
+    late.add_windows([span])
+    late.feed(events[cut:])
+    always.feed(events)
+    found, expected = windows(late), windows(always)
+    assert found.keys() == expected.keys()
+    for length, (elapsed, spent) in expected.items():
+        assert found[length][0] == elapsed
+        for name in ("productive", "data_loading"):
+            assert abs(found[length][1].get(name, 0) - spent.get(name, 0)) <= BUCKET
+
+
+def test_much_finer_windows_begin_anew() -> None:
+    ledger = Ledger((24 * HOUR,))
+    events = stream(7200)
+    ledger.feed(events[: 2 + 4 * 360])
+    ledger.add_windows([60 * S])
+    ledger.feed(events[2 + 4 * 360 :])
+    found = windows(ledger)
+    assert found[60 * S] == (60 * S, {"productive": 42 * S, "data_loading": 18 * S})
+    assert found[24 * HOUR][0] == 3600 * S, "what was before is not known as finely"
+
+
+def test_added_windows_outlive_a_restart_with_fewer() -> None:
+    """The next attempt is configured without them: what its own windows hold stays."""
+    ledger = Ledger((HOUR,))
+    ledger.feed(stream(1000))
+    ledger.add_windows([HOUR // 2])
+    head, blobs = ledger.dump()
+    again = Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs), (HOUR,))
+    assert windows(again)[HOUR] == windows(ledger)[HOUR]

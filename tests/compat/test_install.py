@@ -1,0 +1,102 @@
+"""Programs written for ml-goodput-measurement, unchanged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from compat.calls import calculator
+
+PROGRAM = textwrap.dedent("""
+    import sys, time, json
+    from ml_goodput_measurement import goodput, monitoring
+    from ml_goodput_measurement.src import goodput_utils
+    import ml_goodput_measurement.goodput_elastic, ml_goodput_measurement.monitoring_elastic
+    assert goodput_utils.BadputType.OTHER.value == 11
+    assert monitoring.GCPOptions is goodput_utils.GCPOptions
+    of = goodput.GoodputRecorder("job", "goodput_job", True)
+    for event in ("job", "tpu_init"):
+        getattr(of, f"record_{event}_start_time")()
+    of.record_tpu_init_end_time()
+    for step in range(5):
+        of.record_step_start_time(step)
+        time.sleep(0.01)
+    of.record_job_end_time()
+    google = [name for name in sys.modules if name.startswith(("google.cloud", "google.api", "grpc", "tensorboard"))]
+    print(json.dumps({"argv": sys.argv, "name": __name__, "of": goodput.__name__, "google": google}))
+""")
+
+
+def run(*arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "otel_goodput.compat", *arguments],
+        cwd=cwd, env={**os.environ, **environ}, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_an_unchanged_program(tmp_path: Path, as_module: bool) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    (tmp_path / "package" / "train.py").write_text(PROGRAM)
+    where = ("-m", "package.train") if as_module else ("package/train.py",)
+    done = run(*where, "--steps", "5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["argv"][1:] == ["--steps", "5"] and told["name"] == "__main__"
+    assert told["of"] == "otel_goodput.compat.ml_goodput_measurement.goodput"
+    assert told["google"] == [], "nothing of Google's is imported"
+    assert calculator().totals().kept == 5
+
+
+def test_the_status_and_the_error_are_the_programs(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("import ml_goodput_measurement\nraise SystemExit(7)")
+    assert run("fails.py", cwd=tmp_path).returncode == 7
+    done = run("missing.py", cwd=tmp_path)
+    assert done.returncode == 1 and "missing.py" in done.stderr
+    assert run(cwd=tmp_path).returncode == 2
+    done = run("--help", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("usage: python -m otel_goodput.compat")
+
+
+def test_both_libraries_in_one_process(tmp_path: Path) -> None:
+    """Who has imported the original already is told so; the original keeps working."""
+    program = textwrap.dedent("""
+        import sys, types
+        original = sys.modules["ml_goodput_measurement"] = types.ModuleType("ml_goodput_measurement")
+        import otel_goodput.compat
+        try:
+            otel_goodput.compat.install()
+        except ImportError as error:
+            print(error)
+        assert sys.modules["ml_goodput_measurement"] is original
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "was imported before otel_goodput.compat.install()" in done.stdout
+
+
+def test_beside_this_packages_own_functions(tmp_path: Path, place: Path) -> None:
+    program = textwrap.dedent("""
+        import otel_goodput, otel_goodput.compat
+        otel_goodput.compat.install()
+        otel_goodput.compat.install()
+        from ml_goodput_measurement import goodput
+        otel_goodput.configure("mine")
+        theirs = goodput.GoodputRecorder("theirs", "goodput_theirs", True)
+        theirs.record_job_start_time()
+        with otel_goodput.job():
+            for step in range(3):
+                theirs.record_step_start_time(step)
+                with otel_goodput.step(step):
+                    pass
+        theirs.record_job_end_time()
+        print(otel_goodput.totals().kept, goodput.GoodputCalculator("theirs", "goodput_theirs").totals().kept)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "3 3\n", done.stderr
