@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -61,9 +62,10 @@ def rows(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]
         ValueError: there are no entries of the job, or several jobs and no name.
     """
     mine = _of_one_job(list(entries), job_name)
-    told = sorted(
-        ((time, at, key) for at, entry in enumerate(mine) for key, time in _times(entry)), key=lambda one: one[:2]
-    )
+    told = [(time, at, key) for at, entry in enumerate(mine) for key, time in _times(entry)]
+    if told and told[0][0] > told[-1][0]:
+        told.reverse()  # gcloud prints the newest first; what is told at the same time keeps its order
+    told.sort(key=itemgetter(0))
     found: list[dict[str, Any]] = []
     attempt = 0
 
