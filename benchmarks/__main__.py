@@ -41,7 +41,7 @@ def main() -> int:
         return 1
     logging.basicConfig(level=logging.WARNING)
 
-    from benchmarks import growth, imports, integrations, journal, machine, overview, step, table
+    from benchmarks import dropin, growth, imports, integrations, journal, machine, overview, step, table
     from benchmarks.rounds import Samples
 
     scenarios: dict[str, Callable[..., list[table.Row]]] = {
@@ -50,6 +50,7 @@ def main() -> int:
         "imports": imports.measure,
         "journal": journal.measure,
         "overview": overview.measure,
+        "dropin": dropin.measure,
         "integrations": integrations.measure,
     }
     asked = [name for name in options.only.split(",") if name] or list(scenarios)
