@@ -14,6 +14,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.notes import read_notes
 from otel_goodput.journal.paces import read_paces
+from otel_goodput.journal.rank_stages import rank_stages
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.metrics.productivity import read_inputs
@@ -79,6 +80,8 @@ def of_run(
     paces = read_paces(run, restored.attempt, totals.at)
     if paces:
         totals = replace(totals, paces=paces, processes=max(process_count(identity), len(paces)))
+    if totals.stages:
+        totals = replace(totals, rank_stages=rank_stages(run, process, totals.stages))
     notes = {note.kind: note for note in read_notes(run, process)}
     if (note := damages.note()) is not None:
         notes[note.kind] = note
