@@ -251,7 +251,7 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
         GOODPUT_STEP, "int", "step; data_loading, checkpoint_*, compile inside or for a step", "the step's number"
     ),
     Attribute(GOODPUT_CUSTOM_NAME, "string", "custom", "the user's name of the phase, of low cardinality"),
-    Attribute(GOODPUT_PART_NAME, "string", "part", "the user's name of the part of a step, of low cardinality"),
+    Attribute(GOODPUT_PART_NAME, "string", "part", "the user's name of the part of a step, or a checkpoint's stage"),
     Attribute(GOODPUT_BLOCKING, "bool", "where it differs from the default", "whether the phase holds up training"),
     Attribute(GOODPUT_STEP_COMPLETED, "bool", "step", "false: left early (break, exception, death)"),
     Attribute(GOODPUT_STEP_DEVICE_DURATION, "int (ns)", "observed steps", "time on the device"),

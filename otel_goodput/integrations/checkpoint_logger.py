@@ -15,7 +15,7 @@ from typing import Any, Final
 from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain, guarded
-from otel_goodput.integrations.checkpoint_stages import ENTRIES, tell
+from otel_goodput.integrations.checkpoint_stages import ENTRIES, length_of, tell
 from otel_goodput.integrations.commits import Commit, promise_of, step_number
 from otel_goodput.recording.contexts import RestoreContext, enclosing
 from otel_goodput.recording.saves import SaveContext
@@ -56,7 +56,7 @@ class CheckpointLogger:
             return
         phase = PHASES[kind]
         end = tracer.clock()
-        start = end - max(0, round((entry.get(ENTRIES[kind].total.seconds) or 0.0) * 1e9))
+        start = end - (length_of(entry.get(ENTRIES[kind].total.seconds)) or 0)
         step = step_number(entry.get("step"))
         if phase == Phase.CHECKPOINT_RESTORE:
             if enclosing(phase) is not None:

@@ -89,14 +89,14 @@ def tell(tracer: PhaseTracer, entry: Any, step: int | None, end: int) -> None:
     told = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
     if told is None:
         return
-    whole = _length(entry.get(told.total.seconds))
+    whole = length_of(entry.get(told.total.seconds))
     if whole is None:
         return
     # The phase's own span shows the whole, so that is only counted.
     tracer.stage(told.total.name, step, end - whole, end, shown=False)
     first = _seconds(entry.get(told.total.begin))
     for stage in told.stages:
-        begin, length = _seconds(entry.get(stage.begin)), _length(entry.get(stage.seconds))
+        begin, length = _seconds(entry.get(stage.begin)), length_of(entry.get(stage.seconds))
         if begin is None or length is None or first is None:
             continue
         start = end - whole + round((begin - first) * 1e9)
@@ -109,7 +109,7 @@ def _seconds(told: Any) -> float | None:
     return float(told) if number and math.isfinite(told) else None
 
 
-def _length(told: Any) -> int | None:
+def length_of(told: Any) -> int | None:
     """Return a length in ns, at least 0; None if it is none."""
     seconds = _seconds(told)
     return None if seconds is None or seconds > _LONGEST_S else max(0, round(seconds * 1e9))
@@ -196,7 +196,7 @@ class StageListener:
         if event not in DELETED or self._closed or self._tracer.closed:
             return
         try:
-            length, around = _length(seconds), self._around()
+            length, around = length_of(seconds), self._around()
             if length is None or around is None:
                 return
             end = self._tracer.clock()
