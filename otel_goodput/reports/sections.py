@@ -12,6 +12,7 @@ from otel_goodput.text.quantities import format_duration, format_moment, percent
 
 WIDTH: Final = 24
 STAGE_WIDTH: Final = 28
+SLOWER: Final = 1.05  # times the median of all ranks; a slowest rank that is nearer to it is not mentioned
 LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned
 DISRUPTIONS_SHOWN: Final = 10
 FUNCTIONS_SHOWN: Final = 5
@@ -147,7 +148,8 @@ def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
             if found["count"] < 2:
                 lengths[-1] = "-"
             yield f"    {name:<{STAGE_WIDTH - 2}} {found['count']:>6} " + " ".join(f"{one:>10}" for one in lengths)
-            if (slowest := found["slowest"]) is not None:
+            slowest = found["slowest"]
+            if slowest is not None and slowest["mean_s"] > SLOWER * slowest["median_s"]:
                 yield (
                     f"      slowest rank: {slowest['process']} ({format_duration(slowest['mean_s'])} on average, "
                     f"median of all ranks {format_duration(slowest['median_s'])})"
