@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import trace as trace_api
 
@@ -18,6 +18,8 @@ from otel_goodput.guard import contain
 from otel_goodput.integrations.commits import step_number
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import CheckpointStage
+
+Place: TypeAlias = tuple[trace_api.Span, "int | None"]  # the span of a save, and its step
 
 _LONGEST_S: Final = 366 * 86400.0  # what is said to have taken longer is not believed
 
@@ -128,7 +130,7 @@ class StageListener:
         self,
         tracer: PhaseTracer,
         wrap: Callable[[type, str, Callable[..., None]], Callable[[], None]],
-        around: Callable[[], tuple[trace_api.Span, int | None] | None],
+        around: Callable[[], Place | None],
     ) -> None:
         self._tracer = tracer
         self._wrap = wrap

@@ -101,9 +101,6 @@ class Commit:
         step: of the checkpoint.
         owners: objects of Orbax that know how the commit ends.
         start: ns, by default now.
-
-    Attributes:
-        save: as given.
     """
 
     def __init__(
@@ -116,10 +113,10 @@ class Commit:
         start: int | None = None,
     ) -> None:
         self.step = step
-        self.save = save
         self.decided = threading.Event()
         self.kept = False
         self._tracer = tracer
+        self._save = save
         self._promise = promise
         self._owners = tuple(map(ref, owners))  # weak references: a commit must not keep Orbax's objects alive
         self._asking = 0
@@ -180,7 +177,7 @@ class Commit:
             span.set_status(Status(StatusCode.ERROR, f"{type(failure).__name__}: {failure}"))
         begun: int | None = getattr(span, "start_time", None)
         moment = self._over if self._over is not None and failure is None else self._tracer.clock()
-        self._promise.end(self.save, failure is None, moment)
+        self._promise.end(self._save, failure is None, moment)
         span.end(moment)
         if failure is None and begun is not None:
             self._tracer.stage(CheckpointStage.SAVE_COMMIT, self.step, begun, moment, shown=False)

@@ -30,7 +30,7 @@ from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain
 from otel_goodput.integrations.checkpoint_logger import CheckpointLogger
-from otel_goodput.integrations.checkpoint_stages import StageListener
+from otel_goodput.integrations.checkpoint_stages import Place, StageListener
 from otel_goodput.integrations.commits import Commit, Promise, promise_of, step_number
 from otel_goodput.recording.contexts import RestoreContext, enclosing
 from otel_goodput.recording.saves import SaveContext
@@ -103,10 +103,10 @@ class Saving:
         self._promise: Promise | None = None
         self.promised = False
 
-    def begin(self) -> None:
-        """Open the span, or use the user's: the step is not skipped."""
+    def begin(self) -> Place | None:
+        """Open the span, or use the user's: the step is not skipped. Return it and the step; None: nothing records."""
         if self._span is not None:
-            return
+            return self._span, self.step
         span = enclosing(Phase.CHECKPOINT_SAVE)
         if span is None:
             tracer = self._tracer
@@ -118,12 +118,13 @@ class Saving:
                 start_time=self._start,
             )
             if not context.__enter__().is_recording():
-                return
+                return None
             self._context = context
             span = trace_api.get_current_span()
         self._span = span
         self._promise = promise_of(self._tracer, span)
         self._promise.begin(span)
+        return span, self.step
 
     def commit(self, *owners: Any) -> Commit | None:
         """Open a commit; one of `owners` will know how it ends. Return None if nothing is recorded."""
@@ -165,6 +166,7 @@ class Hook:
         self._commits: list[Commit] = []  # replaced, never mutated, because any thread reads it
         self._lock = threading.Lock()
         self._removed = False
+        self._latest: Place | None = None  # of the latest save
         methods: tuple[tuple[type, str, Before], ...] = (
             (manager, "save", self._save),
             (manager, "restore", self._restore),
@@ -275,7 +277,7 @@ class Hook:
     def _wait(self, manager: Any, *_: object) -> Done:
         saving: Saving | None = getattr(self._here, "saving", None)
         if saving is not None and saving.manager is manager:
-            saving.begin()  # save() waits for the previous save only if it does not skip this step
+            self._latest = saving.begin()  # save() waits for the previous save only if it does not skip this step
         asked = self._undecided(manager)
         context = save = None
         if asked and saving is None and enclosing(Phase.CHECKPOINT_SAVE) is None:
@@ -295,13 +297,10 @@ class Hook:
 
         return done
 
-    def _around_deletion(self) -> tuple[trace_api.Span, int | None] | None:
-        """Return the save because of which an old checkpoint is deleted on this thread, and its step; None: unknown."""
+    def _around_deletion(self) -> Place | None:
+        """Return the save because of which an old checkpoint is deleted on this thread: about always the latest."""
         saving: Saving | None = getattr(self._here, "saving", None)
-        if saving is not None:  # a synchronous save, whose span is the current one
-            saving.begin()
-            return trace_api.get_current_span(), saving.step
-        return next(((commit.save, commit.step) for commit in reversed(self._commits)), None)
+        return self._latest if saving is None else saving.begin()
 
     # --- AsyncCheckpointer --------------------------------------------------------------------------------------------
 
@@ -309,7 +308,7 @@ class Hook:
         saving: Saving | None = getattr(self._here, "saving", None)
         if saving is None:
             return None  # used without a manager: the step is unknown
-        saving.begin()
+        self._latest = saving.begin()
 
         def done(_: Any, error: BaseException | None) -> None:
             if error is None and saving is not None:

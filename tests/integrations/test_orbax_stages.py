@@ -110,6 +110,20 @@ def test_saves_and_restores_have_the_lengths_that_orbax_logs(job: Job, backgroun
     assert 0 < told["save"]["delete_old"]["min_s"] < 60
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_old_checkpoints_that_a_thread_of_its_own_deletes(job: Job, background: bool) -> None:
+    options = {"max_to_keep": 1, "enable_background_delete": True}
+    manager = job.manager(background=background, options=options)
+    with job.recorder.job():
+        save_some(job, manager, 0, 1, 2)
+        manager.wait_until_finished()
+        until(lambda: len(parts(job, CheckpointStage.SAVE_DELETE_OLD)) == 2)
+        assert stages(job)["save"]["delete_old"]["count"] == 2
+    around = {span.context.span_id for span in job.spans(SAVE) if span.context is not None}
+    parents = [span.parent for span in parts(job, CheckpointStage.SAVE_DELETE_OLD)]
+    assert [parent is not None and parent.span_id in around for parent in parents] == [True, True]
+
+
 def test_stages_are_parts_inside_of_the_span_of_their_save(job: Job) -> None:
     manager = job.manager(background=False, options={"max_to_keep": 1})
     with job.recorder.job():
