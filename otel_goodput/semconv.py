@@ -30,7 +30,7 @@ class Phase:
     ELASTIC_REINIT: Final = "elastic_reinit"
     # A time that the user excludes from the account (rule R7): neither badput nor elapsed time.
     EXCLUSION: Final = "exclusion"
-    # A part of a step, such as the forward pass: its time is accounted to the step.
+    # A part of a step, such as the forward pass, or of a checkpoint: its time is accounted to what it is a part of.
     PART: Final = "part"
 
 
@@ -50,6 +50,44 @@ PHASES: Final[tuple[str, ...]] = (
     Phase.EXCLUSION,
     Phase.PART,
 )
+
+
+class CheckpointStage:
+    """Names of the parts of saves and restores, as Orbax tells them: ``checkpoint.<operation>.<stage>``.
+
+    ``total`` is what the call takes as a whole, and ``commit`` goes on beside training.
+    """
+
+    SAVE_TOTAL: Final = "checkpoint.save.total"
+    SAVE_WAIT: Final = "checkpoint.save.wait_for_previous"
+    SAVE_COPY: Final = "checkpoint.save.blocking_copy"
+    SAVE_FIND_OLD: Final = "checkpoint.save.find_old"
+    SAVE_COMMIT: Final = "checkpoint.save.commit"
+    SAVE_DELETE_OLD: Final = "checkpoint.save.delete_old"
+    RESTORE_TOTAL: Final = "checkpoint.restore.total"
+    RESTORE_READ: Final = "checkpoint.restore.read"
+    EMERGENCY_TOTAL: Final = "checkpoint.emergency_restore.total"
+    EMERGENCY_READ: Final = "checkpoint.emergency_restore.read"
+    EMERGENCY_BROADCAST: Final = "checkpoint.emergency_restore.broadcast"
+
+
+# Name of the part -> (operation, stage), in the order of reports.
+CHECKPOINT_STAGES: Final[dict[str, tuple[str, str]]] = {
+    name: (name.split(".")[1], name.split(".")[2])
+    for name in (
+        CheckpointStage.SAVE_TOTAL,
+        CheckpointStage.SAVE_WAIT,
+        CheckpointStage.SAVE_COPY,
+        CheckpointStage.SAVE_FIND_OLD,
+        CheckpointStage.SAVE_COMMIT,
+        CheckpointStage.SAVE_DELETE_OLD,
+        CheckpointStage.RESTORE_TOTAL,
+        CheckpointStage.RESTORE_READ,
+        CheckpointStage.EMERGENCY_TOTAL,
+        CheckpointStage.EMERGENCY_READ,
+        CheckpointStage.EMERGENCY_BROADCAST,
+    )
+}
 
 # The root of an attempt's trace: zero duration, written when the first job begins; not a phase.
 ATTEMPT_SPAN: Final = "attempt"
@@ -213,7 +251,7 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
         GOODPUT_STEP, "int", "step; data_loading, checkpoint_*, compile inside or for a step", "the step's number"
     ),
     Attribute(GOODPUT_CUSTOM_NAME, "string", "custom", "the user's name of the phase, of low cardinality"),
-    Attribute(GOODPUT_PART_NAME, "string", "part", "the user's name of the part of a step, of low cardinality"),
+    Attribute(GOODPUT_PART_NAME, "string", "part", "the user's name of the part of a step, or a checkpoint's stage"),
     Attribute(GOODPUT_BLOCKING, "bool", "where it differs from the default", "whether the phase holds up training"),
     Attribute(GOODPUT_STEP_COMPLETED, "bool", "step", "false: left early (break, exception, death)"),
     Attribute(GOODPUT_STEP_DEVICE_DURATION, "int (ns)", "observed steps", "time on the device"),
@@ -316,7 +354,7 @@ PHASE_DURATION: Final = Metric(
     "Duration of phases other than steps.",
 )
 PART_DURATION: Final = Metric(
-    "goodput.part.duration", HISTOGRAM, "s", (GOODPUT_PART_NAME,), "Duration of the parts of steps."
+    "goodput.part.duration", HISTOGRAM, "s", (GOODPUT_PART_NAME,), "Duration of the parts of steps and checkpoints."
 )
 QUEUE_DEPTH: Final = Metric(
     "goodput.loading.queue_depth", GAUGE, "{batch}", (), "Batches that lie ready, where a loader says how many."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from otel_goodput.accounting import stats
+from otel_goodput.accounting.checkpoints import StageSums
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.overlay import NOTHING
@@ -16,7 +17,11 @@ from otel_goodput.accounting.windows import EXCLUDED, Window, leading
 
 
 def draw(
-    cursor: Cursor, windows: Iterable[tuple[int, int]] = (), ideal_step_time: float | None = None, at: int | None = None
+    cursor: Cursor,
+    windows: Iterable[tuple[int, int]] = (),
+    ideal_step_time: float | None = None,
+    at: int | None = None,
+    stages: Mapping[str, StageSums] | None = None,
 ) -> Totals:
     """Return the totals of `cursor` as it stands now.
 
@@ -26,6 +31,7 @@ def draw(
         ideal_step_time: in ns; computed from the latest steps by default.
         at: the time asked about, ns by the clock of the latest attempt; the cursor's time by default. Rolling windows
             end there.
+        stages: of checkpoints.
     """
     kept = len(cursor.steps.progress)
     # Device work after the end of the job is not accounted. A step that ran only then has net time 0: leave it out.
@@ -72,6 +78,7 @@ def draw(
             for (start, end), window in zip(windows, cursor.windows[1:], strict=True)
         ],
         rolling=[(span, _rolling(cursor, which, startups, asked)) for which, span in enumerate(cursor.spans)],
+        stages=dict(stages or {}),
     )
 
 

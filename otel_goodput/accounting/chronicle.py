@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import proof
+from otel_goodput.accounting.checkpoints import Stages, proven
 from otel_goodput.accounting.events import FAILED, Event
 from otel_goodput.accounting.overview import BINS, NOT_KNOWN, PHASES_KEPT, Group, PhaseEntry, Save
 from otel_goodput.accounting.rules import COMPILE, DATA_LOADING, EXCLUSION, JOB, PART, SAVE, STEP
@@ -49,6 +50,7 @@ class Chronicle:
         ended: `pairs` of phases other than steps, until taken; None if nobody collects them.
         attempt: number of the current attempt.
         complete: it has been told of the run from its beginning.
+        stages: of checkpoints.
     """
 
     def __init__(self, *, complete: bool = True) -> None:
@@ -58,6 +60,7 @@ class Chronicle:
         self.ended: list[tuple[Event, Event]] | None = None
         self.attempt = 0
         self.complete = complete
+        self.stages = Stages()
         self._groups: dict[tuple[int, str], Sums] = {}
         self._phases: list[PhaseEntry] = []  # ended, or of a process that is gone
         self._left_out = 0
@@ -98,6 +101,8 @@ class Chronicle:
             self._count(phase, name, (length,))
             if failed:
                 self._sums(phase, name)[4] += 1
+            elif phase == PART:
+                self.stages.add(name, length)
             if phase not in _IN_NUMBERS:
                 self._end_one(start, end, name, start[0] + max(0, length))
         if loads:
@@ -271,6 +276,7 @@ class Chronicle:
             "notices": self._notices.copy(),
             "slices": self._slices.copy(),
             "excluded": self._excluded.copy(),
+            "stages": {name: list(sums) for name, sums in self.stages.sums.items()},
         }
 
     @classmethod
@@ -285,6 +291,7 @@ class Chronicle:
         found._notices = [(time, reason, withdrawn) for time, reason, withdrawn in state["notices"]]
         found._slices = [(time, active, available, total) for time, active, available, total in state["slices"]]
         found._excluded = [(begin, end) for begin, end in state["excluded"]]
+        found.stages = Stages(proven(state.get("stages", {})))  # versions that had none leave them out
         found._prove()
         return found
 

@@ -24,7 +24,7 @@ from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.progress import Blob
-from otel_goodput.accounting.rules import MARKABLE, SAVE, STEP
+from otel_goodput.accounting.rules import MARKABLE, PART, SAVE, STEP
 from otel_goodput.accounting.survey import survey
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
@@ -199,7 +199,7 @@ class Ledger:
         earliest = self._pending[0].time
         if earliest < self._older[0]:
             late = [event for event in self._pending if event.time < self._older[0] and event.kind == ev.START]
-            self.late += len(late)
+            self.late += sum(event.phase != PART for event in late)  # a part owns nothing, and is counted already
             dropped = {event.key for event in late}
             self._pending[:] = [
                 event._replace(time=max(event.time, self._older[0]))
@@ -288,7 +288,7 @@ class Ledger:
 
         `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
-        return balance.draw(self._provisional(at, dead=dead, overview=False), at=at)
+        return balance.draw(self._provisional(at, dead=dead, overview=False), at=at, stages=self._chronicle.stages.sums)
 
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
         """The whole run at `at`, in bounded space; arguments as of :meth:`totals`, whose `run` is the sum of its bins.

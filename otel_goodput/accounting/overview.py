@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, NamedTuple
 
+from otel_goodput.accounting.checkpoints import StageSums
+
 BINS: Final = 1024  # at most, of steps and of time; a running account has half as many of time
 PHASES_KEPT: Final = 8000  # phases other than steps and data loads; if there are more, the longest of each bin
 STEPS_KEPT: Final = 2000  # outliers and failed steps; if there are more, the longest
@@ -160,6 +162,7 @@ class Overview:
         at_risk: corners of the curve of unsaved progress: (time, ns).
         notices: (time, reason, withdrawn); slices: (time, active, available, total).
         excluded: (begin, end) of excluded times.
+        stages: of checkpoints, by name of the part.
         shifts: by attempt (from 0) whose clock is behind the account's: what is added to its times, ns.
         complete: False if the account goes on from a snapshot of an older version, which remembered none of this: then
             there is nothing here but the latest step and sign of life, and only the segments of the journal tell more.
@@ -184,5 +187,6 @@ class Overview:
     excluded: Sequence[tuple[int, int]] = ()
     last_step: int | None = None
     last_sign: int = 0
+    stages: Mapping[str, StageSums] = field(default_factory=dict)
     shifts: Mapping[int, int] = field(default_factory=dict)
     complete: bool = True

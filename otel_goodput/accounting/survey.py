@@ -41,6 +41,7 @@ def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
         excluded=chronicle.excluded,
         last_step=steps.last_step,
         last_sign=last_sign,
+        stages=dict(chronicle.stages.sums),
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_goodput.accounting import markup, paces, rules
+from otel_goodput.accounting import checkpoints, markup, paces, rules
+from otel_goodput.accounting.checkpoints import RankStages, StageSums
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.markup import NS
 from otel_goodput.accounting.overlay import Weighted
@@ -110,6 +111,7 @@ class Totals:
         recompiled: recompilations by function, most frequent first, for the first hundred functions.
         behind: how far `at` is before the time asked for, because the ledger had not caught up.
         compilations_seen: start-up is measured from compilations, not only estimated from first steps.
+        stages: of checkpoints, by name of the part; `rank_stages`: those of each process.
     """
 
     at: int
@@ -148,6 +150,8 @@ class Totals:
     behind: int = 0
     finished: bool = False
     last_sign: int = 0
+    stages: Mapping[str, StageSums] = field(default_factory=dict)
+    rank_stages: Sequence[RankStages] = ()
 
     def __repr__(self) -> str:
         """The main figures in one line."""
@@ -232,6 +236,8 @@ class Totals:
             answer["productivity_goodput"] = self.productivity
         if self.paces:
             answer["processes"] = paces.to_json(self.paces, self.processes)
+        if self.stages:
+            answer["checkpoints"] = checkpoints.to_json(self.stages, self.rank_stages)
         answer["slice_efficiency"] = dict(self.run.slice_efficiency) or None
         if self.step_time is not None:
             answer["step_time"] = {

@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain, guarded
+from otel_goodput.integrations.checkpoint_stages import ENTRIES, length_of, tell
 from otel_goodput.integrations.commits import Commit, promise_of, step_number
 from otel_goodput.recording.contexts import RestoreContext, enclosing
 from otel_goodput.recording.saves import SaveContext
@@ -25,17 +26,11 @@ FIRST_LOOK: Final = 0.05  # s; first pause between two looks at the storage, dou
 LAST_LOOK: Final = 10.0  # s; longest pause
 
 
-class Entry(NamedTuple):
-    """One kind of entry: its phase, and the field with its duration in s."""
-
-    phase: str
-    seconds: str
-
-
-ENTRIES: Final = {
-    "save": Entry(Phase.CHECKPOINT_SAVE, "checkpoint_manager_blocking_duration_secs"),
-    "restore": Entry(Phase.CHECKPOINT_RESTORE, "checkpoint_manager_duration_secs"),
-    "emergency_restore": Entry(Phase.CHECKPOINT_RESTORE, "checkpoint_manager_duration_secs"),
+# The phase that each kind of entry is about.
+PHASES: Final = {
+    "save": Phase.CHECKPOINT_SAVE,
+    "restore": Phase.CHECKPOINT_RESTORE,
+    "emergency_restore": Phase.CHECKPOINT_RESTORE,
 }
 
 
@@ -56,31 +51,35 @@ class CheckpointLogger:
     def log_entry(self, entry: Any, *_: object, **__: object) -> None:
         """Record one entry of Orbax's, on the thread that saved or restored."""
         tracer = self._find()
-        told = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
-        if tracer is None or told is None:
+        kind = str(entry.get("event_type")) if isinstance(entry, Mapping) else ""
+        if tracer is None or kind not in PHASES:
             return
+        phase = PHASES[kind]
         end = tracer.clock()
-        start = end - max(0, round((entry.get(told.seconds) or 0.0) * 1e9))
+        start = end - (length_of(entry.get(ENTRIES[kind].total.seconds)) or 0)
         step = step_number(entry.get("step"))
-        if told.phase == Phase.CHECKPOINT_RESTORE:
-            if enclosing(told.phase) is None:
-                with RestoreContext(lambda: tracer, told.phase, step=step, start_time=start, end_time=end):
-                    pass
+        if phase == Phase.CHECKPOINT_RESTORE:
+            if enclosing(phase) is not None:
+                tell(tracer, entry, step, end)
+                return
+            with RestoreContext(lambda: tracer, phase, step=step, start_time=start, end_time=end):
+                tell(tracer, entry, step, end)
             return
         directory = str(entry.get("directory"))
         before = self._watches.pop(directory, None)
         if before is not None:
             before.last_look()  # Orbax has waited for the previous commit
-        around = enclosing(told.phase)
+        around = enclosing(phase)
         if around is not None:
             self._save(tracer, around, entry, step, end)
             return
-        with SaveContext(lambda: tracer, told.phase, step=step, durable=True, start_time=start, end_time=end):
+        with SaveContext(lambda: tracer, phase, step=step, durable=True, start_time=start, end_time=end):
             self._save(tracer, trace_api.get_current_span(), entry, step, end)
 
     def _save(
         self, tracer: PhaseTracer, span: trace_api.Span, entry: Mapping[str, Any], step: int | None, end: int
     ) -> None:
+        tell(tracer, entry, step, end)
         promise = promise_of(tracer, span)
         promise.begin(span)
         if entry.get("synchronous"):

@@ -21,6 +21,7 @@ from otel_goodput.semconv import (
     GOODPUT_INTERRUPTED,
     GOODPUT_PHASE,
     GOODPUT_STEP,
+    CheckpointStage,
     Phase,
 )
 
@@ -174,6 +175,9 @@ class Commit:
             span.record_exception(failure)
             span.set_attribute(ERROR_TYPE, error_name(failure))
             span.set_status(Status(StatusCode.ERROR, f"{type(failure).__name__}: {failure}"))
+        begun: int | None = getattr(span, "start_time", None)
         moment = self._over if self._over is not None and failure is None else self._tracer.clock()
         self._promise.end(self._save, failure is None, moment)
         span.end(moment)
+        if failure is None and begun is not None:
+            self._tracer.stage(CheckpointStage.SAVE_COMMIT, self.step, begun, moment, shown=False)

@@ -10,6 +10,8 @@ before the installation are recorded, too:
   several hosts Orbax returns from it after a barrier: the primary host commits, and the others learn of it.
 - ``CheckpointManager.wait_until_finished`` is a ``checkpoint_save`` too if there is a commit to wait for.
 - ``CheckpointManager.restore`` is a ``checkpoint_restore``.
+- What the manager tells its logger at the end of a save or restore gives the stages of it, as parts; so does what Orbax
+  tells ``jax.monitoring`` of the deletion of old checkpoints.
 
 Inside a phase of the same kind that the user has opened, no second one is opened. The user's checkpoint is then as
 durable as what Orbax saves in it, even if it was opened with ``durable=False``.
@@ -28,6 +30,7 @@ from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain
 from otel_goodput.integrations.checkpoint_logger import CheckpointLogger
+from otel_goodput.integrations.checkpoint_stages import Place, StageListener
 from otel_goodput.integrations.commits import Commit, Promise, promise_of, step_number
 from otel_goodput.recording.contexts import RestoreContext, enclosing
 from otel_goodput.recording.saves import SaveContext
@@ -92,35 +95,36 @@ class Saving:
 
     def __init__(self, tracer: PhaseTracer, manager: Any, step: int | None) -> None:
         self.manager = manager
+        self.step = step
         self._tracer = tracer
-        self._step = step
         self._start = tracer.clock()
         self._context: SaveContext | None = None
         self._span: trace_api.Span | None = None
         self._promise: Promise | None = None
         self.promised = False
 
-    def begin(self) -> None:
-        """Open the span, or use the user's: the step is not skipped."""
+    def begin(self) -> Place | None:
+        """Open the span, or use the user's: the step is not skipped. Return it and the step; None: nothing records."""
         if self._span is not None:
-            return
+            return self._span, self.step
         span = enclosing(Phase.CHECKPOINT_SAVE)
         if span is None:
             tracer = self._tracer
             context = SaveContext(
                 lambda: None if tracer.closed else tracer,
                 Phase.CHECKPOINT_SAVE,
-                step=self._step,
+                step=self.step,
                 durable=True,
                 start_time=self._start,
             )
             if not context.__enter__().is_recording():
-                return
+                return None
             self._context = context
             span = trace_api.get_current_span()
         self._span = span
         self._promise = promise_of(self._tracer, span)
         self._promise.begin(span)
+        return span, self.step
 
     def commit(self, *owners: Any) -> Commit | None:
         """Open a commit; one of `owners` will know how it ends. Return None if nothing is recorded."""
@@ -130,12 +134,13 @@ class Saving:
         if self.promised:
             self._promise.begin(self._span)
         self.promised = True
-        return Commit(self._tracer, self._span, self._promise, self._step, owners)
+        return Commit(self._tracer, self._span, self._promise, self.step, owners)
 
-    def end(self, saved: bool, error: BaseException | None) -> None:
-        """End the call; `saved`: it has saved the step."""
+    def end(self, saved: bool, error: BaseException | None, tell: Callable[[], None]) -> None:
+        """End the call; `saved`: it has saved the step. `tell` records its stages inside of its span."""
         if saved:
             self.begin()
+        tell()
         if self._span is None or self._promise is None:
             around = enclosing(Phase.CHECKPOINT_SAVE)
             if around is not None:
@@ -161,6 +166,7 @@ class Hook:
         self._commits: list[Commit] = []  # replaced, never mutated, because any thread reads it
         self._lock = threading.Lock()
         self._removed = False
+        self._latest: Place | None = None  # of the latest save
         methods: tuple[tuple[type, str, Before], ...] = (
             (manager, "save", self._save),
             (manager, "restore", self._restore),
@@ -171,6 +177,7 @@ class Hook:
             (checkpointer, "cancel", self._cancel),
         )
         self._unwrap = [self._wrap(owner, name, before) for owner, name, before in methods if hasattr(owner, name)]
+        self._stages = StageListener(tracer, self._wrap, self._around_deletion)
 
     def remove(self) -> None:
         """Stop recording. Commits under way end as interrupted: they are not known to be durable."""
@@ -180,6 +187,7 @@ class Hook:
             self._removed = True
             while self._unwrap:
                 self._unwrap.pop()()
+            self._stages.close()
         for commit in self._commits:
             commit.abandon()
         self._commits = []
@@ -230,6 +238,7 @@ class Hook:
         outer: Saving | None = getattr(self._here, "saving", None)
         step = step_number(args[0] if args else kwargs.get("step"))
         self._here.saving = saving = Saving(self._tracer, manager, step)
+        tell = self._stages.hear(manager)
 
         def done(result: Any, error: BaseException | None) -> None:
             self._here.saving = outer
@@ -238,11 +247,12 @@ class Hook:
                 if error is None and result and not saving.promised and manager.is_saving_in_progress():
                     self._follow(saving.commit(manager))
             finally:
-                saving.end(bool(result), error)
+                saving.end(bool(result), error, tell)
 
         return done
 
     def _restore(self, manager: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
+        tell = self._stages.hear(manager)
         step = args[0] if args else kwargs.get("step")
         if step is None and len(args) < 4 and kwargs.get("directory") is None:
             step = manager.latest_step()
@@ -250,6 +260,7 @@ class Hook:
         if enclosing(Phase.CHECKPOINT_RESTORE) is not None:
 
             def told(_: Any, error: BaseException | None) -> None:
+                tell()
                 if error is None and number is not None:
                     tracer.restored(number)
 
@@ -258,6 +269,7 @@ class Hook:
         context.__enter__()
 
         def done(_: Any, error: BaseException | None) -> None:
+            tell()
             context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
         return done
@@ -265,7 +277,7 @@ class Hook:
     def _wait(self, manager: Any, *_: object) -> Done:
         saving: Saving | None = getattr(self._here, "saving", None)
         if saving is not None and saving.manager is manager:
-            saving.begin()  # save() waits for the previous save only if it does not skip this step
+            self._latest = saving.begin()  # save() waits for the previous save only if it does not skip this step
         asked = self._undecided(manager)
         context = save = None
         if asked and saving is None and enclosing(Phase.CHECKPOINT_SAVE) is None:
@@ -285,13 +297,18 @@ class Hook:
 
         return done
 
+    def _around_deletion(self) -> Place | None:
+        """Return the save because of which an old checkpoint is deleted on this thread: about always the latest."""
+        saving: Saving | None = getattr(self._here, "saving", None)
+        return self._latest if saving is None else saving.begin()
+
     # --- AsyncCheckpointer --------------------------------------------------------------------------------------------
 
     def _commit(self, checkpointer: Any, *_: object) -> Done | None:
         saving: Saving | None = getattr(self._here, "saving", None)
         if saving is None:
             return None  # used without a manager: the step is unknown
-        saving.begin()
+        self._latest = saving.begin()
 
         def done(_: Any, error: BaseException | None) -> None:
             if error is None and saving is not None:

@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import files
+from otel_goodput.accounting.checkpoints import proven
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.rules import FIXED
 from otel_goodput.files import write_privately
@@ -89,6 +90,7 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
             "last_step": overview.last_step,
             "last_sign": overview.last_sign,
             "complete": overview.complete,
+            "stages": {name: list(sums) for name, sums in overview.stages.items()},
             "tables": {name: [len(rows[name]), len(packed[name])] for name in TABLES},
         }
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -209,6 +211,7 @@ def _decoded(body: bytes, only: Container[str] | None) -> Digest:
         last_step=None if last is None else _number(last),
         last_sign=_number(head["last_sign"]),
         complete=bool(head["complete"]),
+        stages=proven(head.get("stages", {})),  # earlier versions wrote none
         **fields,
     )
     for phase in (*(entry.phase for entry in overview.phases), *(group.phase for group in overview.groups)):

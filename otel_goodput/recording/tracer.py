@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanContext, Tracer
 from opentelemetry.util import types
 
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.events import NO_STEP
+from otel_goodput.accounting.events import NO_STEP, NONBLOCKING
 from otel_goodput.recording.budget import VITAL
 from otel_goodput.recording.compile_phases import CompilePhases
 from otel_goodput.recording.fast_span import FastSpan
@@ -107,6 +107,32 @@ class PhaseTracer:
     def part(self, name: str) -> FastSpan:
         """Return the span of a part of the open step, not begun yet."""
         return FastSpan.of_part(self.line, name)
+
+    def stage(self, name: str, step: int | None, start: int, end: int, *, shown: bool = True) -> None:
+        """Record a part of the phase around the caller that is over; its span is exported if that phase's is.
+
+        Args:
+            name: of the part.
+            step: number of the step that the phase belongs to.
+            start, end: ns.
+            shown: it may be exported; else it is only counted.
+        """
+        if self.closed:
+            return
+        line, account = self.line, self.line.account
+        around = trace_api.get_current_span().get_span_context()
+        number = NO_STEP if step is None else step
+        if not (shown and around.is_valid):
+            key = self.new_key()
+            flags = 0 if self.blocks(None) else NONBLOCKING
+            account.start(rules.PART, key, number, flags, name, start)
+            account.end(rules.PART, key, 0, end)
+            return
+        part = FastSpan(line, rules.PART, number, None, start, end)
+        part.title, part.label = name, account.journal.name(name)
+        with part:
+            if around.trace_flags.sampled:
+                part.keep()
 
     def restored(self, step: int) -> None:
         """Note that the checkpoint of `step` was restored: by default, the next step is the one after it."""

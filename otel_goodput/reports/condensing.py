@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from otel_goodput.accounting import rules
+from otel_goodput.accounting.checkpoints import Stages, StageSums
 from otel_goodput.accounting.overview import (
     BINS,
     DEVICE,
@@ -51,6 +52,7 @@ def condensed(detail: Detail) -> Overview:
         excluded=tuple(detail.excluded),
         last_step=detail.steps[-1].number if detail.steps else None,
         last_sign=detail.reached,
+        stages=_stages(detail.phases),
     )
 
 
@@ -66,6 +68,14 @@ def binned(owners: Iterable[tuple[int, int, int]], begin: int, width: int) -> li
             bins[at][category] = bins[at].get(category, 0) + edge - start
             start = edge
     return bins
+
+
+def _stages(phases: Sequence[Phase]) -> dict[str, StageSums]:
+    found = Stages()
+    for one in phases:
+        if one.phase == rules.PART and one.end != NOT_KNOWN and not one.flags & FAILED:
+            found.add(one.name, one.end - one.begin)
+    return found.sums
 
 
 def _groups(phases: Sequence[Phase], steps: Sequence[Step]) -> list[Group]:

@@ -119,6 +119,31 @@ class ProcessesFields(TypedDict):
     late: LateFields | None
 
 
+class SlowestFields(TypedDict):
+    """The process on which a stage takes longest on average: that mean, and the median of the means of all."""
+
+    process: int
+    mean_s: float
+    median_s: float
+
+
+class StageFields(TypedDict):
+    """Lengths of one stage of checkpoints on the process of the report.
+
+    Attributes:
+        count: how often it has ended, in all attempts.
+        deviation_s: sample standard deviation (divided by count - 1); 0 for a single one.
+        slowest: None unless at least two processes tell of the stage. A job asked for its own report does not know it.
+    """
+
+    count: int
+    min_s: float
+    mean_s: float
+    max_s: float
+    deviation_s: float
+    slowest: SlowestFields | None
+
+
 class WarningFields(TypedDict):
     """What a person must know to read the figures; `doubts` names the categories that may be wrong."""
 
@@ -207,6 +232,7 @@ class ReportFields(_AlwaysFields, total=False):
         scheduling_goodput, program_goodput, productivity_goodput: factors of ML productivity goodput, 0 to 1.
         processes: if processes told their paces.
         step_time: if there are kept steps.
+        checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax told any.
     """
 
     scheduling_goodput: float
@@ -214,3 +240,4 @@ class ReportFields(_AlwaysFields, total=False):
     productivity_goodput: float | None
     processes: ProcessesFields
     step_time: StepTimeFields | None
+    checkpoints: dict[str, dict[str, StageFields]]

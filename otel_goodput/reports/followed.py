@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from otel_goodput.accounting.checkpoints import RankStages
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.following import Follower
 from otel_goodput.journal.notes import Note, read_notes
 from otel_goodput.journal.paces import read_paces
+from otel_goodput.journal.rank_stages import rank_stages
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.metrics.productivity import Inputs, read_inputs
 from otel_goodput.reports.journalled import process_count
@@ -21,7 +23,7 @@ from otel_goodput.reports.standing import DIED, RUNNING, Standing, live, state_o
 from otel_goodput.reports.tail import News, Tail
 from otel_goodput.text.redact import encodable
 
-_BESIDE_S: Final = 15.0  # how often what stands beside the journal is read: identity, notes, paces of the others
+_BESIDE_S: Final = 15.0  # how often what stands beside the journal is read: identity, notes, figures of the others
 _SHARE: Final = 1000  # and at most one part in this many of a core is spent on it
 
 
@@ -41,6 +43,7 @@ class FollowedRun:
         self._whose = {"run_id": "", "job_name": ""}
         self._count = 0
         self._paces: Sequence[Pace] = ()
+        self._ranks: Sequence[RankStages] = ()
         self._inputs = Inputs()
         self._notes: tuple[Note, ...] = ()
 
@@ -69,6 +72,9 @@ class FollowedRun:
         totals = self._inputs.complete(totals)
         if self._paces:
             totals = replace(totals, paces=tuple(self._paces), processes=max(self._count, len(self._paces)))
+        if totals.stages:
+            others = (one for one in self._ranks if one.process)
+            totals = replace(totals, rank_stages=(RankStages(0, totals.stages), *others))
         notes = {one.kind: one for one in self._notes}
         if note is not None:
             notes[note.kind] = note
@@ -96,6 +102,7 @@ class FollowedRun:
         self._whose = about(self.run.called(), encodable(str(identity.get("job_name", ""))))
         self._count = process_count(identity)
         self._paces = read_paces(self.run, self._attempt, totals.at)
+        self._ranks = rank_stages(self.run, 0, totals.stages) if totals.stages else ()
         self._inputs = read_inputs(self.run)
         self._notes = tuple(read_notes(self.run, 0))
         self._due = time.monotonic() + max(_BESIDE_S, _SHARE * (time.thread_time() - began))

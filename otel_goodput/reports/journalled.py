@@ -14,6 +14,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.notes import read_notes
 from otel_goodput.journal.paces import read_paces
+from otel_goodput.journal.rank_stages import rank_stages
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.metrics.productivity import read_inputs
@@ -34,6 +35,7 @@ def of_run(
     exclusions: Sequence[tuple[int | Moment, int | Moment]] = (),
     ideal_step_time: float | None = None,
     process: int = 0,
+    ranks: bool = True,
 ) -> Report:
     """Return the report of a run from its journal.
 
@@ -45,6 +47,7 @@ def of_run(
         windows, exclusions: (start, end) pairs in ns.
         ideal_step_time: ns; by default it is estimated.
         process: index of the process whose journal is read.
+        ranks: compare the stages of checkpoints of all processes, which reads a file of each; not for a past moment.
 
     Raises:
         JournalError: `process` left no journal, or none that can be read.
@@ -79,6 +82,8 @@ def of_run(
     paces = read_paces(run, restored.attempt, totals.at)
     if paces:
         totals = replace(totals, paces=paces, processes=max(process_count(identity), len(paces)))
+    if ranks and at is None and totals.stages:
+        totals = replace(totals, rank_stages=rank_stages(run, process, totals.stages))
     notes = {note.kind: note for note in read_notes(run, process)}
     if (note := damages.note()) is not None:
         notes[note.kind] = note

@@ -98,7 +98,7 @@ def row_of(run: RunDirectory, process: int = 0) -> RunRow:
 
 
 def _row(run: RunDirectory, run_id: str, latest: float | None, process: int) -> RunRow:
-    return row_from(journalled.of_run(run, process=process), run, run_id, latest, process)
+    return row_from(journalled.of_run(run, process=process, ranks=False), run, run_id, latest, process)
 
 
 def row_from(report: Report, run: RunDirectory, run_id: str, latest: float | None, process: int = 0) -> RunRow:

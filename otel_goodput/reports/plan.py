@@ -236,7 +236,7 @@ def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]
     with found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id) as found:
         for one, _ in found:
             saves, restores = completed(all_events(one, options.process, Damages()))  # the report notes the damages too
-            report = of_run(one, process=options.process)
+            report = of_run(one, process=options.process, ranks=False)
             damaged += [note.text for note in report.notes if note.kind.startswith(DAMAGED)]
             figures.append(from_report(report.to_json(), saves=saves, restores=restores))
     return figures

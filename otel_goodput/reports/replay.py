@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from otel_goodput.accounting import balance
+from otel_goodput.accounting.checkpoints import Stages
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.totals import Totals
@@ -110,16 +111,18 @@ def account(
         for edge in ((start, window, True), (end, window, False))
     ]
     cursor = Cursor(edges=sorted(edges), windows=1 + len(windows))
+    stages = Stages()
     rest = iter(events)
     while batch := list(islice(rest, _BATCH)):
         cursor.apply_all(batch)
+        stages.apply_all(batch)
     asked = latest(cursor.shift > 0) if at is None else at
     if asked is None:
         cursor.drain()
     else:
         cursor.reach(asked)
     cursor.close()
-    return balance.draw(cursor, windows, ideal_step_time, asked)
+    return balance.draw(cursor, windows, ideal_step_time, asked, stages.sums)
 
 
 def _ns(seconds: float) -> int:

@@ -11,6 +11,8 @@ from otel_goodput.semconv import Category
 from otel_goodput.text.quantities import format_duration, format_moment, percent, plural
 
 WIDTH: Final = 24
+STAGE_WIDTH: Final = 28
+SLOWER: Final = 1.05  # times the median of all ranks; a slowest rank that is nearer to it is not mentioned
 LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned
 DISRUPTIONS_SHOWN: Final = 10
 FUNCTIONS_SHOWN: Final = 5
@@ -131,6 +133,27 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
             f"    process {latest['process']} spends {format_duration(outside)} outside of steps between one step and "
             f"the next ({latest['share'] * 100:.0f} %): the others wait for it"
         )
+
+
+def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how long the stages of saves and restores took, and on which process they take longest."""
+    told = report.get("checkpoints")
+    if not told:
+        return
+    yield f"  {'checkpoints':<{STAGE_WIDTH}} {'count':>6} {'min':>10} {'mean':>10} {'max':>10} {'deviation':>10}"
+    for operation, stages in told.items():
+        for stage, found in stages.items():
+            name = f"{operation} {stage}".replace("_", " ")
+            lengths = [format_duration(found[f"{figure}_s"]) for figure in ("min", "mean", "max", "deviation")]
+            if found["count"] < 2:
+                lengths[-1] = "-"
+            yield f"    {name:<{STAGE_WIDTH - 2}} {found['count']:>6} " + " ".join(f"{one:>10}" for one in lengths)
+            slowest = found["slowest"]
+            if slowest is not None and slowest["mean_s"] > SLOWER * slowest["median_s"]:
+                yield (
+                    f"      slowest rank: {slowest['process']} ({format_duration(slowest['mean_s'])} on average, "
+                    f"median of all ranks {format_duration(slowest['median_s'])})"
+                )
 
 
 def window(told: Mapping[str, Any]) -> Iterator[str]:

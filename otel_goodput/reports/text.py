@@ -50,6 +50,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield from sections.steps(report)
     yield from sections.disruptions(report)
     yield from sections.processes(report)
+    yield from sections.checkpoints(report)
     for window in report["windows"]:
         yield from sections.window(window)
     yield ""

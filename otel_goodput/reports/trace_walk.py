@@ -34,7 +34,7 @@ TRACKS: Final = {
     PHASE: "blocking phases",
     STEP: "steps",
     DEVICE: "device",
-    PART: "parts of steps",
+    PART: "parts",
     COMPILE: "compilations",
     LOADING: "loading beside training",
     BESIDE: "beside training",

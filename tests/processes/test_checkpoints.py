@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from crash.exported import read_spans
 
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.fields import StageFields
+from otel_goodput.reports.journalled import of_run
+
 from . import jobs
 
 pytest.importorskip("orbax.checkpoint")
@@ -31,6 +35,10 @@ def saves(directory: Path, process: int, attempt: int = 0) -> list[tuple[int, bo
     ]
 
 
+def stages(directory: Path) -> dict[str, dict[str, StageFields]]:
+    return of_run(RunDirectory(directory / "run")).to_json()["checkpoints"]
+
+
 def test_saved_together_and_restored(tmp_path: Path) -> None:
     held, report = jobs.Job("processes.saver", tmp_path, 2, 15).end()
     assert held == [15.0]
@@ -42,8 +50,15 @@ def test_saved_together_and_restored(tmp_path: Path) -> None:
     assert {step for step, blocking, _ in told if blocking} == {4, 9, 14}
     assert {step for step, blocking, _ in saves(tmp_path, 1) if blocking} == {4, 9, 14}
 
+    found = stages(tmp_path)["save"]
+    assert found["blocking_copy"]["count"] == found["total"]["count"] == 3
+    slowest = found["blocking_copy"]["slowest"]  # both tell theirs
+    assert slowest is not None and slowest["process"] in (0, 1)
+    assert slowest["median_s"] <= slowest["mean_s"] <= 2 * slowest["median_s"]
+
     held, report = jobs.Job("processes.saver", tmp_path, 2, 20).end()
     assert held == [20.0]
+    assert stages(tmp_path)["restore"]["read"]["slowest"]["process"] in (0, 1)
     assert report["seconds"]["checkpoint_restore"] > 0 and report["steps"] == {"executed": 20, "kept": 20, "lost": 0}
 
 

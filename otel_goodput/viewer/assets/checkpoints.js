@@ -17,6 +17,16 @@ const SAVE_COLUMNS = [
   ["", "text"],
 ];
 
+const STAGE_COLUMNS = [
+  ["Stage", "text"],
+  ["Count", "number"],
+  ["Min", "number"],
+  ["Mean", "number"],
+  ["Max", "number"],
+  ["Deviation", "number"],
+  ["Slowest rank", "text"],
+];
+
 export function startCheckpoints(model, state) {
   watch(state, ["document", "range", "attempt", "selected", "theme", "clock"], () => drawCheckpoints(model, state));
 }
@@ -37,7 +47,8 @@ function savesIn(model, scope) {
 
 function drawCheckpoints(model, state) {
   const { saves, at_risk: risk } = model;
-  if (!saves.rows) return fillCard("checkpoints");
+  const stages = listedStages(model.report.checkpoints || {});
+  if (!saves.rows && !stages.length) return fillCard("checkpoints");
   const scope = scopeOf(model, state);
   const rows = savesIn(model, scope);
   const told = (column) => rows.map((row) => column(row)).filter((ns) => ns >= 0);
@@ -63,6 +74,10 @@ function drawCheckpoints(model, state) {
       ? make("div", { class: "scroll short" }, table("Checkpoints", SAVE_COLUMNS, listed(model, state, rows)))
       : null,
     rows.length > SAVES_SHOWN ? make("p", { class: "soft", text: `The last ${SAVES_SHOWN} are listed.` }) : null,
+    stages.length ? make("h3", { text: "Stages, as Orbax tells them, of the whole run" }) : null,
+    stages.length
+      ? make("div", { class: "scroll short" }, table("Stages of checkpoints", STAGE_COLUMNS, stages))
+      : null,
   );
   if (risk.rows > 1) drawRisk(mount, model, state, scope);
 }
@@ -136,6 +151,26 @@ function drawSaves(plot, model, state) {
     ctx.strokeRect(plot.valToPos(saves.begin[row], "x", true) - 2, top - 2, 4, tall + 2);
   }
   ctx.restore();
+}
+
+/** A row for each stage of saves and restores: lengths on the leader, and the rank on which it takes longest. */
+function listedStages(checkpoints) {
+  const told = (seconds) => duration(nanoseconds(seconds));
+  return Object.entries(checkpoints).flatMap(([operation, stages]) =>
+    Object.entries(stages).map(([stage, found]) => {
+      const { slowest } = found;
+      const cells = [
+        `${operation} ${stage}`.replaceAll("_", " "),
+        found.count.toLocaleString("en"),
+        told(found.min_s),
+        told(found.mean_s),
+        told(found.max_s),
+        found.count > 1 ? told(found.deviation_s) : "–",
+        slowest ? `${slowest.process}: ${told(slowest.mean_s)}, median ${told(slowest.median_s)}` : "",
+      ];
+      return tableRow(STAGE_COLUMNS, cells, { data: { stage: `${operation}.${stage}` } });
+    }),
+  );
 }
 
 function listed(model, state, rows) {

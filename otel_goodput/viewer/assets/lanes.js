@@ -295,7 +295,7 @@ const PHASE_LANES = [
   ["commits", "commits", "Saves on their way to durable storage"],
   ["custom", "custom", "Phases of your own"],
   ["compile", "compile", "Compilations by function"],
-  ["parts", "parts of steps", "Forward, backward and the like; the time stays the step's"],
+  ["parts", "parts", "Parts of steps and stages of checkpoints; the time stays the step's or the checkpoint's"],
   ["elastic", "elastic, excluded", "Waiting for slices, reinitialisations, excluded times"],
   ["jobs", "jobs", "From the start of a job to its end"],
 ];

@@ -1,0 +1,321 @@
+"""The stages of Orbax's saves and restores: what the account has of them is what Orbax itself says."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace import ReadableSpan
+from orbax.checkpoint import logging
+from waits import until
+
+from otel_goodput.integrations import orbax
+from otel_goodput.integrations.checkpoint_stages import ENTRIES
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.session import Session
+from otel_goodput.semconv import CHECKPOINT_STAGES, CheckpointStage
+
+from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, pytestmark, said
+
+__all__ = ["pytestmark"]
+
+AbstractLogger = getattr(logging, "AbstractLogger", None) or logging.abstract_logger.AbstractLogger
+OF_ENTRY = {kind: (told.total, *told.stages) for kind, told in ENTRIES.items()}
+
+
+class Heard(AbstractLogger):  # type: ignore[misc]
+    """A logger of the user's own, which keeps the entries."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def log_entry(self, entry: dict[str, Any], **_: Any) -> None:
+        self.entries.append(entry)
+
+    def lengths(self, kind: str) -> dict[str, list[float]]:
+        """Seconds by name of the part."""
+        mine = [entry for entry in self.entries if entry["event_type"] == kind]
+        return {
+            stage.name: found
+            for stage in OF_ENTRY[kind]
+            if (found := [entry[stage.seconds] for entry in mine if entry[stage.seconds] is not None])
+        }
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    job.close()
+
+
+@pytest.fixture
+def job(bare: Job) -> Job:
+    bare.install()
+    return bare
+
+
+def stages(job: Job) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = job.recorder.totals().to_json().get("checkpoints", {})
+    return found
+
+
+def fits(told: Mapping[str, Any], heard: list[float]) -> None:
+    """The statistics are those of what Orbax said, to the ns that the account counts in."""
+    assert told["count"] == len(heard)
+    near = {"abs": 2e-9, "rel": 1e-9}
+    assert told["min_s"] == pytest.approx(max(0.0, min(heard)), **near)
+    assert told["mean_s"] == pytest.approx(statistics.fmean(heard), **near)
+    assert told["max_s"] == pytest.approx(max(heard), **near)
+    assert told["deviation_s"] == pytest.approx(statistics.stdev(heard) if len(heard) > 1 else 0.0, **near)
+
+
+def parts(job: Job, name: str) -> list[ReadableSpan]:
+    return [span for span in job.exporter.all() if said(span, "part.name") == name]
+
+
+def save_some(job: Job, manager: Any, *numbers: int) -> None:
+    for number in numbers:
+        job.steps(number)
+        assert manager.save(number, args=ocp.args.StandardSave(STATE))
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_saves_and_restores_have_the_lengths_that_orbax_logs(job: Job, background: bool) -> None:
+    heard = Heard()
+    manager = job.manager(background=background, logger=heard, options={"max_to_keep": 2})
+    with job.recorder.job():
+        save_some(job, manager, 0, 1, 2, 3, 4)
+        manager.wait_until_finished()
+        for number in (3, 4):
+            manager.restore(number, args=ocp.args.StandardRestore(STATE))
+        until(lambda: stages(job)["save"].get("delete_old", {"count": 0})["count"] == 3)
+        told = stages(job)
+    for kind in ("save", "restore"):
+        for name, lengths in heard.lengths(kind).items():
+            operation, stage = CHECKPOINT_STAGES[name]
+            fits(told[operation][stage], lengths)
+    assert set(told["restore"]) == {"total", "read"} and told["restore"]["read"]["count"] == 2
+    assert ("commit" in told["save"]) is background
+    if background:  # the blocking part, then the commit beside training
+        commits = [span for span in job.spans(SAVE) if said(span, "blocking") is False]
+        fits(told["save"]["commit"], [(span.end_time - span.start_time) / 1e9 for span in commits])
+    assert 0 < told["save"]["delete_old"]["min_s"] < 60
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_old_checkpoints_that_a_thread_of_its_own_deletes(job: Job, background: bool) -> None:
+    options = {"max_to_keep": 1, "enable_background_delete": True}
+    manager = job.manager(background=background, options=options)
+    with job.recorder.job():
+        save_some(job, manager, 0, 1, 2)
+        manager.wait_until_finished()
+        until(lambda: len(parts(job, CheckpointStage.SAVE_DELETE_OLD)) == 2)
+        assert stages(job)["save"]["delete_old"]["count"] == 2
+    around = {span.context.span_id for span in job.spans(SAVE) if span.context is not None}
+    parents = [span.parent for span in parts(job, CheckpointStage.SAVE_DELETE_OLD)]
+    assert [parent is not None and parent.span_id in around for parent in parents] == [True, True]
+
+
+def test_stages_are_parts_inside_of_the_span_of_their_save(job: Job) -> None:
+    manager = job.manager(background=False, options={"max_to_keep": 1})
+    with job.recorder.job():
+        save_some(job, manager, 0, 1)
+        manager.restore(1, args=ocp.args.StandardRestore(STATE))
+    around = {said(span, "step"): span for span in job.spans(SAVE)}
+    for name in (CheckpointStage.SAVE_WAIT, CheckpointStage.SAVE_COPY, CheckpointStage.SAVE_FIND_OLD):
+        assert [said(span, "step") for span in parts(job, name)] == [0, 1]
+        for span in parts(job, name):
+            save = around[said(span, "step")]
+            assert span.name == name and said(span, "phase") == "part"
+            assert span.parent is not None and save.context is not None
+            assert span.parent.span_id == save.context.span_id
+            assert save.start_time <= span.start_time <= span.end_time <= save.end_time
+    (wait, _), (copy, _) = parts(job, CheckpointStage.SAVE_WAIT), parts(job, CheckpointStage.SAVE_COPY)
+    assert wait.end_time <= copy.start_time
+    (deleted,) = parts(job, CheckpointStage.SAVE_DELETE_OLD)
+    assert said(deleted, "step") == 1 and around[1].start_time <= deleted.start_time <= around[1].end_time
+    ((restore,), (read,)) = job.spans(RESTORE), parts(job, CheckpointStage.RESTORE_READ)
+    assert restore.start_time <= read.start_time <= read.end_time <= restore.end_time
+    # The span of the phase shows the whole already.
+    assert not parts(job, CheckpointStage.SAVE_TOTAL) and not parts(job, CheckpointStage.RESTORE_TOTAL)
+    assert job.recorder.totals().run.categories[SAVE] == sum(
+        span.end_time - span.start_time for span in around.values()
+    )
+
+
+def test_waiting_for_the_previous_save(job: Job) -> None:
+    manager = job.manager(gated=True)
+    with job.recorder.job():
+        job.steps(0)
+        manager.save(0, args=GatedArgs(STATE))
+        opener = job.open_later(job.gates_of(manager)[0], saves=3)
+        job.steps(1)
+        manager.save(1, args=GatedArgs(STATE))
+        opener.join()
+        job.gates_of(manager)[1].open()
+        until(lambda: stages(job)["save"].get("commit", {"count": 0})["count"] == 2)
+        told = stages(job)["save"]
+        assert told["wait_for_previous"]["count"] == 2
+    first, second = (span.end_time - span.start_time for span in parts(job, CheckpointStage.SAVE_WAIT))
+    assert first < second == round(told["wait_for_previous"]["max_s"] * 1e9)
+
+
+def test_a_failed_commit_and_a_skipped_step_have_no_stages(job: Job) -> None:
+    manager, other = job.manager(gated=True), job.manager("other", background=False, every=10)
+    with job.recorder.job():
+        job.steps(0)
+        assert stages(job) == {}
+        manager.save(0, args=GatedArgs(STATE))
+        job.gates_of(manager)[0].open(OSError("no space left"))
+        until(lambda: len(job.spans(SAVE)) == 2)
+        with pytest.raises(OSError, match="no space left"):
+            manager.wait_until_finished()
+        assert "commit" not in stages(job)["save"] and stages(job)["save"]["total"]["count"] == 1
+        assert other.save(0, args=ocp.args.StandardSave(STATE))
+        assert not other.save(5, args=ocp.args.StandardSave(STATE))
+        assert "commit" not in stages(job)["save"] and stages(job)["save"]["total"]["count"] == 2
+
+
+def test_loggers_that_pass_an_entry_on_tell_it_once(job: Job) -> None:
+    composite = getattr(logging, "CompositeLogger", None) or logging.composite_logger.CompositeLogger
+    ours = orbax.checkpoint_logger(lambda: job.recorder.tracer)
+    one, other = (
+        job.manager("one", background=False, logger=Heard()),
+        job.manager("other", background=False, logger=composite(Heard(), ours)),
+    )
+    with job.recorder.job():
+        save_some(job, one, 0)
+        save_some(job, other, 1)
+        assert stages(job)["save"]["total"]["count"] == 2
+
+
+def test_loggers_are_as_they_were_after_removal(bare: Job) -> None:
+    before = dict(vars(Heard))
+    remove = bare.install()
+    manager = bare.manager(background=False, logger=Heard())
+    with bare.recorder.job():
+        save_some(bare, manager, 0)
+        assert vars(Heard)["log_entry"] is not before["log_entry"]
+        remove()
+        assert dict(vars(Heard)) == before
+        save_some(bare, manager, 1)
+        assert stages(bare)["save"]["total"]["count"] == 1
+
+
+def test_the_logger_tells_them_too(bare: Job) -> None:
+    composite = getattr(logging, "CompositeLogger", None) or logging.composite_logger.CompositeLogger
+    heard = Heard()
+    ours = orbax.checkpoint_logger(lambda: bare.recorder.tracer)
+    manager = bare.manager(logger=composite(ours, heard))
+    with bare.recorder.job():
+        save_some(bare, manager, 0, 1, 2)
+        manager.wait_until_finished()
+        manager.restore(2, args=ocp.args.StandardRestore(STATE))
+        until(lambda: stages(bare)["save"].get("commit", {"count": 0})["count"] == 3)
+        told = stages(bare)
+    for kind in ("save", "restore"):
+        for name, lengths in heard.lengths(kind).items():
+            operation, stage = CHECKPOINT_STAGES[name]
+            fits(told[operation][stage], lengths)
+
+
+def test_an_emergency_restore_has_a_broadcast(bare: Job) -> None:
+    """As Orbax's emergency manager, which needs several slices, fills the entry in."""
+    from orbax.checkpoint.logging import step_statistics
+
+    logger = orbax.checkpoint_logger(lambda: bare.recorder.tracer)
+    entry = step_statistics.EmergencyRestoreStepStatistics(
+        step=7,
+        checkpoint_manager_start_time=100.0,
+        checkpointer_start_time=100.5,
+        checkpointer_duration_secs=2.0,
+        broadcast_start_time=102.5,
+        broadcast_duration_secs=1.0,
+        checkpoint_manager_duration_secs=4.0,
+    )
+    with bare.recorder.job():
+        logger.log_entry(vars(entry))
+        told = stages(bare)["emergency_restore"]
+    assert {stage: found["mean_s"] for stage, found in told.items()} == {"total": 4.0, "read": 2.0, "broadcast": 1.0}
+    (restore,), (broadcast,) = bare.spans(RESTORE), parts(bare, CheckpointStage.EMERGENCY_BROADCAST)
+    assert broadcast.start_time - restore.start_time == 2_500_000_000
+
+
+def test_they_outlast_the_process_and_add_up_over_attempts(tmp_path: Path) -> None:
+    for first in (0, 3):
+        job = Job(tmp_path)
+        job.install()
+        try:
+            manager = job.manager(background=False)
+            with job.recorder.job():
+                save_some(job, manager, first, first + 1, first + 2)
+                known = stages(job)
+        finally:
+            job.close()
+    run = RunDirectory(tmp_path / "runs" / "run")
+    report = of_run(run)
+    assert report.to_json()["checkpoints"] == known
+    assert known["save"]["total"]["count"] == 6
+    assert of_run(run, at=report.totals.at).to_json()["checkpoints"] == known  # replayed
+    session = Session.open(run)
+    assert dict(session.overview.stages) == dict(report.totals.stages)
+    text = str(report)
+    assert "save blocking copy" in text and "deviation" in text and "slowest rank" not in text
+
+
+# What entries of versions to come, or of somebody's own managers, may hold.
+odd = st.one_of(
+    st.none(), st.booleans(), st.text(max_size=3), st.integers(), st.floats(), st.lists(st.integers(), max_size=1)
+)
+FIELDS = sorted({field for found in OF_ENTRY.values() for stage in found for field in stage[1:]})
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    entry=st.dictionaries(st.sampled_from([*FIELDS, "step", "synchronous", "directory"]), odd),
+    kind=st.sampled_from([*OF_ENTRY, "other"]),
+)
+def test_any_entry_is_taken_or_left(bare: Job, entry: dict[str, Any], kind: str) -> None:
+    logger = orbax.checkpoint_logger(lambda: bare.recorder.tracer, lambda: False)
+    with bare.recorder.job():
+        logger.log_entry({**entry, "event_type": kind})
+    for found in stages(bare).values():
+        for one in found.values():
+            assert 0 <= one["min_s"] <= one["mean_s"] <= one["max_s"] < 400 * 86400
+
+
+def test_the_statistics_are_those_of_googles_calculator(job: Job) -> None:
+    """A witness: the same entries, by another's hand. It has the same sample deviation."""
+    calculator = pytest.importorskip("ml_goodput_measurement.src.checkpoint_badput_calculator")
+    heard = Heard()
+    manager = job.manager(logger=heard)
+    with job.recorder.job():
+        save_some(job, manager, *range(6))
+        manager.wait_until_finished()
+        for number in range(4):
+            manager.restore(number, args=ocp.args.StandardRestore(STATE))
+        told = stages(job)
+    theirs = calculator.CheckpointBadputCalculator(calculator.CheckpointLoggerOptions(use_goodput_logger=True))
+    theirs.entries = heard.entries
+    saves = theirs.calculate_save_operation_checkpoint_manager_blocking_time()
+    restores = theirs.calculate_restore_operation_checkpoint_manager_blocking_time()
+    figures = {"min_s": "minimum", "mean_s": "average", "max_s": "maximum", "deviation_s": "standard_deviation"}
+    for found, operation, named in (
+        (saves, "save", ("total", "checkpoint_manager_blocking")),
+        (saves, "save", ("blocking_copy", "checkpointer_blocking")),
+        (saves, "save", ("wait_for_previous", "wait_for_prev")),
+        (saves, "save", ("find_old", "get_old_steps")),
+        (restores, "restore", ("total", "checkpoint_manager")),
+        (restores, "restore", ("read", "restore")),
+    ):
+        for ours, words in figures.items():
+            known = getattr(found, f"{words}_{named[1]}_time")
+            assert told[operation][named[0]][ours] == pytest.approx(known, abs=2e-9, rel=1e-9), (named, ours)
