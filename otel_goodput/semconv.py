@@ -371,6 +371,16 @@ AT_RISK: Final = Metric("goodput.at_risk", GAUGE, "s", (), "Productive time that
 DISRUPTIONS: Final = Metric(
     "goodput.disruptions", COUNTER, "{disruption}", (GOODPUT_DISRUPTION_REASON,), "Restarts and rollbacks of the run."
 )
+WINDOW_DISRUPTIONS: Final = Metric(
+    "goodput.window.disruptions",
+    GAUGE,
+    "{disruption}",
+    (GOODPUT_WINDOW, GOODPUT_DISRUPTION_REASON),
+    "Restarts and rollbacks in rolling windows, of the latest hundred; a reason is told once it has occurred.",
+)
+OVERLAPPED_LOADING: Final = Metric(
+    "goodput.loading.overlapped", COUNTER, "s", (), "Data loading beside the training thread; it costs no goodput."
+)
 SCHEDULING_RATIO: Final = Metric(
     "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time."
 )
@@ -384,6 +394,9 @@ SLICE_EFFICIENCY: Final = Metric(
     "1",
     (GOODPUT_SLICE_STATE,),
     "Time-weighted share of slices stepping or available.",
+)
+SLICE_SHARE: Final = Metric(
+    "goodput.slice.share", GAUGE, "1", (GOODPUT_SLICE_STATE,), "Share of slices stepping or available now."
 )
 SLICE_WINDOW_EFFICIENCY: Final = Metric(
     "goodput.slice.window_efficiency",
@@ -439,10 +452,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     STEP_DEVIATION,
     AT_RISK,
     DISRUPTIONS,
+    WINDOW_DISRUPTIONS,
+    OVERLAPPED_LOADING,
     SCHEDULING_RATIO,
     PROGRAM_RATIO,
     PRODUCTIVITY,
     SLICE_EFFICIENCY,
+    SLICE_SHARE,
     SLICE_WINDOW_EFFICIENCY,
     CLOCK,
     JOB_STATE,

@@ -26,7 +26,7 @@ def board(windows: Sequence[str], limits: Thresholds) -> Board:
             Section("Where the time goes", _losses(windows, limits)),
             Section("Is it hanging?", _life(limits)),
             Section("Steps", _steps()),
-            Section("Disruptions, and what a crash would cost", _disruptions(limits)),
+            Section("Disruptions, and what a crash would cost", _disruptions(limits, windows)),
             Section("Fleet and productivity, where known", _fleet(windows)),
             Section("The telemetry itself", _telemetry()),
         ],
@@ -269,10 +269,18 @@ def _steps() -> list[Panel]:
             [Query(semconv.QUEUE_DEPTH, "batches", across=Across.MIN)],
             width=6,
         ),
+        Panel(
+            "Loading beside the training thread",
+            "Seconds of data loading per second that ran beside the steps. It costs no goodput.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.OVERLAPPED_LOADING, "loading", read=Read.RATE)],
+            width=6,
+        ),
     ]
 
 
-def _disruptions(limits: Thresholds) -> list[Panel]:
+def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
     return [
         Panel(
             "Disruptions by reason",
@@ -282,6 +290,20 @@ def _disruptions(limits: Thresholds) -> list[Panel]:
             [Query(semconv.DISRUPTIONS, by=(semconv.GOODPUT_DISRUPTION_REASON,), read=Read.EVENTS)],
             width=6,
             zeros=False,
+        ),
+        Panel(
+            f"Disruptions in the last {windows[-1]}",
+            "Restarts and rollbacks in a rolling window. A reason is shown once it has occurred.",
+            View.LINES,
+            Unit.COUNT,
+            [
+                Query(
+                    semconv.WINDOW_DISRUPTIONS,
+                    only={semconv.GOODPUT_WINDOW: windows[-1]},
+                    by=(semconv.GOODPUT_DISRUPTION_REASON,),
+                )
+            ],
+            width=6,
         ),
         Panel(
             "At risk over time",
@@ -304,6 +326,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
             View.LINES,
             Unit.SHARE,
             [
+                Query(semconv.SLICE_SHARE, "now", by=states, across=Across.MIN),
                 Query(semconv.SLICE_EFFICIENCY, "whole run", by=states, across=Across.MIN),
                 Query(
                     semconv.SLICE_WINDOW_EFFICIENCY,

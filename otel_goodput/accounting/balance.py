@@ -14,6 +14,7 @@ from otel_goodput.accounting.rules import WASTED_PROGRESS as WASTED
 from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.totals import Partition, StepTime, Totals, partition
 from otel_goodput.accounting.windows import EXCLUDED, Window, leading
+from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING
 
 
 def draw(
@@ -77,6 +78,7 @@ def draw(
             (start, end, _window(cursor, window, startups))
             for (start, end), window in zip(windows, cursor.windows[1:], strict=True)
         ],
+        slices=dict(zip((SLICE_STEPPING, SLICE_AVAILABLE), cursor.overlay.shares or (), strict=False)),
         rolling=[(span, _rolling(cursor, which, startups, asked)) for which, span in enumerate(cursor.spans)],
         stages=dict(stages or {}),
     )

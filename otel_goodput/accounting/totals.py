@@ -109,6 +109,7 @@ class Totals:
         executed: completed executions of steps.
         kept, lost, pending: executions by fate; that of pending ones is not decided yet.
         recompiled: recompilations by function, most frequent first, for the first hundred functions.
+        slices: shares of slices by state, now; empty if nobody counted them.
         behind: how far `at` is before the time asked for, because the ledger had not caught up.
         compilations_seen: start-up is measured from compilations, not only estimated from first steps.
         stages: of checkpoints, by name of the part; `rank_stages`: those of each process.
@@ -143,6 +144,7 @@ class Totals:
     skewed_clocks: bool
     windows: Sequence[tuple[int, int, Partition]] = ()
     rolling: Sequence[tuple[int, Partition]] = ()
+    slices: Mapping[str, float] = field(default_factory=dict)
     scheduling: float | None = None
     program: float | None = None
     paces: Sequence[Pace] = ()

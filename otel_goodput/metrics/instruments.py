@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -12,17 +13,14 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from otel_goodput import semconv
 from otel_goodput.accounting import Partition, Totals
 from otel_goodput.accounting.paces import straggler
-from otel_goodput.accounting.rules import PART
 from otel_goodput.guard import contain
-from otel_goodput.journal.journal import OVERFLOW
-from otel_goodput.journal.listeners import EndedPhase
+from otel_goodput.metrics.durations import Durations, Names
 from otel_goodput.semconv import Category, JobState, Metric
 from otel_goodput.text.durations import NS
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]
 
 CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits
-MOST_TIMED: Final = 300  # names with durations: each has a series per value of blocking and of error.type
 
 _UNITS: Final = ((3_600, "h"), (60, "m"), (1, "s"))
 
@@ -34,23 +32,6 @@ def window_name(span: int) -> str:
             return f"{span // (size * NS)}{letter}"
     seconds, rest = divmod(span, NS)
     return f"{seconds}.{rest:09}".rstrip("0") + "s"
-
-
-class Names:
-    """Keeps the first names as they are and replaces all others by one name.
-
-    The SDK limits the series of an instrument (``CARDINALITY``) and merges further ones into one without attributes.
-    """
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-
-    def __call__(self, name: str, most: int) -> str:
-        if name not in self._known:
-            if len(self._known) >= most:
-                return OVERFLOW
-            self._known.add(name)
-        return name
 
 
 class Snapshot:
@@ -162,6 +143,26 @@ def _disruptions(totals: Totals) -> Rows:
         yield totals.disruptions.get(reason, 0), {semconv.GOODPUT_DISRUPTION_REASON: reason}
 
 
+def _window_disruptions(totals: Totals) -> Rows:
+    for span, _ in totals.rolling:
+        recent = Counter(one.reason for one in totals.history if totals.at - span < one.time <= totals.at)
+        for reason in semconv.REASONS:
+            if reason in totals.disruptions:
+                yield (
+                    recent[reason],
+                    {semconv.GOODPUT_WINDOW: window_name(span), semconv.GOODPUT_DISRUPTION_REASON: reason},
+                )
+
+
+def _overlapped(totals: Totals) -> Rows:
+    yield totals.overlapped_data_loading / NS, {}
+
+
+def _slices_now(totals: Totals) -> Rows:
+    for state, share in totals.slices.items():
+        yield float(share), {semconv.GOODPUT_SLICE_STATE: state}
+
+
 def _slices(totals: Totals) -> Rows:
     for state, share in totals.run.slice_efficiency.items():
         yield float(share), {semconv.GOODPUT_SLICE_STATE: state}
@@ -230,10 +231,13 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.STEP_DEVIATION, _of_fates(_deviation)),
     (semconv.AT_RISK, _of_fates(_at_risk)),
     (semconv.DISRUPTIONS, _disruptions),
+    (semconv.WINDOW_DISRUPTIONS, _window_disruptions),
+    (semconv.OVERLAPPED_LOADING, _overlapped),
     (semconv.SCHEDULING_RATIO, _scheduling),
     (semconv.PROGRAM_RATIO, _of_fates(_program)),
     (semconv.PRODUCTIVITY, _of_fates(_productivity)),
     (semconv.SLICE_EFFICIENCY, _slices),
+    (semconv.SLICE_SHARE, _slices_now),
     (semconv.SLICE_WINDOW_EFFICIENCY, _window_slices),
     (semconv.CLOCK, _clock),
     (semconv.JOB_STATE, _job_state),
@@ -293,41 +297,6 @@ def register(
     create[semconv.OVERHEAD.kind](semconv.OVERHEAD.name, [overhead_rows], semconv.OVERHEAD.unit, semconv.OVERHEAD.brief)
     create[semconv.DROPPED.kind](semconv.DROPPED.name, [dropped_rows], semconv.DROPPED.unit, semconv.DROPPED.brief)
     return Durations(meter)
-
-
-class Durations:
-    """The histograms of durations; recorded to on the keeper's thread."""
-
-    def __init__(self, meter: Meter) -> None:
-        step, phase, part = semconv.STEP_DURATION, semconv.PHASE_DURATION, semconv.PART_DURATION
-        self._step = meter.create_histogram(step.name, step.unit, step.brief)
-        self._phase = meter.create_histogram(phase.name, phase.unit, phase.brief)
-        self._part = meter.create_histogram(part.name, part.unit, part.brief)
-        self._names = Names()
-
-    def steps(self, nets: list[int]) -> None:
-        """Record net step times, ns."""
-        record = self._step.record
-        for net in nets:
-            record(net / NS)
-
-    def phases(self, ended: list[EndedPhase]) -> None:
-        """Record phases that have ended."""
-        record = self._phase.record
-        for phase, name, blocking, error, duration in ended:
-            name = self._names(name, MOST_TIMED)
-            if phase == PART:
-                self._part.record(duration / NS, {semconv.GOODPUT_PART_NAME: name})
-                continue
-            record(
-                duration / NS,
-                {
-                    semconv.GOODPUT_PHASE: semconv.PHASES[phase],
-                    semconv.GOODPUT_CUSTOM_NAME: name,
-                    semconv.GOODPUT_BLOCKING: blocking,
-                    semconv.ERROR_TYPE: error,
-                },
-            )
 
 
 def _callback(

@@ -33,13 +33,19 @@ Series = dict[str, list[tuple[str, dict[str, str]]]]  # by metric: the resource'
 @contextmanager
 def trained(directory: Path, **settings: Any) -> Iterator[None]:
     """A job that has a bit of everything, and that is over but not closed."""
+    for _ in range(2):  # it is restarted
+        with (
+            otel_goodput.Recorder("job", directory=directory, run_id="run-7", exporters="none") as before,
+            before.job(),
+        ):
+            pass
     recorder = otel_goodput.Recorder(
         "job", directory=directory, run_id="run-7", submitted_at=1e9, flops_per_step=1e9, peak_flops=1e12,
         process_count=2, **settings,
     )  # fmt: skip
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
     pace = RunDirectory(directory / recorder.run_id).pace_path(1)
-    pace.write_text(json.dumps({"attempt": 0, **other._asdict()}))
+    pace.write_text(json.dumps({"attempt": recorder.attempt, **other._asdict()}))
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
         for number in recorder.loading(range(12), queue_depth=lambda: 3):

@@ -84,13 +84,16 @@ def test_what_the_collector_survives_is_shown_by_tests_that_there_are() -> None:
 
 def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> None:
     reader = InMemoryMetricReader()
+    for _ in range(2):  # a run that has been restarted
+        with otel_goodput.Recorder("job", directory=tmp_path, run_id="run", exporters="none") as before, before.job():
+            pass
     recorder = otel_goodput.Recorder(
-        "job", directory=tmp_path, exporters="none", metric_readers=[reader], submitted_at=1e9, flops_per_step=1e9,
-        peak_flops=1e12, process_count=2,
+        "job", run_id="run", directory=tmp_path, exporters="none", metric_readers=[reader], submitted_at=1e9,
+        flops_per_step=1e9, peak_flops=1e12, process_count=2,
     )  # fmt: skip
     run = RunDirectory(tmp_path / recorder.run_id)
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
-    run.pace_path(1).write_text(json.dumps({"attempt": 0, **other._asdict()}))
+    run.pace_path(1).write_text(json.dumps({"attempt": recorder.attempt, **other._asdict()}))
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
         with recorder.training_prep():

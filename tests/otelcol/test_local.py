@@ -36,7 +36,13 @@ FIRST, SECOND = (f'job="llama", instance=~"{RUN}/{attempt}/0@.*"' for attempt in
 # What such a job has no figures of.
 SILENT = {semconv.SCHEDULING_RATIO, semconv.PROGRAM_RATIO, semconv.PRODUCTIVITY, semconv.STRAGGLER}
 NOT_TOLD = {"Slices", "Straggler", "Parts of steps, p50", "Batches that lie ready"}  # panels of nothing else
-SILENT |= {semconv.SLICE_EFFICIENCY, semconv.SLICE_WINDOW_EFFICIENCY, semconv.PART_DURATION, semconv.QUEUE_DEPTH}
+SILENT |= {
+    semconv.SLICE_EFFICIENCY,
+    semconv.SLICE_WINDOW_EFFICIENCY,
+    semconv.SLICE_SHARE,
+    semconv.PART_DURATION,
+    semconv.QUEUE_DEPTH,
+}
 
 
 class Seen(NamedTuple):
