@@ -13,8 +13,10 @@ from otel_goodput.errors import JournalError
 from otel_goodput.journal.following import Follower
 from otel_goodput.journal.notes import Note, read_notes
 from otel_goodput.journal.paces import read_paces
+from otel_goodput.journal.reasons import Said, in_force, read_reasons
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.metrics.productivity import Inputs, read_inputs
+from otel_goodput.reports.corrections import corrected
 from otel_goodput.reports.journalled import process_count
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, RUNNING, Standing, live, state_of
@@ -43,6 +45,7 @@ class FollowedRun:
         self._paces: Sequence[Pace] = ()
         self._inputs = Inputs()
         self._notes: tuple[Note, ...] = ()
+        self._said = Said()
 
     def report(self) -> Report:
         """Return the report as of now while the run is running, else as of its last sign of life.
@@ -69,11 +72,14 @@ class FollowedRun:
         totals = self._inputs.complete(totals)
         if self._paces:
             totals = replace(totals, paces=tuple(self._paces), processes=max(self._count, len(self._paces)))
+        totals, corrections = corrected(totals, in_force(self._said.statements))
         notes = {one.kind: one for one in self._notes}
+        if self._said.note is not None:
+            notes[self._said.note.kind] = self._said.note
         if note is not None:
             notes[note.kind] = note
         damage = tuple(one for one in follower.damages.found if not one.harmless)
-        return Report(totals, self._whose, tuple(notes.values()), standing, damage)
+        return Report(totals, self._whose, tuple(notes.values()), standing, damage, corrections)
 
     def news(self, report: Report) -> News | None:
         """Return what is new, span by span, since this was asked last; None if that is not known.
@@ -98,4 +104,5 @@ class FollowedRun:
         self._paces = read_paces(self.run, self._attempt, totals.at)
         self._inputs = read_inputs(self.run)
         self._notes = tuple(read_notes(self.run, 0))
+        self._said = read_reasons(self.run)
         self._due = time.monotonic() + max(_BESIDE_S, _SHARE * (time.thread_time() - began))
