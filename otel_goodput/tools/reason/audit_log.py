@@ -33,9 +33,9 @@ _SYSTEM: Final[Mapping[str, Tells]] = {
     "compute.instances.terminateOnHostMaintenance": Tells(Reason.MAINTENANCE, 90),
     "compute.instances.hostError": Tells(Reason.CRASH, 90),
     # The machine moves and goes on, if it can: a job that dies at that moment is likely to have died of it.
-    "compute.instances.migrateOnHostMaintenance": Tells(Reason.MAINTENANCE, 60),
+    "compute.instances.migrateOnHostMaintenance": Tells(Reason.MAINTENANCE, 60, prompt=True),
     # Something in the machine shut it down: the job was told by a signal, and nobody says why.
-    "compute.instances.guestTerminate": Tells(Reason.SIGNAL, 30),
+    "compute.instances.guestTerminate": Tells(Reason.SIGNAL, 30, prompt=True),
     # These follow from the others, or announce what may come much later.
     "compute.instances.automaticRestart": NOTHING,
     "compute.instances.upcomingMaintenance": NOTHING,
@@ -49,8 +49,8 @@ _ASKED: Final = re.compile(
     r"|(?:google\.cloud\.tpu\.v\w+\.Tpu|tpu)\.(?:DeleteNode|StopNode|ResetQueuedResource|DeleteQueuedResource)"
     r"|tpu\.nodes\.(?:delete|stop)"
 )
-_BY_PERSON: Final = Tells(Reason.RESTART, 50)
-_BY_SERVICE: Final = Tells(Reason.MAINTENANCE, 40)
+_BY_PERSON: Final = Tells(Reason.RESTART, 50, prompt=True)
+_BY_SERVICE: Final = Tells(Reason.MAINTENANCE, 40, prompt=True)
 _SERVICE: Final = re.compile(r".+@container-engine-robot\.iam\.gserviceaccount\.com")
 _MAINTENANCE: Final = re.compile(r"google\.cloud\.tpu\.v\w+\.Tpu\.PerformMaintenance(?:QueuedResource)?")
 _TPU_LOST: Final = "tpu.nodes.terminate"

@@ -168,7 +168,8 @@ def _import(found: Sequence[Found], log: Entries, options: argparse.Namespace) -
     parts = [f"{len(matched)} matched", f"{missed} matched no disruption", f"{silent} do not tell why anything ended"]
     if log.left_out:
         parts.append(f"{log.left_out} could not be read or are of another log")
-    print(f"{log.kind}: {len(log.found) + log.left_out} entries, {', '.join(parts)}")
+    count = len(log.found) + log.left_out
+    print(f"{log.kind}: {count} {'entry' if count == 1 else 'entries'}, {', '.join(parts)}")
 
 
 def _import_into(found: Found, known: Disrupted, best: dict[int, matching.Match], *, dry_run: bool) -> None:

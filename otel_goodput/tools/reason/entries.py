@@ -13,11 +13,13 @@ _KEY: Final = 200  # characters of one text of an entry
 class Tells(NamedTuple):
     """What a kind of entry tells of the reason, and how surely: of several entries the highest `strength` counts.
 
-    `reason` is None for what follows from a disruption, or comes with any of them, and does not tell why.
+    `reason` is None for what follows from a disruption, or comes with any of them, and does not tell why. With `prompt`
+    it tells why only if it comes when the job ends: a machine may be stopped for lying idle after a crash.
     """
 
     reason: str | None
     strength: int = 0
+    prompt: bool = False
 
 
 NOTHING: Final = Tells(None)

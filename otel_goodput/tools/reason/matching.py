@@ -3,7 +3,9 @@
 **Time.** An entry counts for a disruption from a margin before the last sign of life until the next job start. It does
 begin before the last sign: a job lives on after a notice for as long as it is given (30 s of a Spot VM, 30 s of a pod,
 unless its owner gives it more), and clocks differ. An entry in the outage itself counts for that one, whatever margin
-of another it is in; within two margins, for the outage that comes first.
+of another it is in; within two margins, for the outage that comes first. What
+is asked for (stopping or deleting a machine) counts only within the margin of the last sign of life, before or after:
+a machine whose job has crashed is often stopped long before the next attempt.
 
 **Names.** If what an attempt ran on is known beside its journal, an entry of another machine, node or pod does not
 count. Of a job of several processes one is enough: what ends one of them ends all. If some process left no names, the
@@ -151,6 +153,8 @@ def matches(entries: Iterable[Entry], among: Sequence[Outage], margin: int) -> l
             inside = [one for one in among if one.died <= at <= one.began]
             near = inside[-1:] or [one for one in among if one.died - margin <= at < one.died]
             for outage in near[:1]:
+                if entry.tells.prompt and at > outage.died + margin:
+                    continue
                 alike = _of(entry, outage)
                 if alike != Likeness.OTHER:
                     told[outage.attempt] = Match(outage, entry, at, alike == Likeness.SAME)
