@@ -28,7 +28,7 @@ from otel_goodput.semconv import (
 from otel_goodput.tools.reason.entries import NOTHING, Entry, Tells, mapping, moment, text
 
 # By the end of the method's name; versions and services stand in front of it.
-_SYSTEM: Final[Mapping[str, Tells]] = {
+SYSTEM_EVENTS: Final[Mapping[str, Tells]] = {
     "compute.instances.preempted": Tells(Reason.PREEMPTION, 95),
     "compute.instances.terminateOnHostMaintenance": Tells(Reason.MAINTENANCE, 90),
     "compute.instances.hostError": Tells(Reason.CRASH, 90),
@@ -78,8 +78,8 @@ def parse(item: Mapping[str, Any]) -> Entry | None:
 
 
 def _tells(method: str, principal: str, payload: Mapping[str, Any]) -> Tells:
-    if method in _SYSTEM:
-        return _SYSTEM[method]
+    if method in SYSTEM_EVENTS:
+        return SYSTEM_EVENTS[method]
     if _ASKED.fullmatch(method):
         return _BY_SERVICE if _SERVICE.fullmatch(principal) else _BY_PERSON
     if _MAINTENANCE.fullmatch(method):

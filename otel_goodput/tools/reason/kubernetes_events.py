@@ -18,7 +18,7 @@ from otel_goodput.tools.reason.entries import NOTHING, Entry, Tells, mapping, mo
 
 _POD: Final = "Pod"
 _NODE: Final = "Node"
-_TELLS: Final[Mapping[tuple[str, str], Tells]] = {
+EVENTS: Final[Mapping[tuple[str, str], Tells]] = {
     ("Preempted", _POD): Tells(Reason.PREEMPTION, 80),  # by a pod of a higher priority
     ("Preempting", _POD): Tells(Reason.PREEMPTION, 80),
     ("SpotInterrupted", _NODE): Tells(Reason.PREEMPTION, 80),
@@ -61,7 +61,7 @@ def parse(item: Mapping[str, Any]) -> Entry | None:
     if not reason or not times:
         return None
     message = (text(item.get("message")) or text(item.get("note"))).lower()
-    tells = _TELLS.get((reason, kind), NOTHING)
+    tells = EVENTS.get((reason, kind), NOTHING)
     if any(word in message for word in _CANCELLED):
         tells = NOTHING
     space = text(about.get("namespace"))
