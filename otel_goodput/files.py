@@ -409,6 +409,16 @@ def exists(path: Path) -> bool:
         return False
 
 
+def version(path: Path) -> tuple[int, int]:
+    """Return the size (bytes) and the time of the last change (ns) of a regular file; (0, 0) if there is none."""
+    try:
+        with _inside(path.parent) as folder:
+            about = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return 0, 0
+    return (about.st_size, about.st_mtime_ns) if stat.S_ISREG(about.st_mode) else (0, 0)
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from otel_goodput import files
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import JournalError
@@ -46,6 +47,7 @@ class FollowedRun:
         self._inputs = Inputs()
         self._notes: tuple[Note, ...] = ()
         self._said = Said()
+        self._heard = 0, 0  # which version of what was said that is
 
     def report(self) -> Report:
         """Return the report as of now while the run is running, else as of its last sign of life.
@@ -72,6 +74,8 @@ class FollowedRun:
         totals = self._inputs.complete(totals)
         if self._paces:
             totals = replace(totals, paces=tuple(self._paces), processes=max(self._count, len(self._paces)))
+        if (version := files.version(self.run.reasons_path)) != self._heard:
+            self._said, self._heard = read_reasons(self.run), version
         totals, corrections = corrected(totals, in_force(self._said.statements))
         notes = {one.kind: one for one in self._notes}
         if self._said.note is not None:
@@ -104,5 +108,4 @@ class FollowedRun:
         self._paces = read_paces(self.run, self._attempt, totals.at)
         self._inputs = read_inputs(self.run)
         self._notes = tuple(read_notes(self.run, 0))
-        self._said = read_reasons(self.run)
         self._due = time.monotonic() + max(_BESIDE_S, _SHARE * (time.thread_time() - began))
