@@ -8,17 +8,25 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from waits import PATIENCE_S, until
 
 from otel_goodput import open_run
+from otel_goodput.errors import JournalError
+from otel_goodput.journal.finding import found_runs
+from otel_goodput.journal.reasons import append, read_reasons, statement
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.followed import FollowedRun
+from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.session import Session
+from otel_goodput.tools.cli import _parser
+from otel_goodput.tools.reason.command import run as run_command
 from otel_goodput.viewer.document import document
 
 from ..commands import environment, failed, finished, goodput, job, killed, succeeded
@@ -271,3 +279,57 @@ def test_at_a_url(tmp_path: Path) -> None:
     }
     stored = tmp_path / "store" / "job" / "journal" / "disruptions.reasons"
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+
+
+def test_at_an_object_storage(tmp_path: Path) -> None:
+    """One that only replaces whole objects, in the memory of this process."""
+    storage = fsspec.filesystem("memory")
+    url = f"memory://{tmp_path.name}"
+    killed("job", tmp_path)
+    finished("job", tmp_path, 5, 12)
+    storage.put(str(tmp_path / "job"), f"/{tmp_path.name}/job", recursive=True)
+    try:
+        for reason in ("maintenance", "preemption"):
+            options = _parser().parse_args(["reason", url, "2", reason, "--by", "alice"])
+            assert run_command(options, url) == 0
+        with found_runs(url) as found:
+            assert [one.reason for one in read_reasons(found[0].run).statements] == ["maintenance", "preemption"]
+            assert of_run(found[0].run).totals.disruptions == {"preemption": 1}
+        with open_run(url) as opened:
+            run_command(_parser().parse_args(["reason", url, "2", "signal"]), url)
+            assert opened.report().totals.disruptions == {"preemption": 1}
+            opened.refresh()
+            assert opened.report().totals.disruptions == {"signal": 1}
+    finally:
+        storage.rm(f"/{tmp_path.name}", recursive=True)
+
+
+def test_many_who_speak_at_once(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+
+    def speak(name: str) -> None:
+        for number in range(50):
+            one = statement(2, "signal", "crash", f"{name} {number}", person=True, said_at=1.0, note="x" * 150)
+            append(run, [one])
+
+    threads = [threading.Thread(target=speak, args=(f"speaker {at}",)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = read_reasons(run)
+    assert found.note is None
+    assert sorted(one.by for one in found.statements) == sorted(
+        f"speaker {at} {number}" for at in range(4) for number in range(50)
+    )
+
+
+def test_a_full_file_is_told(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    many = [statement(2, "signal", "crash", "alice", person=True, said_at=1.0, note="x" * 200)] * 3000
+    append(run, many)
+    with pytest.raises(JournalError, match="is full"):
+        append(run, many)
+    assert len(read_reasons(run).statements) == 3000
