@@ -350,6 +350,29 @@ def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
             raise
 
 
+def append_lines(path: Path, data: bytes) -> None:
+    """Add whole lines to the end of a file with one write, which no other appending process can split, and sync it.
+
+    The file is created with mode 0600 if it is missing. A torn last line, of a process that died, is ended first.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file = descriptor(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        size = os.lseek(file, 0, os.SEEK_END)
+        if size:
+            os.lseek(file, size - 1, os.SEEK_SET)
+            if os.read(file, 1) != b"\n":
+                data = b"\n" + data
+        with _telling(path):
+            if os.write(file, data) != len(data):
+                raise OSError(errno.ENOSPC, "no room for the whole of it", str(path))
+            os.fsync(file)
+    finally:
+        os.close(file)
+
+
 def remove(path: Path) -> None:
     """Remove a file, if it exists. Raises OSError."""
     with suppress(FileNotFoundError), _inside(path.parent) as folder, _telling(path):
@@ -384,6 +407,16 @@ def exists(path: Path) -> bool:
             return stat.S_ISREG(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
     except OSError:
         return False
+
+
+def version(path: Path) -> tuple[int, int]:
+    """Return the size (bytes) and the time of the last change (ns) of a regular file; (0, 0) if there is none."""
+    try:
+        with _inside(path.parent) as folder:
+            about = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return 0, 0
+    return (about.st_size, about.st_mtime_ns) if stat.S_ISREG(about.st_mode) else (0, 0)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

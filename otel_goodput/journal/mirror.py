@@ -2,6 +2,8 @@
 
 If the machine dies, records since the last upload are lost. If only the process dies, they are not: a restart on the
 same machine finds the spool.
+
+Longer than other files: what is brought and what is sent must agree on which files there are.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.guard import report_once
 from otel_goodput.journal.journal import Journal
 from otel_goodput.journal.records import HEADER_SIZE, SIZE
-from otel_goodput.journal.rundir import IDENTITY_FILE, RunDirectory, bound
+from otel_goodput.journal.rundir import IDENTITY_FILE, REASONS_FILE, RunDirectory, bound
 from otel_goodput.text.redact import printable, redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
@@ -324,7 +326,19 @@ class Mirror:
         Raises:
             OSError: the URL cannot be reached.
         """
-        self._put(path, files.read(path))
+        self._put(path, files.read(path, bound(path.name) or files.SMALL))
+
+    def renew(self, path: Path) -> None:
+        """Make the copy of one file of the journal equal to what is at the URL; it is removed if it is not there.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        self._filesystem.invalidate_cache()
+        files.remove(path)
+        for name, entry in self._objects("journal/"):
+            if name == path.name:
+                self._bring(entry, path)
 
     def _put(self, path: Path, data: bytes) -> None:
         remote = f"{self._remote}/{path.relative_to(self._run.path).as_posix()}"
@@ -343,5 +357,9 @@ class Mirror:
 
 
 def _known(run: RunDirectory) -> list[str]:
-    """Names of the journal's files in a run's folder."""
-    return sorted(name for name in files.names(run.journal) if bound(name) is not None and name != IDENTITY_FILE)
+    """Names of the files in a run's folder that its job writes.
+
+    What is said of disruptions is not among them: a job would replace what was said at the URL by what it once fetched.
+    """
+    not_ours = {IDENTITY_FILE, REASONS_FILE}
+    return sorted(name for name in files.names(run.journal) if bound(name) is not None and name not in not_ours)

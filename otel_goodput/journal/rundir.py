@@ -11,6 +11,7 @@
     DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
     DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
     DIR/<run id>/journal/p0000.notes                 what a person must know beside the figures (``notes``)
+    DIR/<run id>/journal/disruptions.reasons         what was said of disruptions afterwards (``reasons``)
     DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` exporter writes
 """
 
@@ -37,9 +38,11 @@ logger = redacting_logger(__name__)
 
 _LONGEST: Final = 150
 IDENTITY_FILE: Final = "run.json"
+REASONS_FILE: Final = "disruptions.reasons"
 _ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one would leave none for the next attempt
 SNAPSHOT: Final = 2**30  # bytes; 130 million steps
 DIGEST: Final = files.MIB
+REASONS: Final = files.MIB
 FACTS: Final = 64 * files.KIB
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
@@ -50,6 +53,7 @@ _KNOWN: Final = (
     (re.compile(r"productivity\.json"), files.SMALL),
     (_PACE, files.SMALL),
     (re.compile(r"p\d{4,9}\.notes"), NOTES),
+    (re.compile(re.escape(REASONS_FILE)), REASONS),
     (re.compile(r"p\d{4,9}\.snapshot"), SNAPSHOT),
     (re.compile(r"p\d{4,9}\.digest"), DIGEST),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
@@ -165,6 +169,11 @@ class RunDirectory:
     def notes_path(self, process: int) -> Path:
         """The file with the notes on the figures of a process."""
         return self.journal / f"p{process:04d}.notes"
+
+    @property
+    def reasons_path(self) -> Path:
+        """The file with what was said of disruptions afterwards. The job itself never reads or writes it."""
+        return self.journal / REASONS_FILE
 
     def recovered_path(self, attempt: int, process: int) -> Path:
         """The file that marks that `otel-goodput recover` has exported the unexported spans of an attempt."""

@@ -58,6 +58,9 @@ class DisruptionFields(TypedDict):
         recovery_s: from the last sign of life to the next job start.
         wasted_s: own time of the steps that were lost.
         from_step, to_step: the last step before it, and the first one after it.
+        first_reason: the reason in the journal; `reason` is another one if somebody corrected it.
+        said_by: who said `reason` afterwards, with ``otel-goodput reason``; None if nobody did.
+        note: what they added; None if nothing.
     """
 
     attempt: int | None
@@ -66,6 +69,9 @@ class DisruptionFields(TypedDict):
     wasted_s: float
     from_step: int | None
     to_step: int | None
+    first_reason: str
+    said_by: str | None
+    note: str | None
 
 
 class StepsFields(TypedDict):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from otel_goodput import files
 from otel_goodput.accounting.checkpoints import RankStages
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
@@ -15,8 +16,10 @@ from otel_goodput.journal.following import Follower
 from otel_goodput.journal.notes import Note, read_notes
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.rank_stages import rank_stages
+from otel_goodput.journal.reasons import Said, in_force, read_reasons
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.metrics.productivity import Inputs, read_inputs
+from otel_goodput.reports.corrections import corrected
 from otel_goodput.reports.journalled import process_count
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, RUNNING, Standing, live, state_of
@@ -46,6 +49,8 @@ class FollowedRun:
         self._ranks: Sequence[RankStages] = ()
         self._inputs = Inputs()
         self._notes: tuple[Note, ...] = ()
+        self._said = Said()
+        self._heard = 0, 0  # which version of what was said that is
 
     def report(self) -> Report:
         """Return the report as of now while the run is running, else as of its last sign of life.
@@ -75,11 +80,16 @@ class FollowedRun:
         if totals.stages:
             others = (one for one in self._ranks if one.process)
             totals = replace(totals, rank_stages=(RankStages(0, totals.stages), *others))
+        if (version := files.version(self.run.reasons_path)) != self._heard:
+            self._said, self._heard = read_reasons(self.run), version
+        totals, corrections = corrected(totals, in_force(self._said.statements))
         notes = {one.kind: one for one in self._notes}
+        if self._said.note is not None:
+            notes[self._said.note.kind] = self._said.note
         if note is not None:
             notes[note.kind] = note
         damage = tuple(one for one in follower.damages.found if not one.harmless)
-        return Report(totals, self._whose, tuple(notes.values()), standing, damage)
+        return Report(totals, self._whose, tuple(notes.values()), standing, damage, corrections)
 
     def news(self, report: Report) -> News | None:
         """Return what is new, span by span, since this was asked last; None if that is not known.

@@ -15,9 +15,11 @@ from otel_goodput.journal.history import all_events
 from otel_goodput.journal.notes import read_notes
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.rank_stages import rank_stages
+from otel_goodput.journal.reasons import in_force, read_reasons
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.metrics.productivity import read_inputs
+from otel_goodput.reports.corrections import corrected
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, RUNNING, Lives, Standing, live, state_of
@@ -84,11 +86,15 @@ def of_run(
         totals = replace(totals, paces=paces, processes=max(process_count(identity), len(paces)))
     if ranks and at is None and totals.stages:
         totals = replace(totals, rank_stages=rank_stages(run, process, totals.stages))
+    said = read_reasons(run)
+    totals, corrections = corrected(totals, in_force(said.statements))
     notes = {note.kind: note for note in read_notes(run, process)}
+    if said.note is not None:
+        notes[said.note.kind] = said.note
     if (note := damages.note()) is not None:
         notes[note.kind] = note
     damage = tuple(one for one in damages.found if not one.harmless)
-    return Report(totals, whose, tuple(notes.values()), standing, damage)
+    return Report(totals, whose, tuple(notes.values()), standing, damage, corrections)
 
 
 def process_count(identity: dict[str, Any]) -> int:

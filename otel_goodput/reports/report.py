@@ -13,8 +13,9 @@ from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError
 from otel_goodput.journal.damage import Damage
 from otel_goodput.journal.notes import DAMAGED, Note
-from otel_goodput.reports import text
+from otel_goodput.reports import corrections, text
 from otel_goodput.reports.advice import sentence
+from otel_goodput.reports.corrections import Corrections
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.fields import ReportFields
 from otel_goodput.reports.standing import Standing, live
@@ -37,6 +38,7 @@ class Report:
     notes: Sequence[Note] = ()
     standing: Standing | None = None
     damage: Sequence[Damage] = ()
+    corrections: Corrections = field(default_factory=dict)  # what was said of its disruptions; `totals` has the reasons
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -55,6 +57,8 @@ class Report:
         }
         for partition in (answer, *answer["windows"]):
             partition["seconds"] = _ZEROS | partition["seconds"]
+        said = corrections.told(self.totals.history, self.corrections)
+        answer["disruption_list"] = [one | more for one, more in zip(answer["disruption_list"], said, strict=True)]
         answer["damage"] = [one.to_json() for one in self.damage]
         answer["warnings"] = [note.to_json() for note in (*self.notes, *doubts(answer))]
         return cast("ReportFields", answer)

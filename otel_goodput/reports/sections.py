@@ -105,11 +105,15 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"  disruptions  {count}: {reasons}"
     for entry in report["disruption_list"][-DISRUPTIONS_SHOWN:]:
         where = "in the process" if entry["attempt"] is None else f"attempt {entry['attempt']}"
+        said = ""
+        if entry.get("said_by") is not None:
+            added = "" if entry["note"] is None else f", “{entry['note']}”"
+            said = f"; said by {entry['said_by']}{added}; first: {entry['first_reason']}"
         went = ""
         if entry["from_step"] is not None and entry["to_step"] is not None:
             went = f", from step {entry['from_step']} back to {entry['to_step']}"
         yield (
-            f"    {entry['reason']} ({where}): {format_duration(entry['recovery_s'])} until restarted, "
+            f"    {entry['reason']} ({where}{said}): {format_duration(entry['recovery_s'])} until restarted, "
             f"{format_duration(entry['wasted_s'])} of steps lost{went}"
         )
 

@@ -25,6 +25,7 @@ from otel_goodput.journal.records import CAPACITY
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.condensing import condensed
+from otel_goodput.reports.corrections import corrected_overview
 from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, exported
@@ -168,6 +169,7 @@ class Session:
             session._read_leader(state, spans, progress, past=at is not None, quick=quick)
         except Exception as error:  # whatever a folder contains
             problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
+        session.overview = corrected_overview(session.overview, report.corrections)
         in_trace = {one.key for one in session.detail.steps if one.flags & IN_TRACE}
         in_trace |= {one.key for one in session.detail.phases if one.flags & IN_TRACE}
         session.exported = exported(run, in_trace, progress=progress)

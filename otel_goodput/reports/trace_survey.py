@@ -13,8 +13,10 @@ from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.events import Event
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.history import stored_events
+from otel_goodput.journal.reasons import in_force, read_reasons
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.corrections import Corrections, corrected, restarts
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, state_of
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
 
@@ -43,6 +45,7 @@ class Survey:
         steps: number of executions of steps.
         state: of the latest attempt, as a report says it.
         disruptions: the latest, by attempt number; rollbacks are not in it.
+        corrections: what was said of them afterwards, by attempt number counted from 1.
     """
 
     process: int
@@ -51,6 +54,7 @@ class Survey:
     steps: int = 0
     state: str = RUNNING
     disruptions: dict[int, Disruption] = field(default_factory=dict)
+    corrections: Corrections = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._returns = array("q")  # executions, by their place in the order of starts, that went back
@@ -89,7 +93,8 @@ class Survey:
         self.state = ENDED if totals.ended else state_of(run, restored.attempt, self.process, restored.last_sign)
         if self.state == DIED:
             ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
-        self.disruptions = {one.attempt - 1: one for one in totals.history if one.attempt is not None}
+        totals, self.corrections = corrected(totals, in_force(read_reasons(run).statements))
+        self.disruptions = {attempt - 1: one for attempt, one in restarts(totals.history).items()}
         self._progress = ledger.settled.steps.progress
         self._summarised = self._progress.summarised  # asked for every step, and it counts all chunks of the run
 

@@ -172,6 +172,9 @@ class ProcessWalk:
                 "recovery_s": known.recovery / 1e9,
                 "wasted_s": known.wasted / 1e9,
             }
+            correction = self._known.corrections.get(self._attempt.number + 1)
+            if correction is not None:
+                args |= {"said_by": correction.by, "first_reason": correction.first}
             if known.to_step is not None:
                 args["to_step"] = known.to_step
                 self._back = key, known.to_step

@@ -136,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_tools(commands: Any) -> None:
     """Add the commands whose arguments stand with them: each reads runs at the place that `directory` names."""
     from otel_goodput.tools import compare, export, runs
+    from otel_goodput.tools.reason import arguments as reason_arguments
 
     table = commands.add_parser("runs", help="print the table of runs, the newest first")
     runs.add_arguments(table)
@@ -149,6 +150,16 @@ def _add_tools(commands: Any) -> None:
     add_run(trace, process=False)
     export.add_arguments(trace)
     trace.set_defaults(run=_export)
+
+    said = commands.add_parser("reason", help="say afterwards why a run was disrupted, by hand or from a log")
+    reason_arguments.add_arguments(said)
+    said.set_defaults(run=_reason)
+
+
+def _reason(options: argparse.Namespace) -> int:
+    from otel_goodput.tools.reason.command import run
+
+    return run(options, place(options))
 
 
 def _recover(options: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from otel_goodput import files
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
-from otel_goodput.reports import advice, text
+from otel_goodput.reports import advice, corrections, text
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.rank_steps import RankSteps
 from otel_goodput.reports.report import Report
@@ -226,6 +226,7 @@ class _Writer:
         }
 
     def _disruptions(self, overview: Overview) -> list[dict[str, Any]]:
+        said = corrections.told(overview.losses, self._session.report.corrections)
         return [
             {
                 "time": self._at(one.time),
@@ -236,8 +237,9 @@ class _Writer:
                 "wasted_ns": one.wasted,
                 "from_step": one.from_step,
                 "to_step": one.to_step,
+                **self._redacted.all(more),
             }
-            for one in overview.losses
+            for one, more in zip(overview.losses, said, strict=True)
         ]
 
     def _process(self, one: Process) -> dict[str, Any]:

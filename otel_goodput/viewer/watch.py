@@ -102,7 +102,7 @@ class Watch:
         self._index = TimeIndex(run)
         self._redacted = Redaction()
         self._made: _Made | None = None
-        self._changed = -1
+        self._changed = -1, (0, 0)
         self._state = ""
         self._lives = ("", 0)  # state and number of attempts
         self._wanted = 0.0  # since when (unix s) another document is worth its price
@@ -211,7 +211,9 @@ class Watch:
             changed = files.changed(self.run.journal)
         except OSError:
             changed = -2
-        moved, self._changed = changed != self._changed, changed
+        # Names are added to the folder; what is said of disruptions afterwards is added to a file that may be there.
+        found = changed, files.version(self.run.reasons_path)
+        moved, self._changed = found != self._changed, found
         # While a run lives, its folder changes all the time: processes tell their paces there.
         if moved and self._state != RUNNING:
             self._wanted = time.time()

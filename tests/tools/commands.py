@@ -87,11 +87,13 @@ print("over", flush=True)
 
 
 @contextmanager
-def job(name: str, directory: Path, first: int, last: int, ending: str = "end") -> Iterator[subprocess.Popen[str]]:
+def job(
+    name: str, directory: Path | str, first: int, last: int, ending: str = "end", **variables: str
+) -> Iterator[subprocess.Popen[str]]:
     """A job that does steps `first` to `last` - 1; it is yielded once it has ended, or waits in step `last`."""
     command = [sys.executable, "-W", "error", "-c", JOB, name, str(directory), str(first), str(last), ending]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**variables)
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         try:
@@ -104,15 +106,15 @@ def job(name: str, directory: Path, first: int, last: int, ending: str = "end") 
             process.kill()
 
 
-def finished(name: str, directory: Path, first: int = 0, last: int = 10) -> None:
+def finished(name: str, directory: Path | str, first: int = 0, last: int = 10, **variables: str) -> None:
     """A job that has ended well."""
-    with job(name, directory, first, last):
+    with job(name, directory, first, last, **variables):
         pass
 
 
-def killed(name: str, directory: Path, first: int = 0, last: int = 10) -> None:
+def killed(name: str, directory: Path | str, first: int = 0, last: int = 10, **variables: str) -> None:
     """A job that was killed in step `last`."""
-    with job(name, directory, first, last, "wait") as process:
+    with job(name, directory, first, last, "wait", **variables) as process:
         process.send_signal(signal.SIGKILL)
         assert process.wait(PATIENCE_S) == -signal.SIGKILL
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.semconv import PHASES
 
 from .browser import Look
+from .conftest import page_of
 
 NS = 1_000_000_000
 PIECES = "#partition .piece[data-category]"
@@ -170,6 +172,20 @@ def test_disruptions_are_told_with_reason_and_cost(story: RunDirectory, story_pa
     facts = {fact["fact"]: int(fact["ns"]) for fact in look.data("#selection dd[data-ns]")}
     assert facts["until restarted"] == round(one["recovery_s"] * NS)
     assert facts["steps lost"] == round(one["wasted_s"] * NS)
+
+
+def test_who_said_the_reason_of_a_disruption(story: RunDirectory, tmp_path: Path, look: Look) -> None:
+    run = RunDirectory(Path(shutil.copytree(story.path, tmp_path / "story")))
+    [one] = report_of(run)["disruption_list"]
+    told = ("--by", "alice <b>", "--note", "rack 7")
+    succeeded(goodput("reason", run.path, one["attempt"], "preemption", *told))
+    look.open(page_of(run, tmp_path / "said.html"))
+    assert f"preemption (first: {one['reason']})" in look.text("#disruptions tr[data-disruption]")
+    look.page.click("#disruptions tr[data-disruption] button")
+    look.until("document.querySelector('#selection h3')?.textContent === 'disruption: preemption'")
+    facts = look.text("#selection")
+    for text in ("alice <b>", "rack 7", "first reason", one["reason"]):
+        assert text in facts
 
 
 def test_checkpoints_are_those_of_the_journal(story: RunDirectory, story_page: Path, look: Look) -> None:

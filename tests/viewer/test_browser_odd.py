@@ -56,7 +56,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     head["processes"][3]["problem"] = evil
     head["verdict"] = head["headline"] = head["detail"]["text"] = head["version"] = evil
     for one in head["disruptions"]:
-        one["reason"] = evil
+        one.update(reason=evil, first_reason=evil, said_by=evil, note=evil)
     for one in head["attempts"]:
         one.update(facts=facts, state=evil, trace_id=evil)
     head["notices"] = [{"time": 10**9, "reason": evil, "withdrawn": False}]

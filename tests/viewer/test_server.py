@@ -153,6 +153,26 @@ def test_a_job_is_followed_from_its_first_step_to_its_death_and_restart(place: P
 WITHOUT_POWER = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 and which("setpriv") else ()
 
 
+def test_what_is_said_of_a_disruption_is_shown_when_it_is_said(place: Path) -> None:
+    killed("job", place)
+    finished("job", place, 5, 12)
+    with serving(place) as server:
+        stream = Stream(server, "/api/runs/job/events")
+        told = stream.next()[1]["report"]["disruption_list"][0]
+        assert (told["reason"], told["said_by"]) == ("crash", None)
+        # The first makes the file, the second is added to it.
+        for reason in ("maintenance", "preemption"):
+            assert goodput("reason", place, 2, reason, "--by", "alice").returncode == 0
+            stream.until("run", lambda told, to=reason: told["report"]["disruption_reasons"] == {to: 1})
+            head = Container(server.ask("/api/runs/job/document").body).head
+            assert [(one["reason"], one["said_by"], one["first_reason"]) for one in head["disruptions"]] == [
+                (reason, "alice", "crash")
+            ]
+            assert head["attempts"][1]["disruption"]["reason"] == reason
+        stream.close()
+        assert server.errors.read_text() == ""
+
+
 def test_nothing_is_written_and_nothing_need_be_writable(place: Path) -> None:
     finished("ended", place)
     killed("killed", place)

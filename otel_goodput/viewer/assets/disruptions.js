@@ -53,7 +53,7 @@ function disruptionRow(model, state, one, row) {
   const back = one.from_step === null || one.to_step === null ? "" : `step ${one.from_step} → ${one.to_step}`;
   const cells = [
     button(timeText(model, one.time, 1e9), go, { class: "link" }),
-    one.reason,
+    one.said_by === null ? one.reason : `${one.reason} (first: ${one.first_reason})`,
     duration(one.recovery_ns),
     duration(one.wasted_ns),
     duration(one.recovery_ns + one.wasted_ns),

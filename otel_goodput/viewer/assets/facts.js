@@ -177,8 +177,11 @@ const FACTS = {
   disruption(source, row) {
     const one = source.model.disruptions[row];
     const begin = one.died_at ?? one.time;
+    const said = one.said_by === null ? [] : [["said by", one.said_by, null], ["first reason", one.first_reason, null]];
+    if (one.note !== null) said.push(["note", one.note, null]);
     const rows = [
       ["reason", one.reason, null],
+      ...said,
       lengthRow("until restarted", one.recovery_ns),
       lengthRow("steps lost", one.wasted_ns),
       lengthRow("cost", one.recovery_ns + one.wasted_ns),

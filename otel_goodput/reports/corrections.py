@@ -1,0 +1,102 @@
+"""Corrects the reasons of disruptions by what was said of them afterwards. The account itself stays as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.overview import Loss, Overview
+from otel_goodput.accounting.totals import Totals
+from otel_goodput.journal.reasons import Statement
+
+One = TypeVar("One", Disruption, Loss)
+
+
+class Correction(NamedTuple):
+    """What was said of one disruption.
+
+    Attributes:
+        reason: that counts.
+        first: the reason that the journal has.
+        by: who said so.
+        note: more for a person, or an empty string.
+    """
+
+    reason: str
+    first: str
+    by: str
+    note: str
+
+
+Corrections = Mapping[int, Correction]  # by the number of the attempt that the disruption began
+
+
+def restarts(disruptions: Iterable[One]) -> dict[int, One]:
+    """Return the disruption that each attempt began with; a second job in the same process is another one."""
+    found: dict[int, One] = {}
+    for one in disruptions:
+        if one.attempt is not None:
+            found.setdefault(one.attempt, one)
+    return found
+
+
+def corrected(totals: Totals, said: Mapping[int, Statement]) -> tuple[Totals, Corrections]:
+    """Return the account with the reasons that were said, and what was corrected.
+
+    Disruptions that the account no longer remembers one by one are counted by the reason that they had when it was
+    said.
+    """
+    if not said:
+        return totals, {}
+    counts = Counter(totals.disruptions)
+    known = restarts(totals.history)
+    oldest = min(known, default=None)
+    replaced: dict[int, Disruption] = {}
+    found: dict[int, Correction] = {}
+    for attempt, one in said.items():
+        if attempt in known:
+            entry = known[attempt]
+            found[attempt] = Correction(one.reason, entry.reason, one.by, one.note)
+            replaced[id(entry)] = entry.clone()
+            replaced[id(entry)].reason = one.reason
+            first = entry.reason
+        elif oldest is not None and 1 < attempt < oldest and len(totals.history) >= Disruption.REMEMBERED:
+            found[attempt] = Correction(one.reason, one.first, one.by, one.note)
+            first = one.first
+        else:
+            continue  # no such attempt, or none yet at the moment of the account
+        if counts[first] > 0:
+            counts[first] -= 1
+            counts[one.reason] += 1
+    history = [replaced.get(id(entry), entry) for entry in totals.history]
+    return replace(totals, disruptions=dict(+counts), history=history), found
+
+
+def corrected_overview(overview: Overview, corrections: Corrections) -> Overview:
+    """Return an overview with the reasons that a report corrected."""
+    reasons = {
+        id(entry): corrections[attempt].reason
+        for attempt, entry in restarts(overview.losses).items()
+        if attempt in corrections
+    }
+    if not reasons:
+        return overview
+    return replace(
+        overview, losses=tuple(one._replace(reason=reasons.get(id(one), one.reason)) for one in overview.losses)
+    )
+
+
+def told(entries: Sequence[One], corrections: Corrections) -> list[dict[str, Any]]:
+    """Return what a report's JSON has of each disruption beside its figures: who said its reason, and the first one."""
+    by_entry = {id(entry): corrections[at] for at, entry in restarts(entries).items() if at in corrections}
+    return [fields(by_entry.get(id(entry)), entry.reason) for entry in entries]
+
+
+def fields(correction: Correction | None, reason: str) -> dict[str, Any]:
+    """Return what is told of a disruption with this `reason` and its correction, if there is one."""
+    if correction is None:
+        return {"first_reason": reason, "said_by": None, "note": None}
+    return {"first_reason": correction.first, "said_by": correction.by, "note": correction.note or None}

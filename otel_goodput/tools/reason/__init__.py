@@ -1,0 +1,1 @@
+"""``otel-goodput reason``: says afterwards why an attempt followed another."""

@@ -1,0 +1,81 @@
+"""The arguments of ``otel-goodput reason``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from otel_goodput.semconv import REASONS, Reason
+from otel_goodput.text.durations import NS
+from otel_goodput.tools.arguments import length, number
+
+MARGIN_S: Final = 60  # twice the 30 s that a Spot VM and, unless told otherwise, a pod get; and clocks differ
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to `parser`."""
+    parser.description = (
+        "Say afterwards why an attempt followed another. Without ATTEMPT, list the disruptions and what was said of "
+        "them. What is said is kept beside the journal and applied by whoever reads it; the metrics of a live job keep "
+        "the first reason. The latest statement counts, but a person's before an imported one."
+    )
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        default=None,
+        metavar="PLACE",
+        help="a run's folder, the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+    )
+    parser.add_argument(
+        "attempt",
+        nargs="?",
+        type=number,
+        default=None,
+        metavar="ATTEMPT",
+        help="number of the attempt that the disruption began, as a report shows it",
+    )
+    parser.add_argument("reason", nargs="?", type=_reason, default=None, metavar="REASON", help=f"one of {_sayable()}")
+    parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, if there are several")
+    parser.add_argument("--note", default=None, metavar="TEXT", help="more for whoever reads the report")
+    parser.add_argument("--by", default=None, metavar="NAME", help="who says so (default: this user @ this machine)")
+    imported = parser.add_argument_group("from a log")
+    imported.add_argument(
+        "--import",
+        dest="log",
+        default=None,
+        metavar="FILE",
+        help="what `gcloud logging read --format=json` (audit log entries) or `kubectl get events -A -o json` printed; "
+        "- for standard input. Without --run, it is imported into every run at PLACE",
+    )
+    imported.add_argument(
+        "--margin",
+        type=length,
+        default=None,
+        metavar="T",
+        help=f"how long before the last sign of life an entry still counts: as long as the job lives on after a notice "
+        f"(default: {MARGIN_S}s)",
+    )
+    imported.add_argument(
+        "--named", action="store_true", help="only entries that name what the attempt ran on, none by its time only"
+    )
+    imported.add_argument("--dry-run", action="store_true", help="print what would be said, and say nothing")
+    parser.add_argument("--json", action="store_true", help="the list as JSON")
+
+
+def margin(options: argparse.Namespace) -> int:
+    """Return the margin that was asked for, ns."""
+    return MARGIN_S * NS if options.margin is None else int(options.margin)
+
+
+def _sayable() -> str:
+    return ", ".join(reason for reason in REASONS if reason != Reason.ROLLBACK)
+
+
+def _reason(text: str) -> str:
+    if text == Reason.ROLLBACK:
+        raise argparse.ArgumentTypeError(
+            f"a rollback is what steps within a process do, not why an attempt began; expected one of {_sayable()}"
+        )
+    if text not in REASONS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a reason; expected one of {_sayable()}")
+    return text

@@ -1,0 +1,241 @@
+"""``otel-goodput reason``: says why an attempt followed another, lists what was said, and imports it from a log."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from otel_goodput import files
+from otel_goodput.errors import ConfigurationError, GoodputError, JournalError
+from otel_goodput.journal import reasons
+from otel_goodput.journal.finding import Found, found_runs
+from otel_goodput.journal.listed_run import ListedRun
+from otel_goodput.journal.reasons import Statement
+from otel_goodput.text.durations import NS
+from otel_goodput.text.quantities import format_moment, plural
+from otel_goodput.text.redact import shown, without_credentials
+from otel_goodput.tools.reason import arguments, matching
+from otel_goodput.tools.reason.disrupted import Disrupted, disrupted
+from otel_goodput.tools.reason.logs import MOST, Entries, read
+
+_BY_NAME: Final = 500  # added to the strength of what matched by name, so that it is heard before what did not
+_TRIES: Final = 5
+
+
+def run(options: argparse.Namespace, place: str) -> int:
+    """Do what the arguments say, and return 0.
+
+    Raises:
+        ConfigurationError: they do not go together.
+        JournalError: there is no such run or attempt, or what is said cannot be kept.
+        GoodputError: the log is none that is known.
+        OSError: a file cannot be read or written.
+    """
+    _check(options)
+    log = None if options.log is None else _read(options.log)
+    with found_runs(place, options.run_id) as found:
+        if log is not None:
+            _import(found, log, options)
+        elif options.attempt is None:
+            _list(found, as_json=options.json)
+        elif len(found) > 1:
+            ids = ", ".join(shown(one.run.called()) for one in found)
+            raise JournalError(f"there are {len(found)} runs, name one of them with --run: {ids}")
+        else:
+            _say(found[0], options)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse arguments that do not go together. Raises ConfigurationError."""
+    if options.attempt is not None and options.reason is None:
+        raise ConfigurationError("say the reason too: otel-goodput reason PLACE ATTEMPT REASON")
+    if options.log is not None and options.attempt is not None:
+        raise ConfigurationError("--import finds attempts and reasons in the log: leave out ATTEMPT and REASON")
+    told = {
+        "--note": (options.note is not None, options.attempt is not None, "ATTEMPT and REASON"),
+        "--by": (options.by is not None, options.attempt is not None, "ATTEMPT and REASON"),
+        "--margin": (options.margin is not None, options.log is not None, "--import"),
+        "--named": (options.named, options.log is not None, "--import"),
+        "--dry-run": (options.dry_run, options.log is not None, "--import"),
+        "--json": (options.json, options.attempt is None and options.log is None, "the list of what was said only"),
+    }
+    for name, (given, fits, partner) in told.items():
+        if given and not fits:
+            raise ConfigurationError(f"{name} goes with {partner}")
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------------
+
+
+def _say(found: Found, options: argparse.Namespace) -> None:
+    known = disrupted(found.run)
+    first = known.reason_of(options.attempt)
+    said = reasons.statement(
+        options.attempt,
+        options.reason,
+        first,
+        options.by or _user(),
+        person=True,
+        said_at=time.time(),
+        note=options.note or "",
+    )
+    _keep(found, [said])
+    print(f"run {known.run_id!r}: attempt {said.attempt}: {said.reason}, said by {said.by}; first: {first}")
+
+
+def _user() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user may have no name
+        user = f"uid {os.getuid()}" if hasattr(os, "getuid") else "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+def _list(found: Sequence[Found], *, as_json: bool) -> None:
+    told = []
+    for one in found:
+        said = reasons.read_reasons(one.run)
+        known = disrupted(one.run)
+        counting = set(reasons.in_force(said.statements).values())
+        rows = [{**each.to_json(), "in_force": each in counting} for each in said.statements]
+        told.append({"run_id": known.run_id, "disruptions": known.to_json(), "statements": rows})
+        if said.note is not None:
+            print(f"otel-goodput: {shown(said.note.text)}", file=sys.stderr)
+        if not as_json:
+            _print_list(known, rows)
+    if as_json:
+        print(json.dumps({"runs": told}))
+
+
+def _print_list(known: Disrupted, rows: Sequence[dict[str, Any]]) -> None:
+    print(shown(f"run {known.run_id!r}: {plural(known.attempts, 'attempt')}"))
+    for attempt, loss in sorted(known.losses.items()):
+        said = [row for row in rows if row["attempt"] == attempt]
+        print(f"  attempt {attempt}: {loss.reason}" + ("" if said else ", nothing was said of it"))
+        for row in reversed(said):
+            note = f", “{row['note']}”" if row["note"] else ""
+            when, counts = format_moment(row["said_at"]), "" if row["in_force"] else " (does not count)"
+            print(shown(f"    {row['reason']}, said by {row['by']} on {when}{note}{counts}"))
+    unknown = [row for row in rows if row["attempt"] not in known.losses]
+    if unknown:
+        print(f"  {plural(len(unknown), 'statement')} of attempts that are not known to have begun with a disruption")
+
+
+# --- from a log -------------------------------------------------------------------------------------------------------
+
+
+def _read(name: str) -> Entries:
+    if name == "-":
+        data = sys.stdin.buffer.read(MOST + 1)
+    else:
+        with files.open_given(Path(name)) as file:
+            data = file.read(MOST + 1)
+    if len(data) > MOST:
+        raise GoodputError(f"{shown(name)} holds more than {MOST // files.MIB} MiB: ask for less time")
+    return read(data, "standard input" if name == "-" else shown(name))
+
+
+def _import(found: Sequence[Found], log: Entries, options: argparse.Namespace) -> None:
+    telling = [entry for entry in log.found if entry.tells.reason is not None]
+    matched: set[int] = set()
+    for one in found:
+        try:
+            known = disrupted(one.run)
+        except (JournalError, OSError, ValueError) as error:
+            if len(found) == 1:
+                raise
+            print(f"otel-goodput: run {shown(repr(one.run.called()))}: {shown(str(error))}", file=sys.stderr)
+            continue
+        among = matching.outages(ListedRun(one.run.path), [known.losses[at] for at in sorted(known.losses)])
+        matches = matching.matches(telling, among, arguments.margin(options))
+        if options.named:
+            matches = [match for match in matches if match.by_name]
+        matched |= {id(match.entry) for match in matches}
+        _import_into(one, known, matching.best(matches), dry_run=options.dry_run)
+    silent, missed = len(log.found) - len(telling), len(telling) - len(matched)
+    parts = [f"{len(matched)} matched", f"{missed} matched no disruption", f"{silent} do not tell why anything ended"]
+    if log.left_out:
+        parts.append(f"{log.left_out} could not be read or are of another log")
+    count = len(log.found) + log.left_out
+    print(f"{log.kind}: {count} {'entry' if count == 1 else 'entries'}, {', '.join(parts)}")
+
+
+def _import_into(found: Found, known: Disrupted, best: dict[int, matching.Match], *, dry_run: bool) -> None:
+    said = reasons.read_reasons(found.run).statements
+    imported = reasons.in_force(one for one in said if not one.person)
+    counting = reasons.in_force(said)
+    new: list[Statement] = []
+    for attempt, match in sorted(best.items()):
+        tells, reason = match.entry.tells, match.entry.tells.reason
+        assert reason is not None
+        how = "matched by name" if match.by_name else "matched by time only"
+        one = reasons.statement(
+            attempt,
+            reason,
+            known.losses[attempt].reason,
+            match.entry.by,
+            person=False,
+            said_at=time.time(),
+            note=f"at {format_moment(match.at / NS)}, {how}",
+            strength=tells.strength + _BY_NAME * match.by_name,
+        )
+        earlier = imported.get(attempt)
+        told = f"run {known.run_id!r}: attempt {attempt}: {reason} ({one.by}, {one.note}; first: {one.first})"
+        if earlier is not None and earlier.strength >= one.strength:
+            told += f": nothing new, {earlier.reason} is already said by {earlier.by}"
+        else:
+            new.append(one)
+            held = counting.get(attempt)
+            if dry_run:
+                told += ": would be said"
+            if held is not None and held.person:
+                told += f": {held.reason} counts, because {held.by} said so"
+        print(shown(told))
+    if new and not dry_run:
+        _keep(found, new)
+
+
+# --- where it is kept -------------------------------------------------------------------------------------------------
+
+
+def _keep(found: Found, statements: Sequence[Statement]) -> None:
+    """Add statements to what was said of a run, at its URL if it has one.
+
+    A storage replaces whole objects, so what another command said at the same moment may be lost, or may lose ours: the
+    object is read again, and ours are added once more if they are not in it.
+
+    Raises:
+        JournalError: the URL cannot be read or written.
+        OSError: the file cannot be written.
+    """
+    run, mirror = found
+    if mirror is None:
+        reasons.append(run, statements)
+        return
+    try:
+        for _ in range(_TRIES):
+            mirror.renew(run.reasons_path)
+            there = set(reasons.read_reasons(run).statements)
+            missing = [one for one in statements if one not in there]
+            if not missing:
+                return
+            reasons.append(run, missing)
+            mirror.put(run.reasons_path)
+    except JournalError:
+        raise
+    except Exception as error:  # each fsspec filesystem raises its own errors
+        why = without_credentials(str(error) or type(error).__name__)
+        raise JournalError(f"what was said cannot be kept at {mirror.shown}: {why}") from error
+    raise JournalError(f"what was said cannot be kept at {mirror.shown}: others write there all the time; try again")
