@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from functools import wraps
 from typing import Any, Final, ParamSpec
 
+from otel_goodput.api import disabled, imported_again
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.guard import contain, report_once
 from otel_goodput.recorder import Recorder
@@ -138,8 +139,10 @@ _handles: dict[tuple[str, str], Handle] = {}
 _lock = threading.Lock()
 
 
-def opened(job_name: str, logger_name: str) -> Handle:
-    """The handle of a job, made if this process has none."""
+def opened(job_name: str, logger_name: str) -> Handle | None:
+    """The handle of a job, made if this process has none; None where ``configure()`` records nothing, too."""
+    if imported_again() or disabled():
+        return None
     with _lock:
         handle = _handles.get((job_name, logger_name))
         if handle is None or handle.recorder.closed:
