@@ -183,8 +183,10 @@ class Recorder(Phases):
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
         if config.leads:  # last, because a reader may collect all metrics immediately
             wanted = meter_provider is not None or pipelines.measured
-            overhead, ready = (lambda: line.overhead), hooks.ready
-            live.measure(self.meter_provider, self._totals, overhead, self._dropped, ready, durations=wanted)
+            overhead, ready, cache = (lambda: line.overhead), hooks.ready, hooks.compile_cache.figures
+            live.measure(
+                self.meter_provider, self._totals, overhead, self._dropped, ready, durations=wanted, cache=cache
+            )
         self._keeper.start()
         if opened.mirror is not None:
             hears = config.leads and self._paces is not None

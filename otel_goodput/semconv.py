@@ -301,12 +301,14 @@ GOODPUT_SLICE_STATE: Final = "goodput.slice.state"
 GOODPUT_SIGNAL: Final = "goodput.signal"
 GOODPUT_CLOCK_STATE: Final = "goodput.clock.state"
 GOODPUT_JOB_STATE: Final = "goodput.job.state"
+GOODPUT_COMPILE_CACHE_RESULT: Final = "goodput.compile.cache.result"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
 STEP_LOST: Final = "lost"
 SLICE_STEPPING: Final = "stepping"
 SLICE_AVAILABLE: Final = "available"
+CACHE_RESULTS: Final = ("hit", "miss")
 
 
 class Metric(NamedTuple):
@@ -416,6 +418,21 @@ LAST_SIGN: Final = Metric(
 STRAGGLER: Final = Metric(
     "goodput.straggler.ratio", GAUGE, "1", (), "Median step time of the slowest process over the median of all."
 )
+COMPILE_CACHE: Final = Metric(
+    "goodput.compile.cache",
+    COUNTER,
+    "{function}",
+    (GOODPUT_COMPILE_CACHE_RESULT,),
+    "Functions that jax's persistent cache had, or that were compiled and stored in it; of this attempt.",
+)
+# It falls where fetching took longer than compiling.
+COMPILE_TIME_SAVED: Final = Metric(
+    "goodput.compile.time_saved",
+    UP_DOWN,
+    "s",
+    (),
+    "Compile time that hits of the persistent cache saved, less the time to fetch them; of this attempt.",
+)
 OVERHEAD: Final = Metric(
     "goodput.telemetry.overhead",
     COUNTER,
@@ -448,6 +465,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     JOB_STATE,
     LAST_SIGN,
     STRAGGLER,
+    COMPILE_CACHE,
+    COMPILE_TIME_SAVED,
     OVERHEAD,
     DROPPED,
 )

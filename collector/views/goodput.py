@@ -269,6 +269,22 @@ def _steps() -> list[Panel]:
             [Query(semconv.QUEUE_DEPTH, "batches", across=Across.MIN)],
             width=6,
         ),
+        Panel(
+            "Compilation cache, per second",
+            "Functions that jax's persistent cache had, and those that had to be compiled and were stored in it.",
+            View.LINES,
+            Unit.COUNT,
+            [Query(semconv.COMPILE_CACHE, by=(semconv.GOODPUT_COMPILE_CACHE_RESULT,), read=Read.RATE)],
+            width=6,
+        ),
+        Panel(
+            "Saved by the compilation cache",
+            "Compile time that its hits saved an attempt, less the time to fetch them.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.COMPILE_TIME_SAVED, "saved", across=Across.MAX)],
+            width=6,
+        ),
     ]
 
 

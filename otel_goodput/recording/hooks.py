@@ -10,13 +10,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from otel_goodput.recording.compile_cache import CompileCache
 from otel_goodput.recording.device import Device
 
 Work = Callable[[], None]
 
 
 class Hooks:
-    """The callbacks of one recorder; each may be None.
+    """The callbacks of one recorder; each may be None, where nothing else is said.
 
     Attributes:
         device: notified of blocking phases that may dispatch work to a device.
@@ -24,6 +25,7 @@ class Hooks:
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: looks for libraries imported in the meantime.
         queue_depth: returns how many batches are ready.
+        compile_cache: counts what the persistent compilation cache reports; never None, and kept after the end.
     """
 
     def __init__(self) -> None:
@@ -32,6 +34,7 @@ class Hooks:
         self.settle: Work | None = None
         self.before_phase: Work | None = None
         self.queue_depth: Callable[[], int] | None = None
+        self.compile_cache = CompileCache()
         self._at_tick: tuple[Work, ...] = ()
 
     def watch_device(self, device: Device) -> None:

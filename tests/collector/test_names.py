@@ -40,6 +40,8 @@ IN_PROMETHEUS = {
     "goodput.job.state": "goodput_job_state_ratio",
     "goodput.job.last_sign_of_life": "goodput_job_last_sign_of_life_seconds",
     "goodput.straggler.ratio": "goodput_straggler_ratio",
+    "goodput.compile.cache": "goodput_compile_cache_total",
+    "goodput.compile.time_saved": "goodput_compile_time_saved_seconds",
     "goodput.telemetry.overhead": "goodput_telemetry_overhead_seconds_total",
     "goodput.telemetry.dropped": "goodput_telemetry_dropped_total",
 }
@@ -56,6 +58,7 @@ LABELS = {
     "goodput.slice.state": "goodput_slice_state",
     "goodput.clock.state": "goodput_clock_state",
     "goodput.job.state": "goodput_job_state",
+    "goodput.compile.cache.result": "goodput_compile_cache_result",
     "goodput.signal": "goodput_signal",
 }
 
@@ -69,6 +72,7 @@ VALUES = {
     "goodput_clock_state": {*semconv.CLOCK_STATES},
     "goodput_job_state": {*semconv.JOB_STATES},
     "goodput_phase": {*semconv.PHASES},
+    "goodput_compile_cache_result": {*semconv.CACHE_RESULTS},
     "goodput_source": {"TOTAL"},
     "window_type": {"cumulative"},
     "rolling_window_size": {"3600", "86400"},

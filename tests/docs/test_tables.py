@@ -91,6 +91,8 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     run = RunDirectory(tmp_path / recorder.run_id)
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
     run.pace_path(1).write_text(json.dumps({"attempt": 0, **other._asdict()}))
+    assert recorder.tracer is not None
+    recorder.tracer.hooks.compile_cache.use()
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
         with recorder.training_prep():
