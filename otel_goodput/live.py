@@ -84,7 +84,7 @@ class LiveAccount:
         dropped: Callable[[], dict[str, int]],
         *ready: Callable[[], int | None],
         durations: bool = True,
-        cache: process_instruments.Cache | None = None,
+        beside: tuple[process_instruments.Cache, process_instruments.Waits] | None = None,
     ) -> None:
         """Register the account's instruments with a meter of `provider`.
 
@@ -95,14 +95,15 @@ class LiveAccount:
             dropped: returns the number of lost items by signal.
             ready: returns the number of batches waiting in the loader, or None if unknown; may be omitted.
             durations: whether to record the duration histograms of steps and phases too.
-            cache: returns what the persistent compilation cache did; None if nobody listens to it.
+            beside: return what the persistent compilation cache did, and how long this attempt waited to be started;
+                None if nobody looks at either.
         """
         meter = provider.get_meter(SCOPE_NAME, __version__)
         record: Any = instruments.register(meter, totals, overhead, dropped, *ready)
         if durations:
             self._listeners.hear_durations(record.steps, record.phases)
-        if cache is not None:
-            process_instruments.register(meter, cache)
+        if beside is not None:
+            process_instruments.register(meter, *beside)
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
         """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.

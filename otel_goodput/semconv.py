@@ -192,6 +192,23 @@ class JobState:
 JOB_STATES: Final[tuple[str, ...]] = (JobState.RUNNING, JobState.ENDED)
 
 
+class SchedulingStage:
+    """Names of what an attempt waits for before its program runs, in their order."""
+
+    QUEUED: Final = "queued"  # from the creation of the pod until it is given a node
+    IMAGE_PULL: Final = "image_pull"
+    CONTAINER_START: Final = "container_start"  # until the container runs, without the pull of its image
+    PROGRAM_START: Final = "program_start"  # from the start of the container until configure()
+
+
+SCHEDULING_STAGES: Final[tuple[str, ...]] = (
+    SchedulingStage.QUEUED,
+    SchedulingStage.IMAGE_PULL,
+    SchedulingStage.CONTAINER_START,
+    SchedulingStage.PROGRAM_START,
+)
+
+
 # --- span attributes --------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +319,7 @@ GOODPUT_SIGNAL: Final = "goodput.signal"
 GOODPUT_CLOCK_STATE: Final = "goodput.clock.state"
 GOODPUT_JOB_STATE: Final = "goodput.job.state"
 GOODPUT_COMPILE_CACHE_RESULT: Final = "goodput.compile.cache.result"
+GOODPUT_SCHEDULING_STAGE: Final = "goodput.scheduling.stage"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
@@ -375,6 +393,13 @@ DISRUPTIONS: Final = Metric(
 )
 SCHEDULING_RATIO: Final = Metric(
     "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time."
+)
+SCHEDULING_DURATION: Final = Metric(
+    "goodput.scheduling.duration",
+    GAUGE,
+    "s",
+    (GOODPUT_SCHEDULING_STAGE,),
+    "What this attempt waited for before its program ran, where Kubernetes tells: a node, an image, its container.",
 )
 PROGRAM_RATIO: Final = Metric(
     "goodput.program.ratio", GAUGE, "1", (), "Model flops utilisation of the productive time."
@@ -457,6 +482,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     AT_RISK,
     DISRUPTIONS,
     SCHEDULING_RATIO,
+    SCHEDULING_DURATION,
     PROGRAM_RATIO,
     PRODUCTIVITY,
     SLICE_EFFICIENCY,

@@ -343,6 +343,13 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
             ],
         ),
         Panel(
+            "Waits of an attempt",
+            "What an attempt waited for before its program ran, where Kubernetes tells: node, image, container.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.SCHEDULING_DURATION, by=(semconv.GOODPUT_SCHEDULING_STAGE,), across=Across.MAX)],
+        ),
+        Panel(
             "Straggler",
             "The slowest process's median step over the median of all processes; 1 is even.",
             View.LINES,

@@ -6,7 +6,7 @@ the recording objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -26,6 +26,7 @@ class Hooks:
         before_phase: looks for libraries imported in the meantime.
         queue_depth: returns how many batches are ready.
         compile_cache: counts what the persistent compilation cache reports; never None, and kept after the end.
+        waits: ns that this attempt waited before its program ran, by stage; empty while nobody has told.
     """
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class Hooks:
         self.before_phase: Work | None = None
         self.queue_depth: Callable[[], int] | None = None
         self.compile_cache = CompileCache()
+        self.waits: Mapping[str, int] = {}
         self._at_tick: tuple[Work, ...] = ()
 
     def watch_device(self, device: Device) -> None:
@@ -56,6 +58,10 @@ class Hooks:
     def loader(self, queue_depth: Callable[[], int]) -> None:
         """Set the function that returns how many batches are ready; the latest loader's replaces earlier ones."""
         self.queue_depth = queue_depth
+
+    def scheduled(self, waits: Mapping[str, int]) -> None:
+        """Set how long this attempt waited before its program ran, ns by stage."""
+        self.waits = waits
 
     def at_tick(self, *work: Work) -> None:
         """Call each of `work` at every tick of the keeper, not on the training thread."""

@@ -32,6 +32,7 @@ IN_PROMETHEUS = {
     "goodput.at_risk": "goodput_at_risk_seconds",
     "goodput.disruptions": "goodput_disruptions_total",
     "goodput.scheduling.ratio": "goodput_scheduling_ratio",
+    "goodput.scheduling.duration": "goodput_scheduling_duration_seconds",
     "goodput.program.ratio": "goodput_program_ratio",
     "goodput.productivity": "goodput_productivity_ratio",
     "goodput.slice.efficiency": "goodput_slice_efficiency_ratio",
@@ -59,6 +60,7 @@ LABELS = {
     "goodput.clock.state": "goodput_clock_state",
     "goodput.job.state": "goodput_job_state",
     "goodput.compile.cache.result": "goodput_compile_cache_result",
+    "goodput.scheduling.stage": "goodput_scheduling_stage",
     "goodput.signal": "goodput_signal",
 }
 
@@ -72,6 +74,7 @@ VALUES = {
     "goodput_clock_state": {*semconv.CLOCK_STATES},
     "goodput_job_state": {*semconv.JOB_STATES},
     "goodput_phase": {*semconv.PHASES},
+    "goodput_scheduling_stage": {*semconv.SCHEDULING_STAGES},
     "goodput_compile_cache_result": {*semconv.CACHE_RESULTS},
     "goodput_source": {"TOTAL"},
     "window_type": {"cumulative"},

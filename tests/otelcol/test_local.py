@@ -36,9 +36,9 @@ FIRST, SECOND = (f'job="llama", instance=~"{RUN}/{attempt}/0@.*"' for attempt in
 # What such a job has no figures of.
 SILENT = {semconv.SCHEDULING_RATIO, semconv.PROGRAM_RATIO, semconv.PRODUCTIVITY, semconv.STRAGGLER}
 NOT_TOLD = {"Slices", "Straggler", "Parts of steps, p50", "Batches that lie ready"}  # panels of nothing else
-NOT_TOLD |= {"Compilation cache, per second", "Saved by the compilation cache"}
+NOT_TOLD |= {"Compilation cache, per second", "Saved by the compilation cache", "Waits of an attempt"}
 SILENT |= {semconv.SLICE_EFFICIENCY, semconv.SLICE_WINDOW_EFFICIENCY, semconv.PART_DURATION, semconv.QUEUE_DEPTH}
-SILENT |= {semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED}
+SILENT |= {semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
 
 
 class Seen(NamedTuple):
