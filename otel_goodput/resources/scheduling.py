@@ -47,24 +47,30 @@ class Starts(NamedTuple):
     restarts: int
 
 
-def look_up(cluster: Cluster, began: int, wait: Callable[[float], object] = time.sleep) -> Waits:
+def look_up(
+    cluster: Cluster, began: int, wait: Callable[[float], object] = time.sleep, timeout_s: float = TIMEOUT_S
+) -> Waits:
     """Return how long this attempt waited in each stage, as far as the cluster tells.
 
-    It asks up to three times within some 10 s, until the container is known to have started. It is for a thread of its
-    own.
+    It asks up to three times within some 10 s, until the container is known to have started; who is refused does not
+    ask again. It is for a thread of its own.
 
     Args:
         cluster: whom to ask.
         began: when the program called ``configure()``, ns since the epoch.
         wait: sleeps for a number of seconds.
+        timeout_s: for all answers each time, s.
     """
     waits: Waits = {}
     asked = 0.0
     for moment in ASKED_S:
         wait(moment - asked)
         asked = moment
-        until = time.monotonic() + TIMEOUT_S
-        pod = _object(cluster, path_of(POD, cluster, cluster.pod), until)
+        until = time.monotonic() + timeout_s
+        try:
+            pod = _object(cluster, path_of(POD, cluster, cluster.pod), until)
+        except OSError:  # it may be busy with all that were started at once
+            continue
         if not pod:
             break
         starts = read_pod(pod, os.environ.get("CONTAINER_NAME", "").strip())
@@ -159,14 +165,21 @@ def _pull(cluster: Cluster, starts: Starts, until: float) -> tuple[int, int] | N
         return None
     selector = quote(f"involvedObject.kind=Pod,involvedObject.uid={starts.uid}", safe="")
     place = _EVENTS.format(namespace=quote(cluster.namespace, safe=""), selector=selector)
-    return read_pull(_object(cluster, place, until), starts.container)
+    try:
+        return read_pull(_object(cluster, place, until), starts.container)
+    except OSError:
+        return None
 
 
 def _object(cluster: Cluster, place: str, until: float) -> Mapping[str, Any]:
-    """Return what is at `place`; empty if it cannot be read."""
+    """Return what is at `place`; empty if it may not be read, or is not readable.
+
+    Raises:
+        OSError: there is no answer in time.
+    """
     try:
         return _mapping(json.loads(fetch(cluster, place, until, _JSON)))
-    except (OSError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
 
 
