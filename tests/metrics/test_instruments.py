@@ -53,6 +53,7 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.window.disruptions": ("gauge", "{disruption}", {"goodput.window", "goodput.disruption.reason"}, int),
     "goodput.loading.overlapped": ("counter", "s", set(), float),
     "goodput.scheduling.ratio": ("gauge", "1", set(), float),
+    "goodput.scheduling.duration": ("gauge", "s", {"goodput.scheduling.stage"}, float),
     "goodput.program.ratio": ("gauge", "1", set(), float),
     "goodput.productivity": ("gauge", "1", set(), float),
     "goodput.slice.efficiency": ("gauge", "1", {"goodput.slice.state"}, float),
@@ -62,6 +63,8 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.job.state": ("gauge", "1", {"goodput.job.state"}, int),
     "goodput.job.last_sign_of_life": ("gauge", "s", set(), float),
     "goodput.straggler.ratio": ("gauge", "1", set(), float),
+    "goodput.compile.cache": ("counter", "{function}", {"goodput.compile.cache.result"}, int),
+    "goodput.compile.time_saved": ("updown", "s", set(), float),
     "goodput.telemetry.overhead": ("counter", "s", set(), float),
     "goodput.telemetry.dropped": ("counter", "{item}", {"goodput.signal"}, int),
 }
@@ -139,11 +142,16 @@ def test_our_table_is_that_of_the_names_module() -> None:
 
 def test_the_whole_table(record: Callable[..., Recording], base: int) -> None:
     recording = record(submitted_at=base / NS - 60, windows=["1h", "90s", "24h"])
+    assert recording.recorder.tracer is not None
+    recording.recorder.tracer.hooks.compile_cache.use()
+    recording.recorder.tracer.hooks.scheduled({"queued": 90 * NS, "program_start": NS // 2})
     tell_everything(base)
     goodput.flush()
     metrics = recording.metrics()
     check_table(metrics)
     assert set(metrics) == set(TABLE) - NEEDS_MORE
+    assert values(metrics["goodput.scheduling.duration"]) == {("queued",): 90.0, ("program_start",): 0.5}
+    assert values(metrics["goodput.compile.cache"]) == {("hit",): 0, ("miss",): 0}
     windows = {"run", "1h", "90s", "24h"}
     assert {key for (key,) in values(metrics["goodput.ratio"])} == windows
     assert {key[-1] for key in values(metrics["badput.ratio"])} == windows
