@@ -58,6 +58,11 @@ class DisruptionFields(TypedDict):
         recovery_s: from the last sign of life to the next job start.
         wasted_s: own time of the steps that were lost.
         from_step, to_step: the last step before it, and the first one after it.
+        kept_step: the highest step that was kept before it; None if none was.
+        first_step_s: from the job's start to the end of its first completed step; None before that, for a rollback
+            within an attempt, and if the job ended before.
+        regained_s: from the job's start, or the rollback, to the end of the first step after it that is kept and has
+            the number `kept_step` or a higher one; None before that, and if the job ended before.
     """
 
     attempt: int | None
@@ -66,6 +71,9 @@ class DisruptionFields(TypedDict):
     wasted_s: float
     from_step: int | None
     to_step: int | None
+    kept_step: int | None
+    first_step_s: float | None
+    regained_s: float | None
 
 
 class StepsFields(TypedDict):
