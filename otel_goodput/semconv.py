@@ -371,6 +371,16 @@ AT_RISK: Final = Metric("goodput.at_risk", GAUGE, "s", (), "Productive time that
 DISRUPTIONS: Final = Metric(
     "goodput.disruptions", COUNTER, "{disruption}", (GOODPUT_DISRUPTION_REASON,), "Restarts and rollbacks of the run."
 )
+FIRST_STEP: Final = Metric(
+    "goodput.time_to_first_step", GAUGE, "s", (), "From the start of the latest job to the end of its first step."
+)
+REGAINED: Final = Metric(
+    "goodput.disruption.time_to_regain",
+    GAUGE,
+    "s",
+    (),
+    "From the latest disruption until the highest step kept before it was reached again, once it was.",
+)
 SCHEDULING_RATIO: Final = Metric(
     "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time."
 )
@@ -439,6 +449,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     STEP_DEVIATION,
     AT_RISK,
     DISRUPTIONS,
+    FIRST_STEP,
+    REGAINED,
     SCHEDULING_RATIO,
     PROGRAM_RATIO,
     PRODUCTIVITY,

@@ -190,6 +190,7 @@ class _AlwaysFields(PartitionFields):
     disruption_reasons: dict[str, int]
     disruption_list: list[DisruptionFields]
     attempts: int
+    first_step_s: float | None
     clock: str
     steps: StepsFields
     pending_steps: int | None
@@ -224,6 +225,7 @@ class ReportFields(_AlwaysFields, total=False):
         in_flight_step, in_flight_step_s: the open step, and for how long it has been.
         disruptions, disruption_reasons, disruption_list: how many, how many by reason, and the latest of them.
         attempts: job starts.
+        first_step_s: from the start of the latest job to the end of its first completed step; None before that.
         clock: what told the end of the latest step: ``device``, ``host`` or ``unknown``.
         steps, pending_steps, started_steps: executions by fate; those whose fate is open; all.
         ideal_step_time_s, step_time_deviation_s: the ideal net time of a step, and how much longer recent ones take.

@@ -226,6 +226,7 @@ class _Writer:
         }
 
     def _disruptions(self, overview: Overview) -> list[dict[str, Any]]:
+        known = self._session.report.totals.run.known  # when steps were over
         return [
             {
                 "time": self._at(one.time),
@@ -236,6 +237,9 @@ class _Writer:
                 "wasted_ns": one.wasted,
                 "from_step": one.from_step,
                 "to_step": one.to_step,
+                "kept_step": one.kept_step,
+                "first_step_ns": one.first_step if known else None,
+                "regained_ns": one.regained if known else None,
             }
             for one in overview.losses
         ]

@@ -31,6 +31,8 @@ IN_PROMETHEUS = {
     "goodput.step.deviation": "goodput_step_deviation_seconds",
     "goodput.at_risk": "goodput_at_risk_seconds",
     "goodput.disruptions": "goodput_disruptions_total",
+    "goodput.time_to_first_step": "goodput_time_to_first_step_seconds",
+    "goodput.disruption.time_to_regain": "goodput_disruption_time_to_regain_seconds",
     "goodput.scheduling.ratio": "goodput_scheduling_ratio",
     "goodput.program.ratio": "goodput_program_ratio",
     "goodput.productivity": "goodput_productivity_ratio",
