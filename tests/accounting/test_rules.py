@@ -459,6 +459,12 @@ def test_what_ends_on_the_device_regains_then(ask: Ask) -> None:
     assert regains(ask(text, at=30)) == [(4, 10, 10)]
 
 
+def test_a_step_that_a_former_job_left_on_the_device_is_not_the_first_of_the_next(ask: Ask) -> None:
+    answer = ask("job 0-10 / step 0 @0-4 / step 1 @5-6 device 30 / job 20-60 / step 2 @40-45 / step 3 @45-50")
+    assert answer["steps"]["kept"] == 4
+    assert regains(answer) == [(0, 25, 25)]
+
+
 # --- R7 exclusions --------------------------------------------------------------------------------------------------
 
 
