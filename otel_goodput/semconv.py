@@ -401,6 +401,16 @@ WINDOW_DISRUPTIONS: Final = Metric(
 OVERLAPPED_LOADING: Final = Metric(
     "goodput.loading.overlapped", COUNTER, "s", (), "Data loading beside the training thread; it costs no goodput."
 )
+FIRST_STEP: Final = Metric(
+    "goodput.time_to_first_step", GAUGE, "s", (), "From the start of the latest job to the end of its first step."
+)
+REGAINED: Final = Metric(
+    "goodput.disruption.time_to_regain",
+    GAUGE,
+    "s",
+    (),
+    "From the latest disruption until the highest step kept before it was reached again, once it was.",
+)
 SCHEDULING_RATIO: Final = Metric(
     "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time."
 )
@@ -496,6 +506,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     DISRUPTIONS,
     WINDOW_DISRUPTIONS,
     OVERLAPPED_LOADING,
+    FIRST_STEP,
+    REGAINED,
     SCHEDULING_RATIO,
     SCHEDULING_DURATION,
     PROGRAM_RATIO,

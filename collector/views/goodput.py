@@ -330,6 +330,18 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
             width=6,
             bound=Bound(limits.at_risk),
         ),
+        Panel(
+            "Time to step again",
+            "From the start of the latest job to the end of its first step, and from the latest disruption until the "
+            "highest step kept before it was reached again.",
+            View.LINES,
+            Unit.SECONDS,
+            [
+                Query(semconv.FIRST_STEP, "first step", across=Across.MAX),
+                Query(semconv.REGAINED, "regained", across=Across.MAX),
+            ],
+            width=12,
+        ),
     ]
 
 

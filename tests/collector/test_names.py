@@ -33,6 +33,8 @@ IN_PROMETHEUS = {
     "goodput.disruptions": "goodput_disruptions_total",
     "goodput.window.disruptions": "goodput_window_disruptions",
     "goodput.loading.overlapped": "goodput_loading_overlapped_seconds_total",
+    "goodput.time_to_first_step": "goodput_time_to_first_step_seconds",
+    "goodput.disruption.time_to_regain": "goodput_disruption_time_to_regain_seconds",
     "goodput.scheduling.ratio": "goodput_scheduling_ratio",
     "goodput.scheduling.duration": "goodput_scheduling_duration_seconds",
     "goodput.program.ratio": "goodput_program_ratio",

@@ -52,6 +52,8 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.disruptions": ("counter", "{disruption}", {"goodput.disruption.reason"}, int),
     "goodput.window.disruptions": ("gauge", "{disruption}", {"goodput.window", "goodput.disruption.reason"}, int),
     "goodput.loading.overlapped": ("counter", "s", set(), float),
+    "goodput.time_to_first_step": ("gauge", "s", set(), float),
+    "goodput.disruption.time_to_regain": ("gauge", "s", set(), float),
     "goodput.scheduling.ratio": ("gauge", "1", set(), float),
     "goodput.scheduling.duration": ("gauge", "s", {"goodput.scheduling.stage"}, float),
     "goodput.program.ratio": ("gauge", "1", set(), float),
@@ -69,8 +71,13 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.telemetry.dropped": ("counter", "{item}", {"goodput.signal"}, int),
 }
 # Only where the flops are known.
-# Of these there is none in a single process to which nobody gave flops.
-NEEDS_MORE = {"goodput.program.ratio", "goodput.productivity", "goodput.straggler.ratio"}
+# Of these there is none in a single process to which nobody gave flops, and that does not reach again what it had kept.
+NEEDS_MORE = {
+    "goodput.program.ratio",
+    "goodput.productivity",
+    "goodput.straggler.ratio",
+    "goodput.disruption.time_to_regain",
+}
 
 
 def kind(metric: Metric) -> str:
@@ -310,6 +317,8 @@ def test_a_restart_goes_on_with_the_figures(record: Callable[..., Recording]) ->
     assert seconds["productive"] == 110.0 and seconds["wasted_progress"] == 10.0
     assert seconds["infrastructure_recovery"] == 40.0
     assert values(last["goodput.disruptions"])[("restart",)] == 1
+    assert values(last["goodput.time_to_first_step"]) == {(): 1.0}
+    assert values(last["goodput.disruption.time_to_regain"]) == {(): 10.0}, "step 59 is the tenth"
     assert values(last["goodput.ratio"]) == {("run",): 110 / 160, ("1h",): 110 / 160, ("40s",): 1.0}
     badput = {key[0]: value for key, value in values(last["badput.ratio"]).items() if key[-1] == "1h"}
     assert badput["infrastructure_recovery"] == 0.25 and badput["wasted_progress"] == 10 / 160
