@@ -42,9 +42,8 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
     pace.write_text(json.dumps({"attempt": 0, **other._asdict()}))
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
-        for number in recorder.loading(
-            (*range(12), *range(8, 12)), queue_depth=lambda: 3
-        ):  # a rollback, and back again
+        numbers = (*range(12), *range(8, 12))  # a rollback, and back again
+        for number in recorder.loading(numbers, queue_depth=lambda: 3):
             with recorder.step(number), recorder.part("forward"):
                 pass
         with recorder.custom("eval"):
