@@ -51,7 +51,8 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
     recorder.tracer.hooks.scheduled(dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9))
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
-        for number in recorder.loading(range(12), queue_depth=lambda: 3):
+        numbers = (*range(12), *range(8, 12))  # a rollback, and back again
+        for number in recorder.loading(numbers, queue_depth=lambda: 3):
             with recorder.step(number), recorder.part("forward"):
                 pass
         with recorder.custom("eval"):
