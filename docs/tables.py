@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import get_args, get_type_hints, is_typeddict
 
 from otel_goodput.accounting import rules
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
@@ -20,7 +21,9 @@ from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
 from otel_goodput.options import OF_VARIABLE, OPTIONS
 from otel_goodput.recording.phases import Phases
+from otel_goodput.reports import fields
 from otel_goodput.reports.advice import EXPLAINED
+from otel_goodput.reports.fields import PartitionFields, ReportFields
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +151,37 @@ def codes() -> str:
     return table(("code", "then"), rows)
 
 
+def report_fields() -> str:
+    """A report's JSON: every type, with its fields as its docstring explains them."""
+    found = [ReportFields, *(one for one in vars(fields).values() if is_typeddict(one) and one is not ReportFields)]
+    return "\n".join(_fields(one) for one in found if not one.__name__.startswith("_"))
+
+
+def _fields(one: type) -> str:
+    text, types = (one.__doc__ or "").partition("Attributes:")[0], get_type_hints(one)
+    told = _told(one)
+    of_partitions = {name: what for names, what in _told(PartitionFields) for name in names}
+    told += [([name], of_partitions.get(name, "")) for name in types if not any(name in names for names, _ in told)]
+    rows = (
+        (", ".join(f"`{name}`" for name in names), ", ".join(dict.fromkeys(map(_type, map(types.get, names)))), what)
+        for names, what in ((names, what.replace("``", "`")) for names, what in told)
+        if all(name in types for name in names)
+    )
+    return f"### {one.__name__}\n\n{' '.join(text.split()).replace('``', '`')}\n\n" + table(("field", "type", ""), rows)
+
+
+def _told(one: type) -> list[tuple[list[str], str]]:
+    """Names of fields, and what the docstring says of them together."""
+    attributes = (one.__doc__ or "").partition("Attributes:")[2]
+    return [(names.split(", "), what) for names, what in re.findall(r"^ {8}([\w, ]+): (.*)$", attributes, re.MULTILINE)]
+
+
+def _type(found: object) -> str:
+    """A type as the source has it."""
+    name = found.__name__ if isinstance(found, type) and not get_args(found) else str(found)
+    return f"`{name.replace('otel_goodput.reports.fields.', '').replace('NoneType', 'None')}`"
+
+
 Tables = dict[str, Callable[[], str]]
 FILES: dict[str, Tables] = {
     "README.md": {
@@ -159,6 +193,7 @@ FILES: dict[str, Tables] = {
         "environment": environment,
         "arguments": arguments,
     },
+    "docs/runs.md": {"fields": report_fields},
     "collector/README.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
 }
 

@@ -43,7 +43,8 @@ class _Default(Recorder):
         return None if tracer is None else tracer.line
 
 
-def _disabled() -> bool:
+def disabled() -> bool:
+    """Whether OpenTelemetry is switched off."""
     return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE
 
 
@@ -77,7 +78,7 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
     if imported_again():
         _rehearsing = True
         return None
-    if _disabled():
+    if disabled():
         return None
     if _recorder is not None:
         if not _recorder.closed:
@@ -101,7 +102,7 @@ def report() -> Report | None:
     None before ``configure()``.
     """
     if _recorder is None:
-        if not (_rehearsing or _disabled()):
+        if not (_rehearsing or disabled()):
             text = 'report() before configure(): nothing is recorded. Write `goodput.configure("my-job")` first.'
             report_once("report", text)
         return None

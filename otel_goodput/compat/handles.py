@@ -11,13 +11,13 @@ from datetime import datetime, timezone
 from functools import wraps
 from typing import Any, Final, ParamSpec
 
-from otel_goodput.disruption.metadata import metadata_host
+from otel_goodput.api import disabled, imported_again
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.guard import contain, report_once
 from otel_goodput.recorder import Recorder
 from otel_goodput.recording.pairs import Pairs, waited_for
 from otel_goodput.recording.phases import Opening
-from otel_goodput.resources.kubernetes import CLUSTER
+from otel_goodput.resources.disk import goes_with
 from otel_goodput.semconv import Phase
 from otel_goodput.text.durations import NS
 
@@ -139,8 +139,10 @@ _handles: dict[tuple[str, str], Handle] = {}
 _lock = threading.Lock()
 
 
-def opened(job_name: str, logger_name: str) -> Handle:
-    """The handle of a job, made if this process has none."""
+def opened(job_name: str, logger_name: str) -> Handle | None:
+    """The handle of a job, made if this process has none; None where ``configure()`` records nothing, too."""
+    if imported_again() or disabled():
+        return None
     with _lock:
         handle = _handles.get((job_name, logger_name))
         if handle is None or handle.recorder.closed:
@@ -155,13 +157,8 @@ def found(job_name: str, logger_name: str) -> Handle | None:
 
 def _warn_of_lost_disks() -> None:
     """Cloud Logging outlives a pod or a VM. A folder on its disk may not."""
-    if os.environ.get(OTEL_GOODPUT_DIR.name, "").strip():
-        return
-    if os.environ.get(CLUSTER):
-        place = "this pod"
-    elif metadata_host(os.environ) is not None:
-        place = "this VM"
-    else:
+    place = goes_with(os.environ)
+    if not place or os.environ.get(OTEL_GOODPUT_DIR.name, "").strip():
         return
     report_once(
         "compat directory",

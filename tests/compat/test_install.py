@@ -100,3 +100,37 @@ def test_beside_this_packages_own_functions(tmp_path: Path, place: Path) -> None
     """)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "3 3\n", done.stderr
+
+
+def test_a_spawned_worker_records_nothing(tmp_path: Path, place: Path) -> None:
+    """Its parent's module is imported again there, and with it the recorder that is made at the module's level."""
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent("""
+            import multiprocessing
+            from ml_goodput_measurement import goodput
+            of = goodput.GoodputRecorder("job", "goodput_job", True)
+            def load(number):
+                return number
+            if __name__ == "__main__":
+                of.record_job_start_time()
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    for step in range(3):
+                        of.record_step_start_time(step)
+                        pool.map(load, [step])
+                of.record_job_end_time()
+        """)
+    )
+    (tmp_path / "sitecustomize.py").write_text("import otel_goodput.compat\notel_goodput.compat.install()\n")
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in place.iterdir() if path.is_dir()] == ["job"], "no second run"
+    assert calculator().totals().kept == 3
+
+
+def test_where_opentelemetry_is_switched_off(tmp_path: Path, place: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    assert run("train.py", cwd=tmp_path, OTEL_SDK_DISABLED="true").returncode == 0
+    assert not place.exists()

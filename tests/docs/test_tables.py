@@ -39,7 +39,7 @@ def tables(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["README.md", "collector/README.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/runs.md", "collector/README.md"])
 def test_the_tables_are_up_to_date(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert load().renewed(name, text) == text, "run python docs/tables.py"
@@ -54,7 +54,7 @@ def test_the_tables_are_up_to_date(name: str) -> None:
     ],
 )
 def test_tables_that_are_out_of_date_are_found_and_renewed(name: str, right: str, wrong: str, tmp_path: Path) -> None:
-    for each in ("docs/tables.py", "tests/otelcol/outcomes.py", "README.md", "collector/README.md"):
+    for each in ("docs/tables.py", "tests/otelcol/outcomes.py", "README.md", "docs/runs.md", "collector/README.md"):
         (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / each, tmp_path / each)
     readme = tmp_path / name

@@ -27,7 +27,8 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("exporters, observers, the page", frozenset({"exporters", "observers", "viewer"})),
     ("pipelines, tools", frozenset({"pipelines", "tools"})),
     ("recorder, runs of the past, command", frozenset({"recorder", "runs", "__main__"})),
-    ("module functions, and those of others", frozenset({"api", "compat"})),
+    ("module functions", frozenset({"api"})),
+    ("those of others", frozenset({"compat"})),
     ("face", frozenset({""})),
 )
 # What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import mmap
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from typing import Final
 from otel_goodput import files
 from otel_goodput.config import Config
 from otel_goodput.deadline import close_all
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.mirror import check_spool, open_filesystem, spool
 from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
+from otel_goodput.resources.disk import goes_with
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.plaintext import check_journal
 
@@ -51,6 +54,12 @@ def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
             "set OTEL_GOODPUT_DIR to the folder that contains the runs",
         )  # fmt: skip
     yield _spool(config.directory, base) if config.remote else _local(base, "the journal")
+    place = goes_with(os.environ)
+    if place and config.settings[OTEL_GOODPUT_DIR.name].source == "default":
+        yield Finding(
+            WARNING, "journal", f"the journal is kept in {base}, which goes with {place}: a restart will not find it",
+            f"set {OTEL_GOODPUT_DIR.name} to a bucket (gs://…) or to a folder on a volume that stays",
+        )  # fmt: skip
 
 
 def _spool(url: str, base: Path) -> Finding:

@@ -277,3 +277,11 @@ def test_a_spool_that_others_may_write(place: Path, tmp_path: Path) -> None:
         assert "it is writable by other users" in found and str(spool) in found and "TMPDIR" in found
     finally:
         spool.rmdir()
+
+
+def test_a_disk_that_goes_with_the_pod(place: Path) -> None:
+    pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
+    assert "which goes with this pod" in findings(doctor(place, **pod), "journal", "warning")
+    named = findings(doctor(place, OTEL_GOODPUT_DIR=place / "volume", **pod), "journal", "warning")
+    assert "goes with this pod" not in named
+    assert "goes with" not in findings(doctor(place), "journal", "warning")
