@@ -24,14 +24,14 @@ from waits import until
 from otel_goodput import Recorder, open_run, semconv
 from otel_goodput.exporters.registry import resolve
 from otel_goodput.exporters.scalars import ScalarWriter
-from otel_goodput.exporters.tensorboard import TensorBoardExporter
+from otel_goodput.exporters.tensorboard import MEAN_STEP_TIME, TAGS, TensorBoardExporter
 
 pytestmark = pytest.mark.servers
 
 BEGIN = 1_700_000_000 * 10**9  # ns
 
 
-def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+def scalars(folder: Path | str) -> dict[str, list[tuple[int, float]]]:
     """(step, value) of each tag in the order in which they were written."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
@@ -244,6 +244,44 @@ def test_a_job_whose_folder_cannot_be_written(tmp_path: Path) -> None:
     assert done.returncode == 0 and open_run(tmp_path / "runs").totals().kept == 4
     (said,) = done.stderr.splitlines()
     assert "exporter tensorboard cannot write its scalars" in said and str(tmp_path / "file") in said
+
+
+def test_a_url_that_hangs_holds_up_neither_steps_nor_the_end(tmp_path: Path) -> None:
+    program = """
+        import sys, time
+        import fsspec
+        from fsspec.implementations.memory import MemoryFileSystem
+        import otel_goodput as goodput
+
+        class Hanging(MemoryFileSystem):
+            protocol = "hanging"
+
+            def pipe_file(self, *arguments, **options):
+                time.sleep(3600)
+
+        fsspec.register_implementation("hanging", Hanging)
+        goodput.configure("job", directory=sys.argv[1], integrations="none", grace_period=2)
+        with goodput.job():
+            for number in range(20):
+                with goodput.step(number):
+                    time.sleep(0.05)
+    """
+    named = {"OTEL_GOODPUT_EXPORTERS": "tensorboard", "OTEL_GOODPUT_TENSORBOARD_DIR": "hanging://bucket/logs"}
+    done = ran(program, tmp_path, **named, OTEL_METRIC_EXPORT_INTERVAL="100", OTEL_GOODPUT_STRICT="")
+    assert done.returncode == 0 and open_run(tmp_path).totals().kept == 20
+    assert "metrics 0 did not finish within" in done.stderr
+
+
+def test_the_documents_name_every_tag() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "compat.md").read_text(encoding="utf-8")
+    sample = {
+        semconv.GOODPUT_CATEGORY: "<category>",
+        semconv.GOODPUT_STEP_STATE: semconv.STEP_KEPT,
+        semconv.GOODPUT_DISRUPTION_REASON: "<reason>",
+        semconv.GOODPUT_SLICE_STATE: "<state>",
+    }
+    tags = [tag(sample) for tag in TAGS.values()]
+    assert not [tag for tag in (*tags, MEAN_STEP_TIME) if f"`{tag}`" not in text]
 
 
 @pytest.mark.slow
