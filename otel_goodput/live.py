@@ -23,7 +23,7 @@ from otel_goodput.journal.keeper import Keeper
 from otel_goodput.journal.listeners import Listeners
 from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.span_index import SpanIndex
-from otel_goodput.metrics import instruments
+from otel_goodput.metrics import instruments, process_instruments
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 
@@ -84,6 +84,7 @@ class LiveAccount:
         dropped: Callable[[], dict[str, int]],
         *ready: Callable[[], int | None],
         durations: bool = True,
+        beside: tuple[process_instruments.Cache, process_instruments.Waits] | None = None,
     ) -> None:
         """Register the account's instruments with a meter of `provider`.
 
@@ -94,11 +95,15 @@ class LiveAccount:
             dropped: returns the number of lost items by signal.
             ready: returns the number of batches waiting in the loader, or None if unknown; may be omitted.
             durations: whether to record the duration histograms of steps and phases too.
+            beside: return what the persistent compilation cache did, and how long this attempt waited to be started;
+                None if nobody looks at either.
         """
         meter = provider.get_meter(SCOPE_NAME, __version__)
         record: Any = instruments.register(meter, totals, overhead, dropped, *ready)
         if durations:
             self._listeners.hear_durations(record.steps, record.phases)
+        if beside is not None:
+            process_instruments.register(meter, *beside)
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
         """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.

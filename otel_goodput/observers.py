@@ -54,10 +54,8 @@ class Observers:
             logger.warning("%s", text)
         tracer.hooks.watch_device(self._device_clock)
         tracer.hooks.at_tick(self._device_clock.poll, self._integrations.poll, self._watch.renew, self._find_peak)
-        if config.leads and config.submitted_at is None and "kubernetes" in config.integrations:
-            from otel_goodput.resources import submission  # imported late: it needs ssl and an HTTP client
-
-            submission.seek(lambda found: self._submitted(found.moment))
+        if config.leads and "kubernetes" in config.integrations:
+            self._ask_cluster(tracer.clock(), submitted=config.submitted_at is None)
 
     @property
     def lost(self) -> int:
@@ -79,6 +77,21 @@ class Observers:
         self._integrations.remove()
         self._tracer.line.close_open()
         self._device_clock.close(until - time.monotonic())
+
+    def _ask_cluster(self, began: int, *, submitted: bool) -> None:
+        """Ask in the background how this attempt was started, and if `submitted` when the run was submitted.
+
+        `began` is when the program called ``configure()``, ns.
+        """
+        from otel_goodput.resources import scheduling, submission  # imported late: most jobs run outside of a cluster
+
+        def found(one: submission.Submission) -> None:
+            self._submitted(one.moment)
+
+        def ask(cluster: submission.Cluster) -> None:
+            self._tracer.hooks.scheduled(scheduling.look_up(cluster, began))
+
+        submission.seek(found if submitted else None, then=ask)
 
     def _find_peak(self) -> None:
         """If the FLOPs of a step are known but not the peak, take the peak from jax's devices once there are some."""

@@ -181,10 +181,12 @@ class Recorder(Phases):
                 opened.before.recall(without_credentials(str(config.directory)))
         self._keeper = live.keep(self._work, tracer.sum_up)
         self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
+        live.facts.schedule(lambda: hooks.waits)
         if config.leads:  # last, because a reader may collect all metrics immediately
             wanted = meter_provider is not None or pipelines.measured
             overhead, ready = (lambda: line.overhead), hooks.ready
-            live.measure(self.meter_provider, self._totals, overhead, self._dropped, ready, durations=wanted)
+            provider, beside = self.meter_provider, (hooks.compile_cache.figures, lambda: hooks.waits)
+            live.measure(provider, self._totals, overhead, self._dropped, ready, durations=wanted, beside=beside)
         self._keeper.start()
         if opened.mirror is not None:
             hears = config.leads and self._paces is not None

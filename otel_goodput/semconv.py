@@ -192,6 +192,23 @@ class JobState:
 JOB_STATES: Final[tuple[str, ...]] = (JobState.RUNNING, JobState.ENDED)
 
 
+class SchedulingStage:
+    """Names of what an attempt waits for before its program runs, in their order."""
+
+    QUEUED: Final = "queued"  # from the creation of the pod until it is given a node
+    IMAGE_PULL: Final = "image_pull"
+    CONTAINER_START: Final = "container_start"  # until the container runs, without the pull of its image
+    PROGRAM_START: Final = "program_start"  # from the start of the container until configure()
+
+
+SCHEDULING_STAGES: Final[tuple[str, ...]] = (
+    SchedulingStage.QUEUED,
+    SchedulingStage.IMAGE_PULL,
+    SchedulingStage.CONTAINER_START,
+    SchedulingStage.PROGRAM_START,
+)
+
+
 # --- span attributes --------------------------------------------------------------------------------------------------
 
 
@@ -301,12 +318,15 @@ GOODPUT_SLICE_STATE: Final = "goodput.slice.state"
 GOODPUT_SIGNAL: Final = "goodput.signal"
 GOODPUT_CLOCK_STATE: Final = "goodput.clock.state"
 GOODPUT_JOB_STATE: Final = "goodput.job.state"
+GOODPUT_COMPILE_CACHE_RESULT: Final = "goodput.compile.cache.result"
+GOODPUT_SCHEDULING_STAGE: Final = "goodput.scheduling.stage"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
 STEP_LOST: Final = "lost"
 SLICE_STEPPING: Final = "stepping"
 SLICE_AVAILABLE: Final = "available"
+CACHE_RESULTS: Final = ("hit", "miss")
 
 
 class Metric(NamedTuple):
@@ -381,8 +401,25 @@ WINDOW_DISRUPTIONS: Final = Metric(
 OVERLAPPED_LOADING: Final = Metric(
     "goodput.loading.overlapped", COUNTER, "s", (), "Data loading beside the training thread; it costs no goodput."
 )
+FIRST_STEP: Final = Metric(
+    "goodput.time_to_first_step", GAUGE, "s", (), "From the start of the latest job to the end of its first step."
+)
+REGAINED: Final = Metric(
+    "goodput.disruption.time_to_regain",
+    GAUGE,
+    "s",
+    (),
+    "From the latest disruption until the highest step kept before it was reached again, once it was.",
+)
 SCHEDULING_RATIO: Final = Metric(
     "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time."
+)
+SCHEDULING_DURATION: Final = Metric(
+    "goodput.scheduling.duration",
+    GAUGE,
+    "s",
+    (GOODPUT_SCHEDULING_STAGE,),
+    "What this attempt waited for before its program ran, where Kubernetes tells: a node, an image, its container.",
 )
 PROGRAM_RATIO: Final = Metric(
     "goodput.program.ratio", GAUGE, "1", (), "Model flops utilisation of the productive time."
@@ -429,6 +466,21 @@ LAST_SIGN: Final = Metric(
 STRAGGLER: Final = Metric(
     "goodput.straggler.ratio", GAUGE, "1", (), "Median step time of the slowest process over the median of all."
 )
+COMPILE_CACHE: Final = Metric(
+    "goodput.compile.cache",
+    COUNTER,
+    "{function}",
+    (GOODPUT_COMPILE_CACHE_RESULT,),
+    "Functions that jax's persistent cache had, or that were compiled and stored in it; of this attempt.",
+)
+# It falls where fetching took longer than compiling.
+COMPILE_TIME_SAVED: Final = Metric(
+    "goodput.compile.time_saved",
+    UP_DOWN,
+    "s",
+    (),
+    "Compile time that hits of the persistent cache saved, less the time to fetch them; of this attempt.",
+)
 OVERHEAD: Final = Metric(
     "goodput.telemetry.overhead",
     COUNTER,
@@ -454,7 +506,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     DISRUPTIONS,
     WINDOW_DISRUPTIONS,
     OVERLAPPED_LOADING,
+    FIRST_STEP,
+    REGAINED,
     SCHEDULING_RATIO,
+    SCHEDULING_DURATION,
     PROGRAM_RATIO,
     PRODUCTIVITY,
     SLICE_EFFICIENCY,
@@ -464,6 +519,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     JOB_STATE,
     LAST_SIGN,
     STRAGGLER,
+    COMPILE_CACHE,
+    COMPILE_TIME_SAVED,
     OVERHEAD,
     DROPPED,
 )

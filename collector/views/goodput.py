@@ -277,6 +277,22 @@ def _steps() -> list[Panel]:
             [Query(semconv.OVERLAPPED_LOADING, "loading", read=Read.RATE)],
             width=6,
         ),
+        Panel(
+            "Compilation cache, per second",
+            "Functions that jax's persistent cache had, and those that had to be compiled and were stored in it.",
+            View.LINES,
+            Unit.COUNT,
+            [Query(semconv.COMPILE_CACHE, by=(semconv.GOODPUT_COMPILE_CACHE_RESULT,), read=Read.RATE)],
+            width=6,
+        ),
+        Panel(
+            "Saved by the compilation cache",
+            "Compile time that its hits saved an attempt, less the time to fetch them.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.COMPILE_TIME_SAVED, "saved", across=Across.MAX)],
+            width=6,
+        ),
     ]
 
 
@@ -314,6 +330,18 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
             width=6,
             bound=Bound(limits.at_risk),
         ),
+        Panel(
+            "Time to step again",
+            "From the start of the latest job to the end of its first step, and from the latest disruption until the "
+            "highest step kept before it was reached again.",
+            View.LINES,
+            Unit.SECONDS,
+            [
+                Query(semconv.FIRST_STEP, "first step", across=Across.MAX),
+                Query(semconv.REGAINED, "regained", across=Across.MAX),
+            ],
+            width=12,
+        ),
     ]
 
 
@@ -348,6 +376,13 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
                 Query(semconv.PROGRAM_RATIO, "program (MFU)", across=Across.MIN),
                 Query(semconv.RATIO, "runtime", only={semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}, across=Across.MIN),
             ],
+        ),
+        Panel(
+            "Waits of an attempt",
+            "What an attempt waited for before its program ran, where Kubernetes tells: node, image, container.",
+            View.LINES,
+            Unit.SECONDS,
+            [Query(semconv.SCHEDULING_DURATION, by=(semconv.GOODPUT_SCHEDULING_STAGE,), across=Across.MAX)],
         ),
         Panel(
             "Straggler",

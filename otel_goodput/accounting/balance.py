@@ -62,6 +62,7 @@ def draw(
         kept=kept,
         lost=cursor.steps.lost,
         attempts=cursor.steps.attempts,
+        first_step=cursor.steps.first_step,
         disruptions=dict(cursor.steps.disruptions),
         history=_history(cursor, startups),
         ideal_step_time=stats.ideal_step_time(recent) if ideal_step_time is None else ideal_step_time,

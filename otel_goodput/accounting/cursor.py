@@ -104,7 +104,7 @@ class Cursor(SteadyLoop):
         self.shift = 0
         self.fallback = ClockState.HOST
         self.overlay.blur(False)
-        self.steps.begin_attempt(number)
+        self.steps.begin_attempt(number, self.now)
         self.job = None
         for opened in (self.blockers, self.elastic, self.loads, self.hosts, self.device):
             opened.clear()
@@ -162,7 +162,7 @@ class Cursor(SteadyLoop):
             self.drain()
             self.alive = False
         if not self.alive:
-            self.steps.mark_lost(pending=dead)
+            self.steps.mark_lost(self.now, pending=dead)
 
     def _recover(self, time: int) -> None:
         """Give the time from the last sign of life to the job's start at `time` to recovery (rule R2)."""
@@ -236,10 +236,10 @@ class Cursor(SteadyLoop):
 
     def _end_save(self, key: int, durable: bool) -> None:
         if self.landmarks is None or not durable or key not in self.steps.saves:
-            self.steps.end_save(key, durable)
+            self.steps.end_save(key, durable, self.now)
             return
         before = self.steps.at_risk()
-        self.steps.end_save(key, durable)
+        self.steps.end_save(key, durable, self.now)
         self.landmarks.jump(self.now, before, self.steps.at_risk())
 
     # --- steps --------------------------------------------------------------------------------------------------------

@@ -17,11 +17,29 @@ class Disruption:
         died: the last sign of life before it, ns; -1 for a rollback, or if that is not known.
         from_step, to_step: the step reached before it, and the step at which progress resumed; None if there is none
             (yet).
+        kept_step: the highest step kept before it; None if none was, or if that is not known.
+        first_step: from the job's start to the end of its first completed step, ns; None for a rollback, and while, or
+            if, that has not happened in that job.
+        regained: from `time` to the end of the first step since then that is kept and has the number `kept_step` or a
+            higher one, ns; None while, or if, that has not happened in the same job. An entry that is not among the
+            latest ``REMEMBERED`` any more stays as it is.
     """
 
     REMEMBERED: ClassVar[int] = 100
     KEPT: ClassVar[int] = 900  # more of them, for an overview
-    __slots__ = ("attempt", "died", "from_step", "reason", "recovery", "time", "to_step", "wasted")
+    __slots__ = (
+        "attempt",
+        "died",
+        "first_step",
+        "from_step",
+        "kept_step",
+        "reason",
+        "recovery",
+        "regained",
+        "time",
+        "to_step",
+        "wasted",
+    )
 
     def __init__(
         self,
@@ -33,6 +51,9 @@ class Disruption:
         to_step: int | None,
         time: int = 0,
         died: int = -1,
+        kept_step: int | None = None,
+        first_step: int | None = None,
+        regained: int | None = None,
     ) -> None:
         self.attempt = attempt
         self.reason = reason
@@ -42,10 +63,18 @@ class Disruption:
         self.to_step = to_step
         self.time = time
         self.died = died
+        self.kept_step = kept_step
+        self.first_step = first_step
+        self.regained = regained
 
     def clone(self) -> Disruption:
         return Disruption(*self.to_state())
 
     def to_state(self) -> list[Any]:
-        steps = [self.from_step, self.to_step]
-        return [self.attempt, self.reason, self.recovery, self.wasted, *steps, self.time, self.died]
+        before = [self.attempt, self.reason, self.recovery, self.wasted, self.from_step, self.to_step]
+        return [*before, self.time, self.died, self.kept_step, self.first_step, self.regained]
+
+    @property
+    def behind(self) -> bool:
+        """Whether the run has still to regain what it had kept before."""
+        return self.kept_step is not None and self.regained is None

@@ -49,6 +49,7 @@ class Execution:
         failed: it was left early.
         left: it was left by a break.
         idle: it was left before it did anything.
+        former: its job is over, and another one has begun in the same process.
         superseded: the run has since gone back to before it (rule R4), so it is lost even if it completes.
         shares: own time by window bit, ns; None if no window has been open.
         pieces: own time in order, as (ns, mask of open windows). Recorded only while it may become the first step of
@@ -66,7 +67,7 @@ class Execution:
     net = beyond = 0
     on_host = True
     segments = 0
-    timed = blurred = failed = left = idle = superseded = False
+    timed = blurred = failed = left = idle = superseded = former = False
     shares: dict[int, int] | None = None
     pieces: list[tuple[int, int]] | None = None
     marked = binned = busy = profile = 0
@@ -109,6 +110,8 @@ class Execution:
     def to_state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
         plain["doomed"] = self.superseded
+        if self.former:
+            plain["former"] = True
         shares = list((self.shares or {}).items())
         return {**plain, "shares": shares, "pieces": self.pieces, "parts": self.parts, "spots": self.spots}
 
@@ -118,6 +121,7 @@ class Execution:
         for name in _PLAIN:
             setattr(execution, name, state[name])
         execution.superseded = state["doomed"]
+        execution.former = bool(state.get("former"))
         pieces = state["pieces"]
         execution.shares = dict(state["shares"]) or None
         execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]

@@ -122,7 +122,8 @@ class Loss(NamedTuple):
     """A disruption: a restart, or a rollback inside of a process (`attempt` None).
 
     `died`: the last sign of life before it, ``NOT_KNOWN`` for a rollback. Steps numbered `to_step` and higher that had
-    ended by `time` are lost; None while no step has followed.
+    ended by `time` are lost; None while no step has followed. The others are those of
+    :class:`~otel_goodput.accounting.disruption.Disruption`.
     """
 
     time: int
@@ -133,6 +134,9 @@ class Loss(NamedTuple):
     wasted: int
     from_step: int | None
     to_step: int | None
+    kept_step: int | None = None
+    first_step: int | None = None
+    regained: int | None = None
 
 
 class Save(NamedTuple):

@@ -72,6 +72,8 @@ _STEP_HISTORY: Final = (
     "disruptions",
     "disrupted",
 )
+# The same, but older versions stored none of them.
+_OF_JOB: Final = ("job_begin", "first_step")
 
 
 def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
@@ -92,7 +94,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
     head: dict[str, Any] = {
         "format": FORMAT,
         "cursor": {name: getattr(cursor, name) for name in _CURSOR},
-        "course": {name: getattr(steps, name) for name in _STEP_HISTORY},
+        "course": {name: getattr(steps, name) for name in (*_STEP_HISTORY, *_OF_JOB)},
         "progress": progress,
         "lives": [life.to_state() for life in lives],
         "stretches": [[life_at[id(segment.life)], segment.to_state()] for segment in steps.segments],
@@ -149,6 +151,8 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         setattr(cursor, name, head["cursor"][name])
     for name in _STEP_HISTORY:
         setattr(steps, name, head["course"][name])
+    for name in _OF_JOB:
+        setattr(steps, name, _optional(head["course"].get(name)))
     cursor.finished = cursor.ended and cursor.clean and cursor.notice is None
     cursor.spans = tuple(cursor.spans)
     cursor.overlay = Overlay.from_state(head["overlay"])
@@ -161,8 +165,10 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     steps.life = lives[-1]
     steps.segments = [StepSegment.from_state(state, lives[at]) for at, state in head["stretches"]]
     steps.recompiled = head.get("recompiled", {})  # not counted by older versions
-    steps.latest_disruptions = [Disruption(*state) for state in head["history"]]
-    steps.earlier = tuple(Disruption(*state) for state in head["earlier"])
+    steps.latest_disruptions = [_disruption(state) for state in head["history"]]
+    steps.earlier = tuple(_disruption(state) for state in head["earlier"])
+    if steps.life.begun:
+        steps.await_regain()
     if head["summary"] is not None:
         steps.summary = StepSummary.load(head["summary"], blobs)
         steps.bins = Bins.from_state(head["bins"]) if head["bins"] is not None else None
@@ -191,6 +197,19 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         cursor.change_spans(spans)
     cursor.choose()
     return cursor
+
+
+def _optional(number: Any) -> Any:
+    if number is not None:
+        proof.whole((number,))
+    return number
+
+
+def _disruption(state: list[Any]) -> Disruption:
+    disruption = Disruption(*state)
+    for number in (disruption.kept_step, disruption.first_step, disruption.regained):
+        _optional(number)
+    return disruption
 
 
 def _texts(value: Any) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ Longer than other files: every decision about an execution changes the same stac
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final
 
@@ -45,7 +46,11 @@ class StepHistory:
         saves: by the key of a save, the highest step that its checkpoint will cover once durable.
         attempts: number of job starts so far.
         disruptions, disrupted: number of disruptions by reason; in total.
-        latest_disruptions: the latest of them.
+        latest_disruptions: the latest of them. All but the last are replaced, never changed: clones share them.
+        job_begin: start of the latest job of this attempt, ns; None before it, or if that is not known.
+        first_step: from the start of the latest job to the end of its first completed step, ns; None before that.
+        awaited: a kept step with this or a higher number regains what a disruption of this job had set back; None if
+            there is nothing to regain.
         recompiled: number of recompilations by function, for a bounded number of functions. Replaced, never changed,
             because clones share it.
         finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
@@ -79,6 +84,9 @@ class StepHistory:
         self.disruptions: dict[str, int] = {}
         self.disrupted = 0
         self.latest_disruptions: list[Disruption] = []
+        self.job_begin: int | None = None
+        self.first_step: int | None = None
+        self.awaited: int | None = None
         self.recompiled: Mapping[str, int] = {}
         self.finished: list[int] | None = None
 
@@ -124,22 +132,25 @@ class StepHistory:
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
-    def begin_attempt(self, number: int) -> None:
-        """Start a new attempt: a new process began."""
-        self.mark_lost()
+    def begin_attempt(self, number: int, time: int) -> None:
+        """Start a new attempt: a new process began. The last sign of life of the old one was at `time` (ns)."""
+        self.mark_lost(time)
+        self.job_begin = self.awaited = None
         if self.summary is not None:
             self.summary.flush()
         self.life = Life(number)
         self.saves.clear()
         self.spared.clear()
 
-    def mark_lost(self, *, pending: bool = True) -> None:
-        """Mark the steps in flight as lost. Without `pending`, skip those that only the device still has to finish."""
+    def mark_lost(self, time: int, *, pending: bool = True) -> None:
+        """Mark the steps in flight as lost, at `time` (ns). Without `pending`, skip those that only the device still
+        has to finish.
+        """
         for execution in list(self.running.values()):
             if not pending and not execution.on_host:
                 continue
             execution.failed, execution.left = True, False
-            if not self._settle(execution):
+            if not self._settle(execution, time):
                 self.interrupted += execution.visible
 
     def begin_life(self, *, first: bool, reason: str, gap: int, time: int) -> None:
@@ -147,12 +158,15 @@ class StepHistory:
         disruption (rule R6).
         """
         if self.life.begun:
-            self.mark_lost(pending=False)
+            self.mark_lost(time - gap, pending=False)
             self.life.steps_started = False
+            for execution in self._open():
+                execution.former = True
         self.life.begun = True
+        self.job_begin, self.first_step, self.awaited = time, None, None
         if not first:
-            attempt, wasted = self.life.number + 1, self.interrupted
-            self._disrupt(Disruption(attempt, reason, gap, wasted, self.last_step, None, time, time - gap))
+            attempt, wasted, top = self.life.number + 1, self.interrupted, self._top()
+            self._disrupt(Disruption(attempt, reason, gap, wasted, self.last_step, None, time, time - gap, top))
         self.interrupted = 0
         self.attempts += 1
 
@@ -175,7 +189,7 @@ class StepHistory:
             # If the first step of an attempt goes back, that is part of the disruption that began the attempt.
             wasted = self._go_back(number, self.disrupted + (not first))
             if not first:
-                self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number, time))
+                self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number, time, kept_step=top))
             elif self.attempts > 1 and self.latest_disruptions:
                 self.latest_disruptions[-1].wasted += wasted
         if first:
@@ -197,17 +211,19 @@ class StepHistory:
         self.latest, self.previous, self.last_step = key, self.last_step, number
         return execution
 
-    def settle(self, execution: Execution) -> bool:
-        """End an execution that is over on host and device; returns whether it counts as a step (rule R4)."""
-        return self._settle(execution) or not execution.left
+    def settle(self, execution: Execution, time: int) -> bool:
+        """End an execution that is over on host and device at `time` (ns); returns whether it counts as a step (rule
+        R4).
+        """
+        return self._settle(execution, time) or not execution.left
 
-    def _settle(self, execution: Execution) -> bool:
+    def _settle(self, execution: Execution, time: int) -> bool:
         """Decide the fate of an execution; returns whether it has completed."""
         del self.running[execution.key]
         number = execution.number
         saved = number <= self.safe and not execution.superseded
         if not execution.failed or saved or (execution.left and self._worked(execution)):
-            self._complete(execution)
+            self._complete(execution, time)
             return True
         if not execution.left:
             self.lost += 1
@@ -234,9 +250,11 @@ class StepHistory:
         usual = self.progress.nets(length - USUAL_SAMPLE, length)
         return not usual or 2 * (execution.net + execution.beyond) >= median(usual)
 
-    def _complete(self, execution: Execution) -> None:
+    def _complete(self, execution: Execution, time: int) -> None:
         segment = execution.step_segment
         self.executed += 1
+        if self.first_step is None and self.job_begin is not None and not execution.former:
+            self._first_step(time - self.job_begin)
         if self.finished is not None and not execution.blurred:
             self.finished.append(execution.net)
         first = segment.first_net is None
@@ -255,6 +273,8 @@ class StepHistory:
                 segment.add_lost(execution.net)
         else:
             self._keep(execution, first)
+            if self.awaited is not None and execution.number >= self.awaited and not execution.former:
+                self._regain([execution.number], [time])
 
     def _keep(self, execution: Execution, first: bool) -> None:
         progress = self.progress
@@ -288,7 +308,7 @@ class StepHistory:
 
     def push(self, steps: Steps) -> None:
         """Keep successive executions on top of the stack: not the first of their segment, and nothing unusual."""
-        numbers, _, nets, *_ = steps
+        numbers, starts, nets, walls, *_ = steps
         segment = self.segments[-1]
         self.executed += len(numbers)
         if self.finished is not None:
@@ -297,6 +317,8 @@ class StepHistory:
         segment.grow(len(numbers))
         if self.summary is not None:
             self.summary.push(segment.life.number, steps)
+        if self.awaited is not None and numbers[-1] >= self.awaited:
+            self._regain(numbers, [start + wall for start, wall in zip(starts, walls, strict=True)])
 
     def _insert(self, execution: Execution) -> int:
         """Keep an execution below higher steps that completed before it, because steps overlapped."""
@@ -329,8 +351,8 @@ class StepHistory:
             for window in self.windows:
                 window.forfeit(fate, sign * execution.shared(window.bit))
 
-    def _spare(self, execution: Execution) -> None:
-        """Count the execution as completed after all: a checkpoint that holds it is durable."""
+    def _spare(self, execution: Execution, time: int) -> None:
+        """Count the execution as completed after all, at `time` (ns): a checkpoint that holds it is durable."""
         fate = execution.fate
         if fate is None:
             return
@@ -342,7 +364,7 @@ class StepHistory:
             lost = fate == WASTED_PROGRESS
             self.summary.take_back(execution, overview.LOST if lost else overview.NO_STEP_DONE)
         self.lost -= fate == WASTED_PROGRESS
-        self._complete(execution)
+        self._complete(execution, time)
 
     def _go_back(self, number: int, disruption: int) -> int:
         """Lose every kept execution from `number` on to `disruption` (rule R4); returns their visible time, ns."""
@@ -381,8 +403,49 @@ class StepHistory:
         self.disrupted += 1
         self.disruptions[disruption.reason] = self.disruptions.get(disruption.reason, 0) + 1
         self.latest_disruptions.append(disruption)
+        if disruption.kept_step is not None and (self.awaited is None or disruption.kept_step < self.awaited):
+            self.awaited = disruption.kept_step
         if len(self.latest_disruptions) > Disruption.REMEMBERED:
             self.earlier = (*self.earlier, self.latest_disruptions.pop(0))[-Disruption.KEPT :]
+
+    # --- after a disruption -------------------------------------------------------------------------------------------
+
+    def _top(self) -> int | None:
+        return self.progress.top if len(self.progress) else None
+
+    def _of_job(self) -> range:
+        """Indices into `latest_disruptions` of those of the latest job, the latest first: its start ends them."""
+        latest = self.latest_disruptions
+        oldest = max(0, len(latest) - 1)
+        while oldest > 0 and latest[oldest].attempt is None:
+            oldest -= 1
+        return range(len(latest) - 1, oldest - 1, -1)
+
+    def _first_step(self, duration: int) -> None:
+        """The first step of the latest job has completed, `duration` ns after the job's start."""
+        self.first_step = duration
+        for at in self._of_job() if self.attempts > 1 else ():
+            if self.latest_disruptions[at].attempt is not None:
+                self._changed(at).first_step = duration
+
+    def _regain(self, numbers: list[int], ends: list[int]) -> None:
+        """Steps with rising `numbers` were kept at `ends` (ns), so what disruptions had set back is regained."""
+        for at in self._of_job():
+            disruption = self.latest_disruptions[at]
+            if disruption.behind and disruption.kept_step <= numbers[-1]:  # type: ignore[operator]
+                end = ends[bisect_left(numbers, disruption.kept_step)]  # type: ignore[type-var]
+                self._changed(at).regained = max(0, end - disruption.time)
+        self.await_regain()
+
+    def await_regain(self) -> None:
+        """Set `awaited` by what the disruptions of the latest job have still to regain."""
+        entries = (self.latest_disruptions[at] for at in self._of_job())
+        self.awaited = min((entry.kept_step for entry in entries if entry.behind), default=None)  # type: ignore[type-var]
+
+    def _changed(self, at: int) -> Disruption:
+        """Return a copy of the disruption `at` this index, which is there from now on and may be changed."""
+        changed = self.latest_disruptions[at] = self.latest_disruptions[at].clone()
+        return changed
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -400,14 +463,14 @@ class StepHistory:
         if len(self.saves) > SAVES:
             del self.saves[next(iter(self.saves))]
 
-    def end_save(self, key: int, durable: bool) -> None:
-        """End a save: its checkpoint is durable, or was given up."""
+    def end_save(self, key: int, durable: bool, time: int) -> None:
+        """End a save at `time` (ns): its checkpoint is durable, or was given up."""
         covered = self.saves.pop(key, None)
         if durable and covered is not None:
             # An earlier checkpoint may become durable after a later one.
             self.safe = max(self.safe, covered)
             for execution in [one for one in self.spared.values() if one.number <= covered]:
-                self._spare(self.spared.pop(execution.key))
+                self._spare(self.spared.pop(execution.key), time)
 
     def at_risk(self) -> int:
         """Productive time of kept steps that no durable checkpoint covers, ns."""

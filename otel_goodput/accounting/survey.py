@@ -68,7 +68,7 @@ def losses(cursor: Cursor) -> list[Loss]:
     return [
         Loss(one.time, one.died, one.attempt, one.reason, one.recovery, one.wasted - startups.get(number, 0), *reached)
         for number, one in enumerate(told, steps.disrupted - len(told) + 1)
-        for reached in [(one.from_step, one.to_step)]
+        for reached in [(one.from_step, one.to_step, one.kept_step, one.first_step, one.regained)]
     ]
 
 

@@ -308,7 +308,7 @@ class Timepiece:
             if self._between is not None:
                 execution.outside = beside - self._between
             self._between = beside
-        if not self.steps.settle(execution):
+        if not self.steps.settle(execution, self.now):
             return
         self.clock = clock
         unknown = self.alive and execution.blurred

@@ -20,6 +20,7 @@ _BLURRED: Final = 100  # goodput is not known if more than 1/100 of the time is 
 
 # Figures that depend on the fate of steps: null if that is not known.
 _OF_FATE: Final = {
+    "first_step_s",
     "program_goodput",
     "productivity_goodput",
     "at_risk_s",
@@ -110,6 +111,7 @@ class Totals:
         kept, lost, pending: executions by fate; that of pending ones is not decided yet.
         recompiled: recompilations by function, most frequent first, for the first hundred functions.
         slices: shares of slices by state, now; empty if nobody counted them.
+        first_step: from the start of the latest job to the end of its first completed step; None before that.
         behind: how far `at` is before the time asked for, because the ledger had not caught up.
         compilations_seen: start-up is measured from compilations, not only estimated from first steps.
         stages: of checkpoints, by name of the part; `rank_stages`: those of each process.
@@ -154,6 +156,7 @@ class Totals:
     last_sign: int = 0
     stages: Mapping[str, StageSums] = field(default_factory=dict)
     rank_stages: Sequence[RankStages] = ()
+    first_step: int | None = None
 
     def __repr__(self) -> str:
         """The main figures in one line."""
@@ -207,10 +210,14 @@ class Totals:
                     "wasted_s": entry.wasted / NS,
                     "from_step": entry.from_step,
                     "to_step": entry.to_step,
+                    "kept_step": entry.kept_step,
+                    "first_step_s": _seconds(entry.first_step) if self.run.known else None,
+                    "regained_s": _seconds(entry.regained) if self.run.known else None,
                 }
                 for entry in self.history
             ],
             "attempts": self.attempts,
+            "first_step_s": _seconds(self.first_step),
             "clock": self.clock,
             "steps": {"executed": self.executed, "kept": self.kept, "lost": self.lost},
             "pending_steps": self.pending,

@@ -57,6 +57,8 @@ TAGS: Final[Mapping[Metric, Callable[[Attributes], str]]] = {
     semconv.AT_RISK: lambda _: "checkpoint/at_risk_s",
     semconv.STRAGGLER: lambda _: "processes/straggler_ratio",
     semconv.DISRUPTIONS: lambda a: f"disruptions/{a[semconv.GOODPUT_DISRUPTION_REASON]}",
+    semconv.FIRST_STEP: lambda _: "disruptions/first_step_s",
+    semconv.REGAINED: lambda _: "disruptions/regained_s",
     semconv.SLICE_EFFICIENCY: lambda a: f"slices/{a[semconv.GOODPUT_SLICE_STATE]}",
     semconv.SCHEDULING_RATIO: lambda _: "goodput/scheduling",
     semconv.PROGRAM_RATIO: lambda _: "goodput/program",

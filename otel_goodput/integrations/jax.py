@@ -22,6 +22,8 @@ STAGES: Final = {
 CACHE: Final = {"/jax/compilation_cache/cache_hits": True, "/jax/compilation_cache/cache_misses": False}
 _NUMERICAL: Final = ("jax._src.numpy", "jax._src.lax", "jax._src.random", "jax._src.nn", "jax._src.scipy")
 CACHE_RETRIEVAL: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
+CACHE_SAVED: Final = "/jax/compilation_cache/compile_time_saved_sec"
+CACHE_REQUEST: Final = "/jax/compilation_cache/compile_requests_use_cache"
 
 # (function that registers, function that unregisters, listener). Unregistering is not public before jax 0.9.
 _LISTENERS: Final = (
@@ -114,15 +116,28 @@ class Listener:
                 compilations.end(STAGES[event], fun_name, seconds)
             elif event == CACHE_RETRIEVAL:
                 compilations.cached(retrieval=round(seconds * 1e9))
+            elif event == CACHE_SAVED:
+                self._tracer.hooks.compile_cache.save(seconds)
         except Exception as error:
             contain("compile listener", error)
 
     def _happen(self, event: str, /, **_: object) -> None:
-        if event in CACHE and self._compilations is not None and is_heard():
-            try:
-                self._compilations.cached(hit=CACHE[event])
-            except Exception as error:
-                contain("compile listener", error)
+        compilations = self._compilations
+        if compilations is None or not is_heard():
+            return
+        try:
+            if event in CACHE:
+                self._tracer.hooks.compile_cache.add(hit=CACHE[event])
+                compilations.cached(hit=CACHE[event])
+            elif event == CACHE_REQUEST and self._caches():
+                self._tracer.hooks.compile_cache.use()
+        except Exception as error:
+            contain("compile listener", error)
+
+    @staticmethod
+    def _caches() -> bool:
+        """Return whether jax has a persistent cache; it reports the request for a function also where it has none."""
+        return bool(getattr(getattr(sys.modules["jax"], "config", None), "jax_compilation_cache_dir", None))
 
     def remove(self) -> None:
         """Stop listening."""

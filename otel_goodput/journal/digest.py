@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -29,11 +29,13 @@ from otel_goodput.semconv import PHASES
 from otel_goodput.text.redact import encodable
 
 MAGIC: Final = b"OGDIGEST"
-VERSION: Final = 1
+VERSION: Final = 2
 FRAME: Final = struct.Struct("<8sH32s")
 SIZES: Final = struct.Struct("<II")
 HEAD: Final = files.MIB  # bytes of the unpacked head at most
 ROWS: Final = 1 << 17  # of one table at most
+# Widths of the tables that were narrower in an earlier version; what their rows lack is not known.
+_EARLIER: Final[dict[int, dict[str, int]]] = {1: {"losses": 8}}
 _ANY: Final = 1 << 62  # bound of a number in the head
 
 _WITH_TEXTS: Final = {name: table.text for name, table in TABLES.items() if table.text is not None}
@@ -170,15 +172,15 @@ def decode(data: bytes, only: Container[str] | None = None) -> Digest:
         raise ValueError("its checksum is wrong")
     if version > VERSION:
         raise NewerVersion(f"digest version {version}, this otel_goodput reads version {VERSION}")
-    if version != VERSION or len(body) < SIZES.size:
+    if (version != VERSION and version not in _EARLIER) or len(body) < SIZES.size:
         raise ValueError("not a digest")
     try:
-        return _decoded(body, only)
+        return _decoded(body, only, _EARLIER.get(version, {}))
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is not well-formed: {error!r}") from error  # anybody can write a correct checksum
 
 
-def _decoded(body: bytes, only: Container[str] | None) -> Digest:
+def _decoded(body: bytes, only: Container[str] | None, widths: Mapping[str, int]) -> Digest:
     packed, size = SIZES.unpack_from(body)
     if size > HEAD:
         raise ValueError("its head is too large")
@@ -189,7 +191,7 @@ def _decoded(body: bytes, only: Container[str] | None) -> Digest:
     for name, table in TABLES.items():
         count, length = (_number(one, 0, most) for one, most in zip(head["tables"][name], (ROWS, DIGEST), strict=True))
         wanted = only is None or name in only
-        rows[name] = rows_of(body[place : place + length], count, table.width) if wanted else []
+        rows[name] = rows_of(body[place : place + length], count, widths.get(name, table.width)) if wanted else []
         place += length
     if place != len(body):
         raise ValueError("it is longer than it says")

@@ -23,6 +23,7 @@ from otel_goodput.journal.plain_values import Value, flat, safe
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import FACTS, RunDirectory
 from otel_goodput.journal.sidecars import checked_json, read_json, whole
+from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import encodable, secrets
 from otel_goodput.version import __version__
 
@@ -82,6 +83,7 @@ class Facts(NamedTuple):
         settings: (value, source) by name of the variable; source: ``configure()``, ``environment`` or ``default``.
         hyperparameters: as given, nested names joined by dots.
         exporters: those that were opened, by name, and the project of Google Cloud that spans go to, else empty.
+        scheduling: s that the attempt waited before its program ran, by stage, as far as known.
         cut: how many entries had to be left out, by mapping.
     """
 
@@ -95,6 +97,7 @@ class Facts(NamedTuple):
     hyperparameters: dict[str, Value]
     cut: dict[str, int]
     exporters: dict[str, str]
+    scheduling: dict[str, float]
 
 
 class FactSheet:
@@ -117,6 +120,8 @@ class FactSheet:
         self._started_at = started_at
         self._hyperparameters: dict[str, Value] = {}
         self._exporters: dict[str, Callable[[], str]] = {}
+        self._waits: Callable[[], Mapping[str, int]] = dict
+        self._scheduled: Mapping[str, int] = {}
         self._left_out = 0
         self._adding = threading.Lock()
         self._made = time.monotonic()
@@ -137,6 +142,10 @@ class FactSheet:
         """Tell the exporters that were opened, each with what returns the project that its spans go to, or nothing."""
         self._exporters = dict(exporters)
 
+    def schedule(self, waits: Callable[[], Mapping[str, int]]) -> None:
+        """Tell what returns how long the attempt waited before its program ran, ns by stage, as far as known."""
+        self._waits = waits
+
     def add(self, hyperparameters: Mapping[str, Any]) -> None:
         """Add hyperparameters; a later value replaces an earlier one. It does not raise, whatever they are."""
         try:
@@ -155,6 +164,9 @@ class FactSheet:
         An error is reported once; the next call in time tries again.
         """
         age = time.monotonic() - self._made
+        waits = self._waits()
+        if waits != self._scheduled:  # told once, some seconds after the start
+            self._scheduled, self._due = waits, min(self._due, age)
         if not last and (age < self._due or (not self._looks and age < DETECTED_S and not self._complete())):
             return
         self._due = age + AGAIN_S[min(self._looks, len(AGAIN_S) - 1)]
@@ -190,6 +202,7 @@ class FactSheet:
             {key: safe(key, value, hidden) for key, value in given.items()},
             {name: count for name, count in (("resource", cut), ("hyperparameters", left_out)) if count},
             {name: str(safe("project", _asked(project), hidden)) for name, project in self._exporters.items()},
+            {stage: duration / NS for stage, duration in self._waits().items()},
         )
 
 
@@ -270,6 +283,11 @@ def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
         _values(found.get("hyperparameters")),
         {encodable(name): whole(count) for name, count in _mapping(found.get("cut")).items()},
         {name: value for name, value in _values(found.get("exporters")).items() if isinstance(value, str)},
+        {
+            name: value
+            for name, value in _values(found.get("scheduling")).items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        },
     )
 
 

@@ -158,7 +158,7 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
     at_risk=Table(2, _numbers, lambda rows, _: rows),
     lives=Table(4, _numbers, lambda rows, _: [Life._make((*row[:3], _flag(row[3]))) for row in rows]),
     losses=Table(
-        8,
+        11,
         lambda losses, texts: [
             (
                 *one[:2],
@@ -170,7 +170,8 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
             for one in losses
         ],
         lambda rows, texts: [
-            Loss._make((*row[:2], _known(row[2]), texts.text(row[3]), *row[4:6], *map(_known, row[6:]))) for row in rows
+            Loss(row[0], row[1], _known(row[2]), texts.text(row[3]), row[4], row[5], *map(_known, row[6:]))
+            for row in rows
         ],
         text=3,
     ),

@@ -124,16 +124,6 @@ def _max_step(totals: Totals) -> Rows:
         yield totals.run.max_productive_step, {}
 
 
-def _ideal(totals: Totals) -> Rows:
-    if totals.ideal_step_time is not None:
-        yield totals.ideal_step_time / NS, {}
-
-
-def _deviation(totals: Totals) -> Rows:
-    if totals.step_time_deviation is not None:
-        yield totals.step_time_deviation / NS, {}
-
-
 def _at_risk(totals: Totals) -> Rows:
     yield totals.at_risk / NS, {}
 
@@ -163,6 +153,23 @@ def _slices_now(totals: Totals) -> Rows:
         yield float(share), {semconv.GOODPUT_SLICE_STATE: state}
 
 
+def _if_known(figure: Callable[[Totals], float | None], unit: int = 1) -> Callable[[Totals], Rows]:
+    """Return the row of a figure, in multiples of `unit`; there is none while it is not known."""
+
+    def rows(totals: Totals) -> Rows:
+        value = figure(totals)
+        if value is not None:
+            yield value / unit, {}
+
+    return rows
+
+
+def _regained(totals: Totals) -> Rows:
+    """Yield nothing while the latest disruption has not been made up for: the time of an earlier one says nothing."""
+    if totals.history and totals.history[-1].regained is not None:
+        yield totals.history[-1].regained / NS, {}
+
+
 def _slices(totals: Totals) -> Rows:
     for state, share in totals.run.slice_efficiency.items():
         yield float(share), {semconv.GOODPUT_SLICE_STATE: state}
@@ -172,21 +179,6 @@ def _window_slices(totals: Totals) -> Rows:
     for span, partition in totals.rolling:
         for state, share in partition.slice_efficiency.items():
             yield float(share), {semconv.GOODPUT_WINDOW: window_name(span), semconv.GOODPUT_SLICE_STATE: state}
-
-
-def _scheduling(totals: Totals) -> Rows:
-    if totals.scheduling is not None:
-        yield float(totals.scheduling), {}
-
-
-def _program(totals: Totals) -> Rows:
-    if totals.program is not None:
-        yield float(totals.program), {}
-
-
-def _productivity(totals: Totals) -> Rows:
-    if totals.productivity is not None:
-        yield float(totals.productivity), {}
 
 
 def _clock(totals: Totals) -> Rows:
@@ -227,15 +219,17 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.BADPUT_RATIO, _badput),
     (semconv.STEP_COUNT, _steps),
     (semconv.STEP_MAX, _max_step),
-    (semconv.STEP_IDEAL, _of_fates(_ideal)),
-    (semconv.STEP_DEVIATION, _of_fates(_deviation)),
+    (semconv.STEP_IDEAL, _of_fates(_if_known(lambda totals: totals.ideal_step_time, NS))),
+    (semconv.STEP_DEVIATION, _of_fates(_if_known(lambda totals: totals.step_time_deviation, NS))),
     (semconv.AT_RISK, _of_fates(_at_risk)),
     (semconv.DISRUPTIONS, _disruptions),
     (semconv.WINDOW_DISRUPTIONS, _window_disruptions),
     (semconv.OVERLAPPED_LOADING, _overlapped),
-    (semconv.SCHEDULING_RATIO, _scheduling),
-    (semconv.PROGRAM_RATIO, _of_fates(_program)),
-    (semconv.PRODUCTIVITY, _of_fates(_productivity)),
+    (semconv.FIRST_STEP, _of_fates(_if_known(lambda totals: totals.first_step, NS))),
+    (semconv.REGAINED, _of_fates(_regained)),
+    (semconv.SCHEDULING_RATIO, _if_known(lambda totals: totals.scheduling)),
+    (semconv.PROGRAM_RATIO, _of_fates(_if_known(lambda totals: totals.program))),
+    (semconv.PRODUCTIVITY, _of_fates(_if_known(lambda totals: totals.productivity))),
     (semconv.SLICE_EFFICIENCY, _slices),
     (semconv.SLICE_SHARE, _slices_now),
     (semconv.SLICE_WINDOW_EFFICIENCY, _window_slices),

@@ -6,17 +6,18 @@ the recording objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from otel_goodput.recording.compile_cache import CompileCache
 from otel_goodput.recording.device import Device
 
 Work = Callable[[], None]
 
 
 class Hooks:
-    """The callbacks of one recorder; each may be None.
+    """The callbacks of one recorder; each may be None, where nothing else is said.
 
     Attributes:
         device: notified of blocking phases that may dispatch work to a device.
@@ -24,6 +25,8 @@ class Hooks:
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: looks for libraries imported in the meantime.
         queue_depth: returns how many batches are ready.
+        compile_cache: counts what the persistent compilation cache reports; never None, and kept after the end.
+        waits: ns that this attempt waited before its program ran, by stage; empty while nobody has told.
     """
 
     def __init__(self) -> None:
@@ -32,6 +35,8 @@ class Hooks:
         self.settle: Work | None = None
         self.before_phase: Work | None = None
         self.queue_depth: Callable[[], int] | None = None
+        self.compile_cache = CompileCache()
+        self.waits: Mapping[str, int] = {}
         self._at_tick: tuple[Work, ...] = ()
 
     def watch_device(self, device: Device) -> None:
@@ -53,6 +58,10 @@ class Hooks:
     def loader(self, queue_depth: Callable[[], int]) -> None:
         """Set the function that returns how many batches are ready; the latest loader's replaces earlier ones."""
         self.queue_depth = queue_depth
+
+    def scheduled(self, waits: Mapping[str, int]) -> None:
+        """Set how long this attempt waited before its program ran, ns by stage."""
+        self.waits = waits
 
     def at_tick(self, *work: Work) -> None:
         """Call each of `work` at every tick of the keeper, not on the training thread."""

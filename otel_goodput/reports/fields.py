@@ -61,6 +61,11 @@ class DisruptionFields(TypedDict):
         first_reason: the reason in the journal; `reason` is another one if somebody corrected it.
         said_by: who said `reason` afterwards, with ``otel-goodput reason``; None if nobody did.
         note: what they added; None if nothing.
+        kept_step: the highest step that was kept before it; None if none was.
+        first_step_s: from the job's start to the end of its first completed step; None before that, for a rollback
+            within an attempt, and if the job ended before.
+        regained_s: from the job's start, or the rollback, to the end of the first step after it that is kept and has
+            the number `kept_step` or a higher one; None before that, and if the job ended before.
     """
 
     attempt: int | None
@@ -72,6 +77,9 @@ class DisruptionFields(TypedDict):
     first_reason: str
     said_by: str | None
     note: str | None
+    kept_step: int | None
+    first_step_s: float | None
+    regained_s: float | None
 
 
 class StepsFields(TypedDict):
@@ -188,6 +196,7 @@ class _AlwaysFields(PartitionFields):
     disruption_reasons: dict[str, int]
     disruption_list: list[DisruptionFields]
     attempts: int
+    first_step_s: float | None
     clock: str
     steps: StepsFields
     pending_steps: int | None
@@ -222,6 +231,7 @@ class ReportFields(_AlwaysFields, total=False):
         in_flight_step, in_flight_step_s: the open step, and for how long it has been.
         disruptions, disruption_reasons, disruption_list: how many, how many by reason, and the latest of them.
         attempts: job starts.
+        first_step_s: from the start of the latest job to the end of its first completed step; None before that.
         clock: what told the end of the latest step: ``device``, ``host`` or ``unknown``.
         steps, pending_steps, started_steps: executions by fate; those whose fate is open; all.
         ideal_step_time_s, step_time_deviation_s: the ideal net time of a step, and how much longer recent ones take.

@@ -87,14 +87,18 @@ def rows(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]
     for time, at, key in told:
         entry = mine[at]
         if key == _SLICES:
-            counts = {name: int(entry.get(f"{name}_slices", 0)) for name in ("active", "available", "total")}
+            counts = {name: entry.get(f"{name}_slices", 0) for name in ("active", "available", "total")}
             found.append({"kind": "slice_counts", "start_ns": time, "attempt": max(1, attempt), **counts})
             continue
         kind, starts = _TOLD[key]
+        try:
+            name = _name(kind, entry)
+        except (TypeError, ValueError, OverflowError):
+            continue  # a step without a number
         if key == _JOB_START:
             attempt += 1
             open_phases = Pairs(begin, end)  # what the process before left open was never ended
-        (open_phases.start if starts else open_phases.end)(kind.phase, _name(kind, entry), time)
+        (open_phases.start if starts else open_phases.end)(kind.phase, name, time)
     return found
 
 

@@ -64,6 +64,8 @@ def steps(report: Mapping[str, Any]) -> Iterator[str]:
             f"max {format_duration(times['max_s'])}; ideal {format_duration(report['ideal_step_time_s'])}, "
             f"deviation {report['step_time_deviation_s'] * 1000:+.3g} ms"
         )
+    if report.get("first_step_s") is not None:
+        yield f"           first step of the latest job over {format_duration(report['first_step_s'])} after its start"
     yield from _recompilations(report)
     if report["at_risk_s"] is not None:
         yield f"  at risk  {format_duration(report['at_risk_s'])} of progress is newer than the last durable checkpoint"
@@ -116,6 +118,23 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
             f"    {entry['reason']} ({where}{said}): {format_duration(entry['recovery_s'])} until restarted, "
             f"{format_duration(entry['wasted_s'])} of steps lost{went}"
         )
+        after = [_first_step(entry), _regained(entry, known=report["reason"] is None)]
+        if any(after):
+            yield f"      {', '.join(filter(None, after))}"
+
+
+def _first_step(entry: Mapping[str, Any]) -> str:
+    duration = entry.get("first_step_s")
+    return "" if duration is None else f"first step over after {format_duration(duration)}"
+
+
+def _regained(entry: Mapping[str, Any], *, known: bool) -> str:
+    step, duration = entry.get("kept_step"), entry.get("regained_s")
+    if step is None or not known:
+        return ""
+    if duration is None:
+        return f"step {step} not regained"
+    return f"regained step {step} after {format_duration(duration)}"
 
 
 def processes(report: Mapping[str, Any]) -> Iterator[str]:

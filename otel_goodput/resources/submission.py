@@ -31,7 +31,7 @@ TIMEOUT_S: Final = 1.0  # s, for all requests together
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LONGEST: Final = 1 << 22  # bytes of an answer at most; an object has at most 1.5 MB
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-_POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
+POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _JOBSET: Final = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/{name}"
 _JOB: Final = "/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
 # Owners of a pod: kind, label of the pod with the owner's name, path. The first that can be read counts.
@@ -69,14 +69,16 @@ class Cluster:
     authority: Path | None
 
 
-def this_cluster(environ: Mapping[str, str] | None = None, account: Path = ACCOUNT) -> Cluster | None:
+def this_cluster(environ: Mapping[str, str] | None = None, account: Path | None = None) -> Cluster | None:
     """Return the cluster that this process runs in; None outside of one, or if no service account is mounted.
 
     Args:
         environ: by default that of the process.
-        account: directory with the service account's ``token``, ``ca.crt`` and ``namespace``.
+        account: directory with the service account's ``token``, ``ca.crt`` and ``namespace``; by default where
+            Kubernetes mounts it.
     """
     environ = os.environ if environ is None else environ
+    account = ACCOUNT if account is None else account
     host = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
     port = (environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or environ.get("KUBERNETES_SERVICE_PORT") or "443").strip()
     if not host or not port.isdecimal():
@@ -101,7 +103,7 @@ def look_up(cluster: Cluster, timeout_s: float = TIMEOUT_S) -> Submission | None
         found = _submission("JobSet", _metadata(cluster, _JOBSET, cluster.jobset, until))
         if found is not None:
             return found
-    pod = _metadata(cluster, _POD, cluster.pod, until)
+    pod = _metadata(cluster, POD, cluster.pod, until)
     labels = pod.get("labels")
     if not isinstance(labels, dict):
         labels = {}
@@ -115,26 +117,40 @@ def look_up(cluster: Cluster, timeout_s: float = TIMEOUT_S) -> Submission | None
 
 
 def seek(
-    found: Callable[[Submission], None],
+    found: Callable[[Submission], None] | None,
     locate: Callable[[], Cluster | None] = this_cluster,
     timeout_s: float = TIMEOUT_S,
+    *,
+    then: Callable[[Cluster], None] | None = None,
 ) -> threading.Thread | None:
     """Look up the submission time in the background; call `found` with it there, if there is one.
+
+    If `found` is None, nobody is asked for it. Afterwards `then` is called there, with the cluster, if this is one.
 
     Return the thread, so that the caller can wait for it; None outside of Kubernetes, and if there can be no thread.
     """
     if locate is this_cluster and not os.environ.get("KUBERNETES_SERVICE_HOST"):
         return None
 
+    def ask(cluster: Cluster) -> None:
+        submission = None if found is None else look_up(cluster, timeout_s)
+        if found is not None and submission is not None:
+            logger.debug("submitted at %d ns, as the %s says", *submission)
+            found(submission)
+
     def work() -> None:
+        cluster: Cluster | None = None
         try:
             cluster = locate()
-            submission = None if cluster is None else look_up(cluster, timeout_s)
-            if submission is not None:
-                logger.debug("submitted at %d ns, as the %s says", *submission)
-                found(submission)
+            if cluster is not None:
+                ask(cluster)
         except Exception as error:
             contain("submission time", error)
+        try:
+            if cluster is not None and then is not None:
+                then(cluster)
+        except Exception as error:
+            contain("scheduling", error)
 
     thread = threading.Thread(target=work, name="otel-goodput-submission", daemon=True)
     try:
@@ -157,17 +173,23 @@ def _submission(kind: str, metadata: Mapping[str, Any]) -> Submission | None:
 
 def _metadata(cluster: Cluster, path: str, name: str, until: float) -> dict[str, Any]:
     """Return the metadata of an object; empty if it cannot be read."""
-    place = path.format(namespace=quote(cluster.namespace, safe=""), name=quote(name, safe=""))
     try:
-        answer = json.loads(_get(cluster, place, until))
+        answer = json.loads(fetch(cluster, path_of(path, cluster, name), until, _METADATA))
     except (OSError, ValueError, RecursionError):
         return {}
     metadata = answer.get("metadata") if isinstance(answer, dict) else None
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _get(cluster: Cluster, path: str, until: float) -> bytes:
-    """Return the body of a successful answer. With HTTP/1.0 it ends where the connection does.
+def path_of(path: str, cluster: Cluster, name: str) -> str:
+    """Return `path` for the object `name` of the cluster's namespace."""
+    return path.format(namespace=quote(cluster.namespace, safe=""), name=quote(name, safe=""))
+
+
+def fetch(cluster: Cluster, path: str, until: float, accept: str) -> bytes:
+    """Return the body of a successful answer of a type that `accept` lists, until the monotonic clock says `until` (s).
+
+    With HTTP/1.0 the body ends where the connection does.
 
     Without ``http.client``, so that the limit holds for the whole exchange, not for each piece of a slow answer.
 
@@ -181,7 +203,7 @@ def _get(cluster: Cluster, path: str, until: float) -> bytes:
             connection.settimeout(_left(until))
             host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
             connection.sendall(
-                f"GET {path} HTTP/1.0\r\nHost: {host}:{cluster.port}\r\nAccept: {_METADATA}\r\n"
+                f"GET {path} HTTP/1.0\r\nHost: {host}:{cluster.port}\r\nAccept: {accept}\r\n"
                 f"Authorization: Bearer {cluster.token}\r\nUser-Agent: otel-goodput\r\n\r\n".encode("ascii")
             )
             answer = bytearray()

@@ -227,6 +227,7 @@ class _Writer:
 
     def _disruptions(self, overview: Overview) -> list[dict[str, Any]]:
         said = corrections.told(overview.losses, self._session.report.corrections)
+        known = self._session.report.totals.run.known  # when steps were over
         return [
             {
                 "time": self._at(one.time),
@@ -238,6 +239,9 @@ class _Writer:
                 "from_step": one.from_step,
                 "to_step": one.to_step,
                 **self._redacted.all(more),
+                "kept_step": one.kept_step,
+                "first_step_ns": one.first_step if known else None,
+                "regained_ns": one.regained if known else None,
             }
             for one, more in zip(overview.losses, said, strict=True)
         ]

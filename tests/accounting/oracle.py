@@ -97,6 +97,7 @@ class Life:
     end: int = 0
     gap: Span = (0, 0)
     last: bool = False
+    first_step: float | None = None  # ns from the job's start to the end of its first step to complete
 
     @property
     def job_start(self) -> int:
@@ -124,6 +125,7 @@ class Execution:
     outcome: str | None = None  # completed, failed, idle (never began); None: nobody knows
     idle: bool = False  # it was so when it ended; a checkpoint may have saved it since
     finished: int = 0  # the how manieth to complete
+    done: float = OPEN  # when it has completed
     lost: bool = False
     cause: Disruption | None = None  # the disruption that lost it
     own: list[Span] = field(default_factory=list)
@@ -157,6 +159,9 @@ class Disruption:
     life: Life | None
     from_step: int | None
     to_step: int | None
+    time: int
+    kept_step: int | None  # the highest step that was kept before
+    regained: float | None = None  # ns from then until that step, or a higher one, was kept by the same job
 
 
 @dataclass(frozen=True)
@@ -421,13 +426,20 @@ def follow_progress(lives: list[Life], executions: dict[Life, list[Execution]]) 
         disruption = None
         if before is not None:
             clean = before.job_end != OPEN and before.job.completed
-            disruption = Disruption("restart" if clean else "crash", life, progress.last_step, None)
+            kept_before = [e.number for e in progress.kept if e.life.attempt != life.attempt or e.done <= life.begin]
+            highest = max(kept_before, default=None)
+            reason = "restart" if clean else "crash"
+            disruption = Disruption(reason, life, progress.last_step, None, life.begin, highest)
             progress.disruptions.append(disruption)
             for execution in progress.executions:
                 if execution.life is before and execution.outcome == "died":
                     execution.cause = disruption
         same = [e for e in progress.executions if e.life.attempt == life.attempt and e.row.end != OPEN]
-        play(life, executions[life], [e for e in same if e.outcome in ("died", None)], disruption, progress)
+        former = [e for e in same if e.outcome in ("died", None)]
+        next_begin = min(
+            (one.begin for one in lives if one.attempt == life.attempt and one.begin > life.begin), default=OPEN
+        )
+        play(life, executions[life], former, disruption, progress, next_begin)
         progress.executions += executions[life]
     for execution in progress.executions:
         if execution.outcome == "died":
@@ -441,10 +453,11 @@ def play(
     former: list[Execution],
     disruption: Disruption | None,
     progress: Progress,
+    next_begin: float,
 ) -> None:
     """The events of one life: at the same instant ends come before starts, except those of no length.
 
-    `former`: what former jobs of the attempt have left on the device.
+    `former`: what former jobs of the attempt have left on the device; `next_begin`: when its next job starts.
     """
     kept = progress.kept
     held: dict[int, int] = {}  # by save, the highest step kept when it started and ever since
@@ -452,6 +465,7 @@ def play(
     running: set[Execution] = set(former)
     spared: set[Execution] = set()
     before: dict[Execution, int | None] = {}  # the last step before each
+    behind = [] if disruption is None else [disruption]  # since which this job may regain what was kept
 
     def start_step(execution: Execution) -> None:
         number = execution.number
@@ -463,8 +477,9 @@ def play(
             if disruption is not None:
                 disruption.to_step = number
         elif popped:
-            cause = Disruption("rollback", None, progress.last_step, number)
+            cause = Disruption("rollback", None, progress.last_step, number, execution.row.start, kept[-1].number)
             progress.disruptions.append(cause)
+            behind.append(cause)
         if not started or popped:
             progress.segments += 1
         execution.segment = progress.segments
@@ -496,36 +511,48 @@ def play(
         left = execution.row.left
         whole = execution.row.completed and not left
         if whole or is_saved(execution) or (left and did_its_work(execution)):
-            complete(execution)
+            complete(execution, execution.over[0])
             return
         execution.outcome = "idle" if left else "failed"
         execution.idle = left
         if left and started[-1] is execution:
             progress.last_step = before[execution]
-        if not execution.lost and any(reach >= execution.number for reach in held.values()):
+        if not execution.lost and any(covered >= execution.number for covered in held.values()):
             spared.add(execution)
 
-    def complete(execution: Execution) -> None:
+    def complete(execution: Execution, at: float) -> None:
         execution.outcome = "completed"
         progress.completed += 1
         execution.finished = progress.completed
+        execution.done = at
         if not execution.lost:
             kept.append(execution)
             kept.sort(key=lambda e: e.number)
+        if execution.life is life and life.begin <= at <= next_begin:
+            reach(execution, min(at, life.end))
+
+    def reach(execution: Execution, at: float) -> None:
+        """What the job has reached with this execution."""
+        if life.first_step is None:
+            life.first_step = at - life.begin
+        for one in behind:
+            behind_it = one.regained is None and one.kept_step is not None and one.kept_step <= execution.number
+            if behind_it and not execution.lost:
+                one.regained = max(0, at - one.time)
 
     def start_save(row: Row) -> None:
         # Of the step in progress the checkpoint of that step has the result.
         begun = [e.number for e in running if row.step is not None and e.number <= row.step]
-        reach = max([-1, *(e.number for e in kept), *begun])
-        held[row.order] = reach if row.step is None else min(reach, row.step)
+        covered = max([-1, *(e.number for e in kept), *begun])
+        held[row.order] = covered if row.step is None else min(covered, row.step)
 
     def end_save(row: Row) -> None:
-        reach = held.pop(row.order)
+        covered = held.pop(row.order)
         if row.completed:
-            progress.safe = max(progress.safe, reach)
-            for execution in sorted((e for e in spared if e.number <= reach), key=lambda e: started.index(e)):
+            progress.safe = max(progress.safe, covered)
+            for execution in sorted((e for e in spared if e.number <= covered), key=lambda e: started.index(e)):
                 spared.discard(execution)
-                complete(execution)
+                complete(execution, row.end)
 
     happenings: list[tuple[Moment, Callable[[], None]]] = []
 
@@ -546,7 +573,7 @@ def play(
         # What is open in an ended job does not end any more; what only the device has, with its process.
         if execution in running and not life.open and (not life.latest or execution.row.end == OPEN):
             if is_saved(execution):
-                complete(execution)
+                complete(execution, life.end)
             else:
                 execution.outcome = "died"
 
@@ -859,6 +886,9 @@ def account(
         if row.name is not None and row.end != OPEN:
             seen_functions[row.attempt][row.name] += 1
 
+    def seconds_of(ns: float | None) -> float | None:
+        return None if ns is None or not is_known(counted) else ns / 1e9
+
     def describe(disruption: Disruption) -> dict[str, Any]:
         life = disruption.life
         lost = [p for e in progress.executions if e.cause is disruption for p in settle(e)]
@@ -870,6 +900,9 @@ def account(
             "wasted_s": sum(length(clip(p.start, p.end, counted)) for p in wasted) / 1e9,
             "from_step": disruption.from_step,
             "to_step": disruption.to_step,
+            "kept_step": disruption.kept_step,
+            "first_step_s": seconds_of(life.first_step) if life else None,
+            "regained_s": seconds_of(disruption.regained),
         }
 
     answer = cut(counted)
@@ -896,6 +929,7 @@ def account(
         skewed_clocks=behind,
         recompilations=sum(n - 1 for names in seen_functions.values() for n in names.values()),
         attempts=len(lives),
+        first_step_s=seconds_of(lives[-1].first_step) if lives else None,
         windows=[window(a, b) for a, b in windows],
     )
     if nets:

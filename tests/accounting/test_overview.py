@@ -78,6 +78,8 @@ def check(ledger: Ledger, at: int | None, *, dead: bool = False) -> Overview:
     assert len(overview.losses) == sum(totals.disruptions.values())
     for mine, theirs in zip(reversed(overview.losses), reversed(totals.history), strict=False):
         assert (mine.reason, mine.wasted, mine.recovery) == (theirs.reason, theirs.wasted, theirs.recovery)
+        for figure in ("kept_step", "first_step", "regained"):
+            assert getattr(mine, figure) == getattr(theirs, figure)
     if overview.at_risk:
         assert overview.at_risk[-1][1] == totals.at_risk
     return overview

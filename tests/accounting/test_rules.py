@@ -379,9 +379,12 @@ def test_each_attempt_and_each_rollback_is_a_disruption(ask: Ask) -> None:
     assert answer["attempts"] == 3
     assert answer["disruption_reasons"] == {"restart": 1, "crash": 1, "rollback": 1}
     assert answer["disruption_list"] == [
-        {"attempt": 2, "reason": "restart", "recovery_s": 6, "wasted_s": 0, "from_step": 5, "to_step": 6},
-        {"attempt": 4, "reason": "crash", "recovery_s": 10, "wasted_s": 6, "from_step": 8, "to_step": 7},
-        {"attempt": None, "reason": "rollback", "recovery_s": 0, "wasted_s": 4, "from_step": 8, "to_step": 8},
+        {"attempt": 2, "reason": "restart", "recovery_s": 6, "wasted_s": 0, "from_step": 5, "to_step": 6}
+        | {"kept_step": 5, "first_step_s": 4, "regained_s": 4},
+        {"attempt": 4, "reason": "crash", "recovery_s": 10, "wasted_s": 6, "from_step": 8, "to_step": 7}
+        | {"kept_step": 7, "first_step_s": 4, "regained_s": 4},
+        {"attempt": None, "reason": "rollback", "recovery_s": 0, "wasted_s": 4, "from_step": 8, "to_step": 8}
+        | {"kept_step": 8, "first_step_s": None, "regained_s": 4},
     ]
 
 
@@ -389,6 +392,77 @@ def test_resuming_exactly_where_it_died_is_a_disruption(ask: Ask) -> None:
     answer = ask("job 0- / steps 0..1 @0 every 5\nattempt 2\njob 10-20 / steps 2..3 @10 every 5")
     assert answer["seconds"] == {"productive": 20}
     assert answer["disruption_reasons"] == {"crash": 1}
+
+
+def regains(answer: dict[str, Any]) -> list[tuple[int | None, float | None, float | None]]:
+    return [(one["kept_step"], one["first_step_s"], one["regained_s"]) for one in answer["disruption_list"]]
+
+
+def test_the_time_to_the_first_step_is_from_the_start_of_the_latest_job_to_the_end_of_the_step(ask: Ask) -> None:
+    text = "job 5- / init 5-8 / steps 0..1 @10 every 5 / heartbeat @30\nattempt 2\njob 50-80 / steps 2..3 @60 every 7"
+    assert ask(text, at=14)["first_step_s"] is None
+    assert ask(text, at=15)["first_step_s"] == ask(text, at=40)["first_step_s"] == 10
+    assert ask(text, at=66)["first_step_s"] is None, "not yet that of the new job"
+    assert ask(text)["first_step_s"] == 17
+
+
+def test_the_first_step_is_over_even_if_it_is_lost_later(ask: Ask) -> None:
+    answer = ask("job 0-40 / steps 3..4 @10 every 5 / steps 2..4 @20 every 5")
+    assert answer["first_step_s"] == 15
+
+
+def test_what_was_kept_is_regained_when_its_highest_step_is_kept_again(ask: Ask) -> None:
+    text = (
+        "job 0- / steps 0..14 @0 every 2 / step 15 @30- / heartbeat @31\nattempt 2\njob 40- / steps 10..20 @45 every 3"
+    )
+    assert regains(ask(text, at=44)) == [(14, None, None)]
+    assert regains(ask(text, at=48)) == [(14, 8, None)]
+    assert regains(ask(text, at=59)) == [(14, 8, None)]
+    assert regains(ask(text, at=60)) == regains(ask(text)) == [(14, 8, 20)], "step 15 had not been kept"
+
+
+def test_a_job_that_ended_before_has_not_regained(ask: Ask) -> None:
+    answer = ask("""
+        job 0- / steps 0..9 @0 every 2
+        attempt 2
+        job 30- / steps 5..7 @30 every 2
+        attempt 3
+        job 50-90 / steps 5..12 @52 every 3""")
+    assert regains(answer) == [(9, 2, None), (7, 5, 11)], "step 7 is what attempt 2 had kept"
+
+
+def test_where_nothing_was_kept_there_is_nothing_to_regain(ask: Ask) -> None:
+    answer = ask("job 0- / step 0 @5- / heartbeat @9\nattempt 2\njob 20-40 / steps 0..3 @25 every 2")
+    assert regains(answer) == [(None, 7, None)]
+
+
+def test_a_rollback_within_a_rollback_is_regained_first(ask: Ask) -> None:
+    answer = ask("job 0-99 / steps 0..9 @0 every 2 / steps 5..6 @20 every 2 / steps 3..12 @24 every 2")
+    assert regains(answer) == [(9, None, 18), (6, None, 8)]
+
+
+def test_a_higher_step_regains_as_well(ask: Ask) -> None:
+    answer = ask(
+        "job 0- / steps 0..9 @0 every 2\nattempt 2\njob 30-90 / steps 5..6 @32 every 2 / steps 20..21 @36 every 5"
+    )
+    assert regains(answer) == [(9, 4, 11)]
+
+
+def test_a_step_that_is_lost_regains_nothing(ask: Ask) -> None:
+    answer = ask("job 0-60 / steps 0..4 @0 every 2 / step 5 @10-40 / step 2 @12-14 / steps 3..6 @14 every 4")
+    assert regains(answer) == [(4, None, 10)]
+
+
+def test_what_ends_on_the_device_regains_then(ask: Ask) -> None:
+    text = "job 0- / steps 0..4 @0 every 2\nattempt 2\njob 20- / step 4 @22-23 device 30 / step 5 @24-25 device 40"
+    assert regains(ask(text, at=29)) == [(4, None, None)]
+    assert regains(ask(text, at=30)) == [(4, 10, 10)]
+
+
+def test_a_step_that_a_former_job_left_on_the_device_is_not_the_first_of_the_next(ask: Ask) -> None:
+    answer = ask("job 0-10 / step 0 @0-4 / step 1 @5-6 device 30 / job 20-60 / step 2 @40-45 / step 3 @45-50")
+    assert answer["steps"]["kept"] == 4
+    assert regains(answer) == [(0, 25, 25)]
 
 
 # --- R7 exclusions --------------------------------------------------------------------------------------------------

@@ -33,7 +33,10 @@ IN_PROMETHEUS = {
     "goodput.disruptions": "goodput_disruptions_total",
     "goodput.window.disruptions": "goodput_window_disruptions",
     "goodput.loading.overlapped": "goodput_loading_overlapped_seconds_total",
+    "goodput.time_to_first_step": "goodput_time_to_first_step_seconds",
+    "goodput.disruption.time_to_regain": "goodput_disruption_time_to_regain_seconds",
     "goodput.scheduling.ratio": "goodput_scheduling_ratio",
+    "goodput.scheduling.duration": "goodput_scheduling_duration_seconds",
     "goodput.program.ratio": "goodput_program_ratio",
     "goodput.productivity": "goodput_productivity_ratio",
     "goodput.slice.efficiency": "goodput_slice_efficiency_ratio",
@@ -43,6 +46,8 @@ IN_PROMETHEUS = {
     "goodput.job.state": "goodput_job_state_ratio",
     "goodput.job.last_sign_of_life": "goodput_job_last_sign_of_life_seconds",
     "goodput.straggler.ratio": "goodput_straggler_ratio",
+    "goodput.compile.cache": "goodput_compile_cache_total",
+    "goodput.compile.time_saved": "goodput_compile_time_saved_seconds",
     "goodput.telemetry.overhead": "goodput_telemetry_overhead_seconds_total",
     "goodput.telemetry.dropped": "goodput_telemetry_dropped_total",
 }
@@ -59,6 +64,8 @@ LABELS = {
     "goodput.slice.state": "goodput_slice_state",
     "goodput.clock.state": "goodput_clock_state",
     "goodput.job.state": "goodput_job_state",
+    "goodput.compile.cache.result": "goodput_compile_cache_result",
+    "goodput.scheduling.stage": "goodput_scheduling_stage",
     "goodput.signal": "goodput_signal",
 }
 
@@ -72,6 +79,8 @@ VALUES = {
     "goodput_clock_state": {*semconv.CLOCK_STATES},
     "goodput_job_state": {*semconv.JOB_STATES},
     "goodput_phase": {*semconv.PHASES},
+    "goodput_scheduling_stage": {*semconv.SCHEDULING_STAGES},
+    "goodput_compile_cache_result": {*semconv.CACHE_RESULTS},
     "goodput_source": {"TOTAL"},
     "window_type": {"cumulative"},
     "rolling_window_size": {"3600", "86400"},

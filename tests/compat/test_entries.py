@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from compat.calls import Call, entry
@@ -92,6 +92,7 @@ scalar = st.one_of(st.none(), st.booleans(), st.integers(-10, 10**10), st.floats
 KEYS = [key for one in ENTRIES for key in one]
 
 
+@example([{"step_start_time": 0.0, "step_count": None}])
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS), scalar, max_size=3), max_size=8))
 def test_strange_entries_do_no_harm(strange: list[dict[str, Any]]) -> None:
     told = rows([*ENTRIES, *({**one, "job_name": "job"} for one in strange)])

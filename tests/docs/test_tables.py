@@ -17,6 +17,7 @@ from exported import metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
+from otel_goodput import semconv
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.journal.rundir import RunDirectory
 
@@ -94,11 +95,14 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     run = RunDirectory(tmp_path / recorder.run_id)
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
     run.pace_path(1).write_text(json.dumps({"attempt": recorder.attempt, **other._asdict()}))
+    assert recorder.tracer is not None
+    recorder.tracer.hooks.compile_cache.use()
+    recorder.tracer.hooks.scheduled(dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9))
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
         with recorder.training_prep():
             pass
-        for number in recorder.loading(range(12), queue_depth=lambda: 3):
+        for number in recorder.loading((*range(12), *range(8, 12)), queue_depth=lambda: 3):
             with recorder.step(number), recorder.part("forward"):
                 pass
     recorder.flush(10)

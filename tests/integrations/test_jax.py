@@ -389,6 +389,7 @@ def test_jax_may_be_imported_later(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["seconds"]["program_startup"] > 0.01
 
 
+COUNTED = "goodput.compile.cache"
 CACHED = """
 import json, sys
 import otel_goodput as goodput
@@ -421,6 +422,37 @@ def test_the_persistent_cache_is_told_of(tmp_path: Path) -> None:
     assert [one.get("goodput.compile.cache_hit") for one in found] == [False, True]
     assert "goodput.compile.cache_retrieval_duration" not in found[0]
     assert int(found[1]["goodput.compile.cache_retrieval_duration"]) > 0
+
+
+def test_what_the_persistent_cache_did_is_counted(tmp_path: Path) -> None:
+    """The first process stores what it compiles, the second has it all; each begins at 0."""
+    results, saved = [], []
+    for attempt in range(2):
+        command = [sys.executable, "-W", "error", "-c", CACHED, str(tmp_path / "runs"), str(tmp_path / "cache")]
+        subprocess.run(command, check=True, timeout=120)
+        lines = (tmp_path / f"runs/cached/metrics-attempt{attempt:04d}-p0000.jsonl").read_text().splitlines()
+        last = {
+            metric["name"]: next(metric[kind] for kind in ("sum", "gauge") if kind in metric)["dataPoints"]
+            for resource in json.loads(lines[-1])["resourceMetrics"]
+            for scope in resource["scopeMetrics"]
+            for metric in scope["metrics"]
+            if metric["name"].startswith("goodput.compile.")
+        }
+        results.append({point["attributes"][0]["value"]["stringValue"]: int(point["asInt"]) for point in last[COUNTED]})
+        saved.append(last["goodput.compile.time_saved"][0]["asDouble"])
+    stored = results[0]["miss"]
+    assert stored > 0, "no function was stored"
+    assert results == [{"hit": 0, "miss": stored}, {"hit": stored, "miss": 0}]
+    assert saved[0] == 0.0 != saved[1]
+
+
+def test_without_a_persistent_cache_nothing_is_counted(watched: Watched) -> None:
+    train = function("not_cached")
+    with watched.recorder.job(), watched.recorder.step(0):
+        train(jax.numpy.ones((4, 4))).block_until_ready()
+    assert watched.compiles()
+    assert watched.recorder.tracer is not None
+    assert watched.recorder.tracer.hooks.compile_cache.figures() is None
 
 
 def test_listeners_of_ours_never_raise(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

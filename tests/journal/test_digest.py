@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from otel_goodput.accounting import overview as ov
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.rules import FIXED
+from otel_goodput.journal import digest
 from otel_goodput.journal.digest import FRAME, MAGIC, SIZES, VERSION, Digest, decode, encode, read_digest, write_digest
+from otel_goodput.journal.overview_rows import TABLES
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import DIGEST, RunDirectory, bound
 from otel_goodput.semconv import PHASES
@@ -59,7 +61,7 @@ def overviews(draw: st.DrawFn) -> Overview:
             some(
                 st.builds(
                     ov.Loss, moments, moments, st.none() | lengths, texts, lengths, lengths,
-                    st.none() | numbers, st.none() | numbers,
+                    *[st.none() | numbers] * 5,
                 )
             )
         ),
@@ -69,6 +71,20 @@ def overviews(draw: st.DrawFn) -> Overview:
         last_step=draw(st.none() | numbers),
         last_sign=draw(moments),
     )  # fmt: skip
+
+
+@given(overviews())
+def test_one_of_the_first_version_is_read(overview: Overview) -> None:
+    """It did not tell what disruptions had set back, nor when that was regained."""
+    older = replace(overview, losses=[ov.Loss(*one[:8]) for one in overview.losses])
+    today = TABLES["losses"]
+    with pytest.MonkeyPatch.context() as then:
+        then.setattr(digest, "VERSION", 1)
+        narrow = today._replace(pack=lambda losses, texts: [row[:8] for row in today.pack(losses, texts)])
+        then.setitem(TABLES, "losses", narrow)
+        written = encode(older, 0, 0, (0, 0, 0))
+    assert FRAME.unpack_from(written)[1] == 1
+    assert decode(written).overview == older
 
 
 @given(overviews(), st.integers(0, 2**31), moments)

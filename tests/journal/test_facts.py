@@ -232,6 +232,9 @@ def test_what_is_read_is_not_believed(tmp_path: Path) -> None:
     facts = read_facts(run, 0, 0)
     assert (facts.resource, facts.versions, facts.settings) == ({}, {"b": "2"}, {"b": ("x", "y")})
     assert facts.hyperparameters == {"d": 5}
+    assert facts.scheduling == {}  # as an older version wrote it
+    path.write_bytes(checked_json({**right, "scheduling": {"queued": 1.5, "a": True, "b": "2", "c": None}}))
+    assert read_facts(run, 0, 0).scheduling == {"queued": 1.5}
 
 
 def test_it_is_written_again_when_there_is_more(tmp_path: Path) -> None:
@@ -251,3 +254,6 @@ def test_it_is_written_again_when_there_is_more(tmp_path: Path) -> None:
     sheet.add({"lr": 1})
     sheet.keep(run)
     assert read_facts(run, 0, 0).hyperparameters == {"lr": 1}
+    sheet.schedule(lambda: {"queued": 1_500_000_000})
+    sheet.keep(run)
+    assert read_facts(run, 0, 0).scheduling == {"queued": 1.5}

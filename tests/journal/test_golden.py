@@ -182,6 +182,10 @@ def flat(answer: Any, path: str = "") -> dict[str, Any]:
     return {path: answer}
 
 
+# Older snapshots do not say when a job had its first step, nor what a disruption had set back.
+UNSAID = {"first_step_s", "kept_step", "regained_s"}
+
+
 def test_the_journal_alone_says_the_same(golden: Golden) -> None:
     """Without the snapshot, and replayed offline, all segments read."""
     report = of_run(golden.run).to_json()
@@ -190,8 +194,13 @@ def test_the_journal_alone_says_the_same(golden: Golden) -> None:
         # Its snapshot has settled steps by the rule of then (see `DISPATCHED`), its journal is read by that of today.
         report = of_run(golden.run).to_json()
     if golden.name != "mirrored":  # the segment at the URL was cut when its attempt died
+        alone = of_run(golden.run).to_json()
+        for found, then in zip((alone, *alone["disruption_list"]), (report, *report["disruption_list"]), strict=True):
+            for figure in UNSAID.intersection(then):
+                assert then[figure] in (None, found[figure])
+                then[figure] = found[figure]
         # Which functions were compiled again older snapshots do not say.
-        assert of_run(golden.run).to_json() | {"recompiled": {}} == report | {"recompiled": {}}
+        assert alone | {"recompiled": {}} == report | {"recompiled": {}}
     events = list(all_events(golden.run))
     ledger = Ledger()
     ledger.feed(events)

@@ -52,7 +52,10 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.disruptions": ("counter", "{disruption}", {"goodput.disruption.reason"}, int),
     "goodput.window.disruptions": ("gauge", "{disruption}", {"goodput.window", "goodput.disruption.reason"}, int),
     "goodput.loading.overlapped": ("counter", "s", set(), float),
+    "goodput.time_to_first_step": ("gauge", "s", set(), float),
+    "goodput.disruption.time_to_regain": ("gauge", "s", set(), float),
     "goodput.scheduling.ratio": ("gauge", "1", set(), float),
+    "goodput.scheduling.duration": ("gauge", "s", {"goodput.scheduling.stage"}, float),
     "goodput.program.ratio": ("gauge", "1", set(), float),
     "goodput.productivity": ("gauge", "1", set(), float),
     "goodput.slice.efficiency": ("gauge", "1", {"goodput.slice.state"}, float),
@@ -62,12 +65,19 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.job.state": ("gauge", "1", {"goodput.job.state"}, int),
     "goodput.job.last_sign_of_life": ("gauge", "s", set(), float),
     "goodput.straggler.ratio": ("gauge", "1", set(), float),
+    "goodput.compile.cache": ("counter", "{function}", {"goodput.compile.cache.result"}, int),
+    "goodput.compile.time_saved": ("updown", "s", set(), float),
     "goodput.telemetry.overhead": ("counter", "s", set(), float),
     "goodput.telemetry.dropped": ("counter", "{item}", {"goodput.signal"}, int),
 }
 # Only where the flops are known.
-# Of these there is none in a single process to which nobody gave flops.
-NEEDS_MORE = {"goodput.program.ratio", "goodput.productivity", "goodput.straggler.ratio"}
+# Of these there is none in a single process to which nobody gave flops, and that does not reach again what it had kept.
+NEEDS_MORE = {
+    "goodput.program.ratio",
+    "goodput.productivity",
+    "goodput.straggler.ratio",
+    "goodput.disruption.time_to_regain",
+}
 
 
 def kind(metric: Metric) -> str:
@@ -139,11 +149,16 @@ def test_our_table_is_that_of_the_names_module() -> None:
 
 def test_the_whole_table(record: Callable[..., Recording], base: int) -> None:
     recording = record(submitted_at=base / NS - 60, windows=["1h", "90s", "24h"])
+    assert recording.recorder.tracer is not None
+    recording.recorder.tracer.hooks.compile_cache.use()
+    recording.recorder.tracer.hooks.scheduled({"queued": 90 * NS, "program_start": NS // 2})
     tell_everything(base)
     goodput.flush()
     metrics = recording.metrics()
     check_table(metrics)
     assert set(metrics) == set(TABLE) - NEEDS_MORE
+    assert values(metrics["goodput.scheduling.duration"]) == {("queued",): 90.0, ("program_start",): 0.5}
+    assert values(metrics["goodput.compile.cache"]) == {("hit",): 0, ("miss",): 0}
     windows = {"run", "1h", "90s", "24h"}
     assert {key for (key,) in values(metrics["goodput.ratio"])} == windows
     assert {key[-1] for key in values(metrics["badput.ratio"])} == windows
@@ -302,6 +317,8 @@ def test_a_restart_goes_on_with_the_figures(record: Callable[..., Recording]) ->
     assert seconds["productive"] == 110.0 and seconds["wasted_progress"] == 10.0
     assert seconds["infrastructure_recovery"] == 40.0
     assert values(last["goodput.disruptions"])[("restart",)] == 1
+    assert values(last["goodput.time_to_first_step"]) == {(): 1.0}
+    assert values(last["goodput.disruption.time_to_regain"]) == {(): 10.0}, "step 59 is the tenth"
     assert values(last["goodput.ratio"]) == {("run",): 110 / 160, ("1h",): 110 / 160, ("40s",): 1.0}
     badput = {key[0]: value for key, value in values(last["badput.ratio"]).items() if key[-1] == "1h"}
     assert badput["infrastructure_recovery"] == 0.25 and badput["wasted_progress"] == 10 / 160

@@ -23,7 +23,7 @@ JOB, STEP = (semconv.PHASES.index(phase) for phase in (Phase.JOB, Phase.STEP))
 # What has no point while the clock of too many of the run's steps is unknown.
 RESTING = {
     "goodput.ratio", "badput.ratio", "goodput.at_risk", "goodput.step.ideal_time", "goodput.step.deviation",
-    "goodput.program.ratio", "goodput.productivity", "goodput.straggler.ratio",
+    "goodput.program.ratio", "goodput.productivity", "goodput.straggler.ratio", "goodput.time_to_first_step",
 }  # fmt: skip
 DELTA: dict[type, AggregationTemporality] = dict.fromkeys(
     (Counter, ObservableCounter, Histogram), AggregationTemporality.DELTA

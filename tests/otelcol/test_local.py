@@ -43,6 +43,8 @@ SILENT |= {
     semconv.PART_DURATION,
     semconv.QUEUE_DEPTH,
 }
+NOT_TOLD |= {"Compilation cache, per second", "Saved by the compilation cache", "Waits of an attempt"}
+SILENT |= {semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
 
 
 class Seen(NamedTuple):

@@ -47,6 +47,8 @@ def check_alpha(found: dict[str, Any]) -> None:
     assert found["max_productive_step"] == 19
     [disruption] = found["disruption_list"]
     assert (disruption["from_step"], disruption["to_step"]) == (10, 6)
+    assert disruption["kept_step"] == 9, "step 10 was in flight"
+    assert found["first_step_s"] == disruption["first_step_s"] < disruption["regained_s"] < found["elapsed_s"]
     assert found["seconds"]["custom"]["look"] >= 0.004
 
 
@@ -99,6 +101,8 @@ def test_text_for_people(runs: Path) -> None:
     assert "25 started = 20 kept + 5 lost; kept up to number 19" in text
     assert "crash (attempt 2)" in text
     assert "from step 10 back to 6" in text
+    assert "first step of the latest job over " in text
+    assert re.search(r"^      first step over after .+, regained step 9 after ", text, re.MULTILINE)
 
 
 def test_where_runs_are_looked_for(runs: Path, tmp_path: Path) -> None:

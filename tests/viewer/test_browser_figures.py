@@ -172,6 +172,9 @@ def test_disruptions_are_told_with_reason_and_cost(story: RunDirectory, story_pa
     facts = {fact["fact"]: int(fact["ns"]) for fact in look.data("#selection dd[data-ns]")}
     assert facts["until restarted"] == round(one["recovery_s"] * NS)
     assert facts["steps lost"] == round(one["wasted_s"] * NS)
+    assert facts["to the first step"] == round(one["first_step_s"] * NS)
+    assert facts[f"to regain step {one['kept_step']}"] == round(one["regained_s"] * NS)
+    assert f"step {one['kept_step']} after " in row
 
 
 def test_who_said_the_reason_of_a_disruption(story: RunDirectory, tmp_path: Path, look: Look) -> None:

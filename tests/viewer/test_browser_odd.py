@@ -184,6 +184,7 @@ import sys, time
 import otel_goodput as goodput
 recorder = goodput.Recorder("elastic", run_id="elastic", directory=sys.argv[1], exporters="none",
                             hyperparameters={"learning_rate": 3e-4, "api_key": "hunter2hunter2"})
+recorder.tracer.hooks.scheduled({"queued": 12_500_000_000})
 with recorder.job():
     for step in range(5):
         with recorder.step(step):
@@ -210,6 +211,7 @@ def test_a_running_elastic_job(tmp_path: Path, look: Look) -> None:
             process.kill()
     assert "running" in look.text("#standing")
     info = look.text("#info")
+    assert "queued" in info and "12.5 s" in info
     assert "learning_rate" in info and "0.0003" in info and "hunter2" not in look.page.content()
     names = [one["name"] for one in look.js("goodput.timeline.tree.rows.map((row) => ({name: row.title}))")]
     assert "elastic, excluded" in names

@@ -13,6 +13,8 @@ const DISRUPTION_COLUMNS = [
   ["Steps lost", "number"],
   ["Cost", "number"],
   ["Went back", "text"],
+  ["First step", "number"],
+  ["Regained", "text"],
   ["Attempt", "text"],
 ];
 
@@ -43,6 +45,11 @@ function drawDisruptionTable(model, state) {
   );
 }
 
+/** How long it took until the highest step kept before a disruption was reached again; empty if not (yet). */
+export function regained(one) {
+  return one.regained_ns === null ? "" : `step ${one.kept_step} after ${duration(one.regained_ns)}`;
+}
+
 function disruptionRow(model, state, one, row) {
   const process = model.processes.find((each) => each.leader)?.index ?? 0;
   const go = () => {
@@ -58,6 +65,8 @@ function disruptionRow(model, state, one, row) {
     duration(one.wasted_ns),
     duration(one.recovery_ns + one.wasted_ns),
     back,
+    one.first_step_ns === null ? "" : duration(one.first_step_ns),
+    regained(one),
     one.attempt === null ? "in the process" : `${one.attempt}`,
   ];
   return tableRow(DISRUPTION_COLUMNS, cells, {

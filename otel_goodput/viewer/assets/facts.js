@@ -188,6 +188,8 @@ const FACTS = {
     ];
     if (one.to_step !== null && one.from_step !== null)
       rows.push(["went back", `from step ${one.from_step} to ${one.to_step}`, null]);
+    if (one.first_step_ns !== null) rows.push(lengthRow("to the first step", one.first_step_ns));
+    if (one.regained_ns !== null) rows.push(lengthRow(`to regain step ${one.kept_step}`, one.regained_ns));
     rows.push(["where", one.attempt === null ? "in the process" : `before attempt ${one.attempt}`, null]);
     return { title: `disruption: ${one.reason}`, begin, end: one.time, rows, attempt: one.attempt, flags: [] };
   },

@@ -73,6 +73,8 @@ function factTables(model, facts) {
     add("Hyperparameters", facts.hyperparameters);
     add("Resource", facts.resource);
     add("Versions", facts.versions);
+    const waits = Object.entries(facts.scheduling || {}).map(([stage, seconds]) => [stage, duration(seconds * 1e9)]);
+    add("Scheduling", Object.fromEntries(waits));
     if (facts.settings && Object.keys(facts.settings).length) {
       made.push([
         "Configuration in force",

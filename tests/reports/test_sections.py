@@ -1,0 +1,35 @@
+"""What the text of a report says about disruptions, of accounts that were replayed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_goodput.reports import sections
+from otel_goodput.reports.replay import replay
+
+
+def told(*more: dict[str, Any], resumes: int = 2) -> list[str]:
+    """The lines about the disruption of a job that died in step 5 and was started again at 30 s."""
+    rows: list[dict[str, Any]] = [{"kind": "job", "start": 0}, {"kind": "job", "start": 30, "attempt": 2}, *more]
+    rows += [{"kind": "step", "step": number, "start": 2 * number, "end": 2 * number + 2} for number in range(5)]
+    rows.append({"kind": "step", "step": 5, "start": 10})
+    for at in range(4):
+        rows.append(
+            {"kind": "step", "step": resumes + at, "start": 33 + 4 * at, "end": 37 + 4 * at, "attempt": 2},
+        )
+    return list(sections.disruptions(replay(rows)))
+
+
+def test_how_long_it_took_until_what_was_kept_was_regained() -> None:
+    head, line, after = told()
+    assert head.endswith("1: 1 crash") and line.endswith("from step 5 back to 2")
+    assert after == "      first step over after 7.0 s, regained step 4 after 15.0 s"
+
+
+def test_that_it_is_not_regained() -> None:
+    assert told(resumes=0)[-1] == "      first step over after 7.0 s, step 4 not regained"
+
+
+def test_nothing_is_said_of_it_while_no_clock_tells_when_steps_are_over() -> None:
+    lines = told({"kind": "clock", "state": "unknown", "start": 30, "attempt": 2})
+    assert len(lines) == 2
