@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -269,7 +270,7 @@ def test_a_url_that_hangs_holds_up_neither_steps_nor_the_end(tmp_path: Path) -> 
     named = {"OTEL_GOODPUT_EXPORTERS": "tensorboard", "OTEL_GOODPUT_TENSORBOARD_DIR": "hanging://bucket/logs"}
     done = ran(program, tmp_path, **named, OTEL_METRIC_EXPORT_INTERVAL="100", OTEL_GOODPUT_STRICT="")
     assert done.returncode == 0 and open_run(tmp_path).totals().kept == 20
-    assert "metrics 0 did not finish within" in done.stderr
+    assert re.search("metrics 0.* did not finish within", done.stderr), done.stderr  # on a busy machine, others too
 
 
 def test_the_documents_name_every_tag() -> None:
