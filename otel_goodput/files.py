@@ -350,6 +350,18 @@ def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
             raise
 
 
+def append_whole(file: int, data: bytes) -> None:
+    """Append to a descriptor that was opened with ``O_APPEND``, with one write; a partial write is undone.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    size = os.fstat(file).st_size
+    if os.write(file, data) != len(data):
+        os.ftruncate(file, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def append_lines(path: Path, data: bytes) -> None:
     """Add whole lines to the end of a file with one write, which no other appending process can split, and sync it.
 

@@ -6,7 +6,6 @@ There is one file for each attempt, process and signal, in parts: `traces-attemp
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -119,11 +118,7 @@ class LineFile:
             self._close()
             self._part = (self._part or 0) + 1
             fd = self._opened()
-            size = os.fstat(fd).st_size
-        written = os.write(fd, line)
-        if written != len(line):
-            os.ftruncate(fd, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        files.append_whole(fd, line)
 
     def _opened(self) -> int:
         # A file without links has been deleted while open: what is written to it would be lost.

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
 )
 
-from otel_goodput import semconv
+from otel_goodput import files, semconv
 from otel_goodput.envvars import OTEL_GOODPUT_TENSORBOARD_DIR
 from otel_goodput.exporters.scalars import ScalarWriter
 from otel_goodput.exporters.spec import (
@@ -26,6 +26,7 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
+from otel_goodput.guard import report_once
 from otel_goodput.semconv import Metric
 
 FOLDER: Final = "tensorboard"  # in the run's folder
@@ -79,6 +80,7 @@ class TensorBoardExporter(MetricExporter):
         super().__init__()
         self._directory = directory
         self._writer: ScalarWriter | None = None
+        self._lost = 0
         self._drawn: set[str] = set()
         self._told = 0, 0.0  # number of steps, and seconds, that the histogram had told
 
@@ -93,10 +95,21 @@ class TensorBoardExporter(MetricExporter):
             for tag, value, time in self._scalars(points, metrics_data):
                 self._writer.write(tag, value, step, time)
             self._writer.flush()
-        except Exception:
-            self._writer = None  # its thread may be gone; the next export begins another file
-            raise
+        except (OSError, ExporterUnavailable) as error:
+            if self._writer is None:
+                self._lost += len(points)
+            self._tell(error)
+            return MetricExportResult.FAILURE
         return MetricExportResult.SUCCESS
+
+    @property
+    def dropped(self) -> int:
+        """Number of figures that were given up; those that wait for the folder to be writable again are not."""
+        return self._lost + (self._writer.lost if self._writer is not None else 0)
+
+    def _tell(self, error: Exception) -> None:
+        text = "exporter tensorboard cannot write its scalars, will keep trying: %s"
+        report_once(f"tensorboard {self._directory}", text, error)
 
     def _scalars(self, points: list[_Point], data: MetricsData) -> Iterator[tuple[str, float, float]]:
         """Yield tag, value, and seconds since the epoch."""
@@ -118,8 +131,13 @@ class TensorBoardExporter(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         writer, self._writer = self._writer, None
-        if writer is not None:
+        if writer is None:
+            return
+        try:
             writer.close()
+        except OSError as error:
+            self._tell(error)
+        self._lost += writer.lost + writer.unwritten
 
 
 _Point = tuple[str, Attributes, float, float]
@@ -163,6 +181,8 @@ def open_tensorboard(context: ExporterContext) -> Exporters:
     if not directory:
         hint = f"set {OTEL_GOODPUT_TENSORBOARD_DIR.name} to a path or URL"
         raise ExporterUnavailable("tensorboard", "no directory is known", hint)
+    if "://" not in directory and context.environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip():
+        directory = str(files.named(directory))  # what the user names may be a link
     return Exporters("tensorboard", None, TensorBoardExporter(directory))
 
 

@@ -33,8 +33,8 @@ _REPLACED: Final = (".snapshot", ".digest", ".facts")  # name suffixes of files 
 _UNUSED: Final = (0, 0)
 
 
-def open_filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec filesystem of `url` and the path in it.
+def open_filesystem(url: str, what: str = "journal") -> tuple[Any, str]:
+    """Return the fsspec filesystem of `url` and the path in it; `what` is there, for messages.
 
     Raises:
         JournalError: fsspec or the package for the URL scheme is missing, or the URL is invalid.
@@ -43,11 +43,11 @@ def open_filesystem(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise JournalError(f"a journal at {shown} needs fsspec: pip install 'otel-goodput[remote]'") from error
+        raise JournalError(f"a {what} at {shown} needs fsspec: pip install 'otel-goodput[remote]'") from error
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise JournalError(without_credentials(f"the journal's URL {url} cannot be used: {error}")) from None
+        raise JournalError(without_credentials(f"the {what}'s URL {url} cannot be used: {error}")) from None
     return filesystem, str(path)
 
 

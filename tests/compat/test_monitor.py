@@ -12,9 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 from emulators.google import GoogleEmulator
 from exporters.test_tensorboard import scalars
+from fsspec.implementations.memory import MemoryFileSystem
 from waits import until
 
 from compat.calls import JOB, LOGGER, recorder, tell, utc
@@ -205,3 +207,52 @@ def test_a_tensorboard_folder_that_cannot_be_written(
         monitor.stop_goodput_uploader()
     told = [record.getMessage() for record in caplog.records if "TensorBoard" in record.getMessage()]
     assert len(told) == 1 and str(tmp_path / "file") in told[0]
+
+
+class CountingFileSystem(MemoryFileSystem):
+    """An object storage that counts what is uploaded."""
+
+    protocol = "counting"
+    uploads = 0
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return MemoryFileSystem._strip_protocol(path.removeprefix("counting:/"))
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: object) -> None:
+        type(self).uploads += 1
+        super().pipe_file(path, value, mode, **kwargs)
+
+
+def test_tensorboard_at_a_url_gets_each_upload_at_once(tmp_path: Path) -> None:
+    fsspec.register_implementation("counting", CountingFileSystem, clobber=True)
+    trained()
+    monitor = GoodputMonitor(
+        JOB, LOGGER, "counting://logs", 30, True, include_badput_breakdown=True, include_step_deviation=True
+    )
+    monitor.stop_goodput_uploader()
+    monitor.start_step_deviation_uploader()
+    monitor.stop_step_deviation_uploader()
+    assert CountingFileSystem.uploads == 2
+    storage = fsspec.filesystem("counting")
+    (name,) = storage.ls("/logs/goodput", detail=False)
+    (tmp_path / Path(name).name).write_bytes(storage.cat_file(name))
+    assert {"goodput/goodput", "badput/tpu_initialization", "step_deviation"} <= scalars(tmp_path).keys()
+    storage.rm("/logs", recursive=True)
+
+
+def test_a_stop_while_tensorboards_url_fails_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not written is written once that is possible."""
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT", raising=False)
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/away", b"a file where the folder should be")
+    trained()
+    monitor = GoodputMonitor(JOB, LOGGER, "memory://away", 30, True)
+    monitor.stop_goodput_uploader()
+    monitor.stop_goodput_uploader()
+    memory.rm("/away")
+    monitor.stop_goodput_uploader()
+    (name,) = memory.ls("/away/goodput", detail=False)
+    (tmp_path / Path(name).name).write_bytes(memory.cat_file(name))
+    assert scalars(tmp_path) == {"goodput/goodput": [(2, pytest.approx(70))] * 3}
+    memory.rm("/away", recursive=True)

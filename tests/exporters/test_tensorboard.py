@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
-import fsspec
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
 from viewer.browser import PATIENCE_MS, launched
 from waits import until
 
-from otel_goodput import Recorder, open_run
+from otel_goodput import Recorder, open_run, semconv
 from otel_goodput.exporters.registry import resolve
-from otel_goodput.exporters.scalars import LARGEST, ScalarWriter
-from otel_goodput.exporters.spec import ExporterUnavailable
+from otel_goodput.exporters.scalars import ScalarWriter
+from otel_goodput.exporters.tensorboard import MEAN_STEP_TIME, TAGS, TensorBoardExporter
 
 pytestmark = pytest.mark.servers
 
 BEGIN = 1_700_000_000 * 10**9  # ns
 
 
-def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+def scalars(folder: Path | str) -> dict[str, list[tuple[int, float]]]:
     """(step, value) of each tag in the order in which they were written."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
@@ -56,6 +61,14 @@ def train(recorder: Recorder, first: int, last: int, begin: int = BEGIN) -> None
         end = begin + (last - first) * 10 * 10**9
         with recorder.custom("eval", start_time=end, end_time=end + 5 * 10**9):
             pass
+
+
+def ran(program: str, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    return subprocess.run(
+        command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_the_last_scalars_are_the_report(tmp_path: Path) -> None:
@@ -128,32 +141,148 @@ def test_auto_takes_it_where_a_directory_is_named() -> None:
     assert "tensorboard" not in resolve(["auto"], {})
 
 
-def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
-    with pytest.raises(ExporterUnavailable, match=r"pip install 'otel-goodput\[tensorboard\]'"):
-        ScalarWriter(str(tmp_path))
-    monkeypatch.undo()
-    with pytest.raises(ExporterUnavailable, match="nosuch"):
-        ScalarWriter("nosuch://bucket/logs")
+def test_who_may_read_it_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that the user names is followed; one in the run's folder, where ours should be, is not."""
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT", raising=False)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "named").symlink_to("far")
+    monkeypatch.setenv("OTEL_GOODPUT_TENSORBOARD_DIR", str(tmp_path / "named"))
+    with job(tmp_path / "runs") as recorder:
+        train(recorder, 0, 5)
+    (file,) = (tmp_path / "far").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600 and "goodput/ratio" in scalars(tmp_path / "far")
+    with pytest.raises(OSError, match="link"):
+        ScalarWriter(str(tmp_path / "named"))
 
 
-def test_at_a_url(tmp_path: Path) -> None:
-    """An object cannot be appended to: another file is begun before uploads become dear."""
-    memory = fsspec.filesystem("memory")
-    writer = ScalarWriter("memory://logs/goodput")
-    count = LARGEST // 60
-    for number in range(count):
-        writer.write("goodput/ratio", number / count, number, 1_700_000_000 + number)
-        if number % 5_000 == 4_999:
-            writer.flush()
-    writer.close()
-    names = memory.ls("/logs/goodput", detail=False)
-    assert len(names) > 1
-    for name in names:
-        (tmp_path / Path(name).name).write_bytes(memory.cat_file(name))
-    found = scalars(tmp_path)["goodput/ratio"]
-    assert [step for step, _ in found] == list(range(count))
-    memory.rm("/logs", recursive=True)
+def test_odd_names_of_phases(tmp_path: Path) -> None:
+    with job(tmp_path) as recorder, recorder.job():
+        for name in ("a/b", "<b>", "mit Umlaut ä", "surrogate \udc80"):
+            with recorder.custom(name):
+                time.sleep(0.001)
+    found = scalars(tmp_path / "job" / "tensorboard")
+    names = ("a/b", "<b>", "mit Umlaut ä", "surrogate ?")
+    assert {f"seconds/custom/{name}" for name in names} <= found.keys()
+
+
+def test_windows_and_stragglers_and_no_figures_of_others(tmp_path: Path) -> None:
+    provider = MeterProvider([PeriodicExportingMetricReader(TensorBoardExporter(str(tmp_path)), math.inf)])
+    meter = provider.get_meter(semconv.SCOPE_NAME)
+    meter.create_gauge(semconv.STEP_MAX.name).set(7)
+    meter.create_gauge(semconv.STRAGGLER.name).set(1.25)
+    windows = meter.create_gauge(semconv.RATIO.name)
+    windows.set(0.5, {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN})
+    windows.set(0.75, {semconv.GOODPUT_WINDOW: "1h"})
+    provider.get_meter("another").create_gauge(semconv.AT_RISK.name).set(3)
+    provider.force_flush()
+    provider.shutdown()
+    assert scalars(tmp_path) == {
+        "processes/straggler_ratio": [(7, 1.25)],
+        "goodput/ratio": [(7, 0.5)],
+        "goodput_1h/ratio": [(7, 0.75)],
+    }
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_is_left_out(tmp_path: Path, value: float) -> None:
+    """The SDK drops such values of its own instruments, but not every exporter is fed by it."""
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter(semconv.SCOPE_NAME)
+    meter.create_gauge(semconv.STRAGGLER.name).set(1)
+    meter.create_gauge(semconv.STEP_IDEAL.name).set(2)
+    data = reader.get_metrics_data()
+    assert data is not None
+    one = data.resource_metrics[0].scope_metrics[0].metrics[0]
+    point = one.data.data_points[0]
+    one.data.data_points[:] = [replace(point, value=value)]
+    exporter = TensorBoardExporter(str(tmp_path))
+    exporter.export(data)
+    exporter.shutdown()
+    assert scalars(tmp_path) == {"step_time/ideal_s": [(0, 2)]}
+
+
+JOB = """
+    import os, sys, threading
+    import otel_goodput as goodput
+    goodput.configure("job", directory=sys.argv[1], integrations="none")
+    with goodput.job():
+        for number in range(4):
+            with goodput.step(number):
+                pass
+            goodput.flush()
+            if number == 1 and hasattr(os, "fork"):
+                child = os.fork()
+                if child == 0:
+                    sys.exit()  # with all that is done at the exit of a process
+                os.waitpid(child, 0)
+    print("tensorflow" in sys.modules, "tensorboard" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("where", ["path", "URL"])
+def test_a_job_with_forked_children_beside_tensorflow(tmp_path: Path, where: str) -> None:
+    """Children leave the parent's file alone; TensorFlow, for which TensorBoard looks, stays out of the job."""
+    (tmp_path / "packages" / "tensorflow").mkdir(parents=True)
+    (tmp_path / "packages" / "tensorflow" / "__init__.py").write_text("raise SystemExit('TensorFlow was imported')")
+    logs = tmp_path / "logs"
+    done = ran(
+        JOB,
+        tmp_path / "runs",
+        OTEL_GOODPUT_EXPORTERS="tensorboard",
+        OTEL_GOODPUT_TENSORBOARD_DIR=str(logs) if where == "path" else logs.as_uri(),
+        PYTHONPATH=os.pathsep.join([str(tmp_path / "packages"), os.environ.get("PYTHONPATH", "")]),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False True\n", "")
+    assert len(list(logs.iterdir())) == 1
+    assert [step for step, _ in scalars(logs)["steps/kept"]] == [0, 1, 2, 3, 3]
+
+
+def test_a_job_whose_folder_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    where = str(tmp_path / "file" / "logs")
+    named = {"OTEL_GOODPUT_EXPORTERS": "tensorboard", "OTEL_GOODPUT_TENSORBOARD_DIR": where}
+    done = ran(JOB, tmp_path / "runs", **named, OTEL_GOODPUT_STRICT="")
+    assert done.returncode == 0 and open_run(tmp_path / "runs").totals().kept == 4
+    (said,) = done.stderr.splitlines()
+    assert "exporter tensorboard cannot write its scalars" in said and str(tmp_path / "file") in said
+
+
+def test_a_url_that_hangs_holds_up_neither_steps_nor_the_end(tmp_path: Path) -> None:
+    program = """
+        import sys, time
+        import fsspec
+        from fsspec.implementations.memory import MemoryFileSystem
+        import otel_goodput as goodput
+
+        class Hanging(MemoryFileSystem):
+            protocol = "hanging"
+
+            def pipe_file(self, *arguments, **options):
+                time.sleep(3600)
+
+        fsspec.register_implementation("hanging", Hanging)
+        goodput.configure("job", directory=sys.argv[1], integrations="none", grace_period=2)
+        with goodput.job():
+            for number in range(20):
+                with goodput.step(number):
+                    time.sleep(0.05)
+    """
+    named = {"OTEL_GOODPUT_EXPORTERS": "tensorboard", "OTEL_GOODPUT_TENSORBOARD_DIR": "hanging://bucket/logs"}
+    done = ran(program, tmp_path, **named, OTEL_METRIC_EXPORT_INTERVAL="100", OTEL_GOODPUT_STRICT="")
+    assert done.returncode == 0 and open_run(tmp_path).totals().kept == 20
+    assert re.search("metrics 0.* did not finish within", done.stderr), done.stderr  # on a busy machine, others too
+
+
+def test_the_documents_name_every_tag() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "compat.md").read_text(encoding="utf-8")
+    sample = {
+        semconv.GOODPUT_CATEGORY: "<category>",
+        semconv.GOODPUT_STEP_STATE: semconv.STEP_KEPT,
+        semconv.GOODPUT_DISRUPTION_REASON: "<reason>",
+        semconv.GOODPUT_SLICE_STATE: "<state>",
+    }
+    tags = [tag(sample) for tag in TAGS.values()]
+    assert not [tag for tag in (*tags, MEAN_STEP_TIME) if f"`{tag}`" not in text]
 
 
 @pytest.mark.slow

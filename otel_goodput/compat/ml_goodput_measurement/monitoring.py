@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -79,6 +80,7 @@ class GoodputMonitor:
         self._options = replace(gcp_options or GCPOptions())
         self._google = GoogleSeries(job_name, self._options)
         self._folder = f"{str(tensorboard_dir).rstrip('/')}/{FOLDER}" if tensorboard_dir else ""
+        self._drawing = threading.Lock()
         self._writer: ScalarWriter | None = None
         self._windows: tuple[int, ...] = ()
         self._drawn = -1  # the highest step whose deviation is written
@@ -125,32 +127,29 @@ class GoodputMonitor:
 
     def _stop(self, uploader: Uploader, skip: bool | None) -> None:
         uploader.stop(last=not (self._skip if skip is None else skip), seconds=self._limit)
-        writer = self._writer
-        if writer is not None:
-            writer.flush()
 
     # --- uploads, on the uploaders' threads ---------------------------------------------------------------------------
 
     def _upload_goodput(self) -> None:
         totals = self._calculator.totals()
         step = totals.run.max_productive_step or 0
-        self._draw("goodput/goodput", breakdown.goodput_percent(totals.run), step)
+        shares = [("goodput/goodput", breakdown.goodput_percent(totals.run))]
         if self._breakdown:
             seconds = breakdown.badput_seconds(
                 totals.run, totals.overlapped_data_loading, elastic=self._calculator.elastic
             )
-            for tag, share in _tags(breakdown.percent(seconds, totals.run.elapsed)):
-                self._draw(tag, share, step)
+            shares += _tags(breakdown.percent(seconds, totals.run.elapsed))
+        self._draw([(tag, share, step) for tag, share in shares])
         if self._options.enable_gcp_goodput_metrics and self._google.wanted:
             more = google_series.SLICES_OF_RUN if self._slices else ()
             self._google.write(totals, (*google_series.OF_RUN, *more))
 
     def _upload_step_deviation(self) -> None:
         """Draw the steps that are new. (Cloud Monitoring gets the deviation of the run with the other figures.)"""
-        for step, seconds in self._calculator.get_step_deviation(self._ideal).items():
-            if step > self._drawn:
-                self._draw("step_deviation", seconds, step)
-                self._drawn = step
+        deviations = self._calculator.get_step_deviation(self._ideal)
+        new = [("step_deviation", seconds, step) for step, seconds in deviations.items() if step > self._drawn]
+        self._drawn = max((step for _, _, step in new), default=self._drawn)
+        self._draw(new)
 
     def _upload_windows(self) -> None:
         if not (self._options.enable_gcp_goodput_metrics and self._google.wanted):
@@ -176,17 +175,21 @@ class GoodputMonitor:
             rolling.append((span, found))
         return replace(totals, rolling=rolling)
 
-    def _draw(self, tag: str, value: float, step: int) -> None:
+    def _draw(self, scalars: Sequence[tuple[str, float, int]]) -> None:
+        """Write tags, values and steps together: at a URL each flush uploads the whole file."""
         if not self._folder:
             return
         try:
-            if self._writer is None:
-                self._writer = ScalarWriter(self._folder)
-            self._writer.write(tag, value, step, time.time())
-            self._writer.flush()
-        except (ExporterUnavailable, OSError) as error:
+            with self._drawing:  # TensorBoard reads one file after the other: there may not be two that grow
+                writer = self._writer = self._writer or ScalarWriter(self._folder)
+            for tag, value, step in scalars:
+                writer.write(tag, value, step, time.time())
+            writer.flush()
+        except ExporterUnavailable as error:
             self._folder = ""
             report_once("compat tensorboard", "nothing is written for TensorBoard: %s", error)
+        except OSError as error:
+            report_once("compat tensorboard", "scalars for TensorBoard wait until they can be written: %s", error)
 
 
 def _tags(badput: Badput) -> list[tuple[str, float]]:
