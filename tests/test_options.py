@@ -17,7 +17,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.options import OF_VARIABLE, OPTIONS
 
 # Read where they matter, at any time, or not for one recorder only.
-NO_OPTIONS = {"GCP_PROJECT", "GCP_ENDPOINT", "EXIT_CODE", "STRICT"}
+NO_OPTIONS = {"GCP_PROJECT", "GCP_ENDPOINT", "EXIT_CODE", "STRICT", "TENSORBOARD_DIR"}
 
 
 @pytest.mark.parametrize("asked", [otel_goodput.configure, Recorder], ids=["configure", "Recorder"])

@@ -15,6 +15,8 @@ from otel_goodput.accounting.paces import Pace
 from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, Category
 
 NOT_KNOWN: Final = "not known: dispatch only"
+# What a report has of a disruption whose reason nobody corrected.
+NOTHING_SAID: Final = {"said_by": None, "note": None}
 _BLURRED: Final = 100  # goodput is not known if more than 1/100 of the time is under steps of unknown clock
 
 
@@ -213,6 +215,8 @@ class Totals:
                     "kept_step": entry.kept_step,
                     "first_step_s": _seconds(entry.first_step) if self.run.known else None,
                     "regained_s": _seconds(entry.regained) if self.run.known else None,
+                    **NOTHING_SAID,
+                    "first_reason": entry.reason,
                 }
                 for entry in self.history
             ],

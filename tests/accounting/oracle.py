@@ -903,6 +903,9 @@ def account(
             "kept_step": disruption.kept_step,
             "first_step_s": seconds_of(life.first_step) if life else None,
             "regained_s": seconds_of(disruption.regained),
+            "first_reason": disruption.reason,
+            "said_by": None,
+            "note": None,
         }
 
     answer = cut(counted)

@@ -182,5 +182,5 @@ def test_recover_shuts_down_what_it_has_opened(refuses: str, tmp_path: Path, env
 def test_what_nobody_registers_is_refused_with_all_that_is_known(tmp_path: Path, environment: dict[str, str]) -> None:
     done = train(tmp_path, environment, "archives")
     assert done.returncode == 1
-    known = "archive, broken, closing, console, file, gcp, gcp-otlp, needy, odd, otlp, workload"
+    known = "archive, broken, closing, console, file, gcp, gcp-otlp, needy, odd, otlp, tensorboard, workload"
     assert f"unknown exporter 'archives'; known are auto, none, {known}" in done.stderr
