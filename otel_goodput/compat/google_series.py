@@ -65,10 +65,11 @@ class GoogleSeries:
         }
         return bool(self._exporter.write([(row, self._resource) for row in rows(points)], WRITE_S))
 
-    def close(self, seconds: float) -> None:
-        """Send what is left within `seconds`."""
-        if "_exporter" in self.__dict__:
-            self._exporter.shutdown(seconds * 1000)
+    def close(self) -> None:
+        """Send what waits for its turn: a series takes a point in five seconds. A later write begins anew."""
+        exporter = self.__dict__.pop("_exporter", None)
+        if exporter is not None:
+            exporter.shutdown(WRITE_S * 1000)
 
     @cached_property
     def _exporter(self) -> Any:

@@ -89,6 +89,8 @@ class Handle:
         Raises:
             TypeError: `told` is not a datetime.
         """
+        if self.recorder.closed:  # in a forked child, whose copies of our locks may be held for ever
+            return
         at = moment(told)
         if phase == Phase.STEP:
             self._measure(int(name), time.time_ns() if at is None else at)
@@ -102,6 +104,8 @@ class Handle:
         Raises:
             TypeError: `told` is not a datetime.
         """
+        if self.recorder.closed:
+            return
         if not self._pairs.end(phase, name, moment(told)):
             which = f" {name!r}" if name else ""
             report_once(f"end of {phase}", "the end of %s%s, which had not started, is ignored", phase, which)

@@ -18,12 +18,16 @@ class Uploader:
         name: for messages.
         interval: seconds.
         upload: may raise; that is logged once, and it is called again.
+        finish: called after the last upload.
     """
 
-    def __init__(self, name: str, interval: float, upload: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, interval: float, upload: Callable[[], None], finish: Callable[[], None] = lambda: None
+    ) -> None:
         self._name = name
         self._interval = max(0.1, float(interval))
         self._upload = upload
+        self._finish = finish
         self._stopping = threading.Event()
         self._last = False  # upload once more at the stop
         self._thread: threading.Thread | None = None
@@ -36,9 +40,11 @@ class Uploader:
         """Start it, unless it is running."""
         if self.running:
             return
-        self._stopping.clear()
+        # Of its own: a thread that was given up at a stop must not go on because another one begins.
+        self._stopping = threading.Event()
         self._last = False
-        self._thread = threading.Thread(target=self._run, name=f"otel-goodput-{self._name}", daemon=True)
+        work = (self._stopping,)
+        self._thread = threading.Thread(target=self._run, args=work, name=f"otel-goodput-{self._name}", daemon=True)
         self._thread.start()
 
     def stop(self, *, last: bool, seconds: float | None) -> None:
@@ -57,15 +63,16 @@ class Uploader:
             text = "the last upload of %s took more than %g s and was given up"
             report_once(f"upload {self._name}", text, self._name, limit)
 
-    def _run(self) -> None:
-        while not self._stopping.wait(self._interval):
-            self._do()
+    def _run(self, stopping: threading.Event) -> None:
+        while not stopping.wait(self._interval):
+            self._do(self._upload)
         if self._last:
-            self._do()
+            self._do(self._upload)
+        self._do(self._finish)
 
-    def _do(self) -> None:
+    def _do(self, work: Callable[[], None]) -> None:
         try:
-            self._upload()
+            work()
         except ValueError as error:  # there is nothing to upload yet
             report_once(f"upload {self._name} {error}", "nothing to upload of %s: %s", self._name, error)
         except Exception as error:

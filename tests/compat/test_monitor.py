@@ -256,3 +256,22 @@ def test_a_stop_while_tensorboards_url_fails_raises_nothing(tmp_path: Path, monk
     (tmp_path / Path(name).name).write_bytes(memory.cat_file(name))
     assert scalars(tmp_path) == {"goodput/goodput": [(2, pytest.approx(70))] * 3}
     memory.rm("/away", recursive=True)
+
+
+def test_a_window_of_a_month_and_a_last_upload_right_behind_another(google: GoogleEmulator, tmp_path: Path) -> None:
+    """Its length is written out; and what waits for its turn at Google is sent at the stop."""
+    of = recorder()
+    of.record_job_start_time(utc(0))
+    of.record_step_start_time(0, utc(0))
+    monitor = GoodputMonitor(JOB, LOGGER, "", 1, True, gcp_options=GCPOptions("the-project", "us-east5-b"))
+    monitor.start_goodput_uploader()
+    monitor.start_rolling_window_goodput_uploader([2_592_000])
+    until(lambda: series(google, "goodput_time"))
+    of.record_step_start_time(7, utc(50))
+    of.record_job_end_time(utc(100))
+    monitor.stop_goodput_uploader()
+    monitor.stop_rolling_window_goodput_uploader()
+    assert series(google, "goodput_time") == {"TOTAL": pytest.approx(100)}
+    assert "TOTAL 2592000" in {
+        " ".join(sorted(name.split(), reverse=True)) for name in series(google, "interval_goodput")
+    }

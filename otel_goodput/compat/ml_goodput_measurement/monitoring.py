@@ -12,12 +12,14 @@ from typing import ClassVar, Final
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.compat import breakdown, google_series, handles
 from otel_goodput.compat.google_series import GoogleSeries
+from otel_goodput.compat.handles import harmless
 from otel_goodput.compat.ml_goodput_measurement import goodput, goodput_utils
 from otel_goodput.compat.ml_goodput_measurement.goodput_utils import Badput, GCPOptions
 from otel_goodput.compat.uploader import Uploader
 from otel_goodput.exporters.scalars import ScalarWriter
 from otel_goodput.exporters.spec import ExporterUnavailable
 from otel_goodput.guard import report_once
+from otel_goodput.metrics.instruments import window_name
 from otel_goodput.text.durations import NS
 
 __all__ = ["BadputType", "GCPOptions", "GoodputMonitor", "MetricType", "MonitoringWindowType"]
@@ -85,34 +87,39 @@ class GoodputMonitor:
         self._windows: tuple[int, ...] = ()
         self._drawn = -1  # the highest step whose deviation is written
         self._slices = False
-        self._goodput_uploader = Uploader("goodput", upload_interval, self._upload_goodput)
+        self._goodput_uploader = Uploader("goodput", upload_interval, self._upload_goodput, self._google.close)
         self._deviation_uploader = Uploader(
             "step deviation", step_deviation_interval_seconds, self._upload_step_deviation
         )
-        self._window_uploader = Uploader("rolling windows", upload_interval, self._upload_windows)
+        self._window_uploader = Uploader("rolling windows", upload_interval, self._upload_windows, self._google.close)
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
+    @harmless
     def start_goodput_uploader(self) -> None:
         """Upload goodput at the interval."""
         if self._initialized:
             self._goodput_uploader.start()
 
+    @harmless
     def stop_goodput_uploader(self, skip_final_flush: bool | None = None) -> None:
         """Stop that, after a last upload."""
         if self._initialized:
             self._stop(self._goodput_uploader, skip_final_flush)
 
+    @harmless
     def start_step_deviation_uploader(self) -> None:
         """Upload the deviation of each step, if the monitor is to."""
         if self._initialized and self._deviation:
             self._deviation_uploader.start()
 
+    @harmless
     def stop_step_deviation_uploader(self, skip_final_flush: bool | None = None) -> None:
         """Stop that, after a last upload."""
         if self._initialized and self._deviation:
             self._stop(self._deviation_uploader, skip_final_flush)
 
+    @harmless
     def start_rolling_window_goodput_uploader(self, rolling_windows_seconds: Sequence[int]) -> None:
         """Upload goodput and badput of windows of these lengths, in seconds."""
         if self._initialized:
@@ -120,6 +127,7 @@ class GoodputMonitor:
             self._add_windows()
             self._window_uploader.start()
 
+    @harmless
     def stop_rolling_window_goodput_uploader(self, skip_final_flush: bool | None = None) -> None:
         """Stop that, after a last upload."""
         if self._initialized and self._windows:
@@ -161,7 +169,7 @@ class GoodputMonitor:
     def _add_windows(self) -> None:
         handle = handles.found(*self._names)
         if handle is not None:
-            handle.recorder.add_windows(*(f"{span / NS:g}s" for span in self._windows))
+            handle.recorder.add_windows(*map(window_name, self._windows))
 
     def _rolled(self) -> Totals:
         """The account with this monitor's windows, and no others."""
