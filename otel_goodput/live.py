@@ -19,10 +19,11 @@ from otel_goodput.config import Config
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.facts import FactSheet
 from otel_goodput.journal.journal import Journal, Segment
-from otel_goodput.journal.keeper import Keeper
+from otel_goodput.journal.keeper import Keeper, Sheet
 from otel_goodput.journal.listeners import Listeners
 from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.span_index import SpanIndex
+from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.metrics import instruments, process_instruments
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
@@ -41,6 +42,7 @@ class LiveAccount:
         opened: the journal on disk; None if it is in memory only.
         run_id, attempt: the run, and the number of this attempt at it, from 0.
         facts: what is told of this attempt.
+        usage: takes samples of processor and memory; None if none are wanted.
         index: the span index of this attempt, with the spans that earlier attempts did not export.
     """
 
@@ -63,6 +65,7 @@ class LiveAccount:
         if self.opened is not None:
             self.opened.introduce(self.account)
         self.facts = FactSheet(config, self.attempt, clock())
+        self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.account.begin_attempt(flags)
 
     def keep(self, work: Callable[[], None], between: Callable[[], None] = lambda: None) -> Keeper:
@@ -73,7 +76,8 @@ class LiveAccount:
         opened = self.opened
         run = None if opened is None else opened.run
         prepare = None if opened is None or opened.missing is None else opened.prepare
-        self._keeper = Keeper(self.account, run, self.index, work, prepare, between, self.facts)
+        sheets: list[Sheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
+        self._keeper = Keeper(self.account, run, self.index, work, prepare, between, sheets)
         return self._keeper
 
     def measure(
