@@ -219,9 +219,9 @@ class CountingFileSystem(MemoryFileSystem):
     def _strip_protocol(cls, path: str) -> str:
         return MemoryFileSystem._strip_protocol(path.removeprefix("counting:/"))
 
-    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: object) -> None:
+    def pipe_file(self, path: str, value: bytes, *more: object, **kwargs: object) -> None:
         type(self).uploads += 1
-        super().pipe_file(path, value, mode, **kwargs)
+        super().pipe_file(path, value, *more, **kwargs)
 
 
 def test_tensorboard_at_a_url_gets_each_upload_at_once(tmp_path: Path) -> None:

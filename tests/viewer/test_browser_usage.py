@@ -9,6 +9,7 @@ import pytest
 from otel_goodput.accounting.usage import Machine, Usage
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.usage import UsageSheet
+from otel_goodput.reports.session import Session
 from otel_goodput.viewer.page import of_run
 
 from .browser import Look
@@ -28,8 +29,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def sampled(run: RunDirectory) -> None:
-    began = run.created_at()
-    assert began is not None
+    began = Session.open(run).overview.begin
     for process, attempt in ((0, 0), (0, 1), (1, 0)):
         sheet = UsageSheet(attempt, process)
         for at in range(10):
@@ -80,8 +80,7 @@ def test_processor_and_memory(run: RunDirectory, tmp_path: Path, look: Look) -> 
 
 def test_a_past_moment_has_the_samples_until_then(run: RunDirectory, tmp_path: Path, look: Look) -> None:
     sampled(run)
-    began = run.created_at()
-    assert began is not None
+    began = Session.open(run).overview.begin
     place = tmp_path / "page.html"
     place.write_text(of_run(run, at=began + NS // 20), encoding="utf-8")
     look.open(place)
