@@ -74,7 +74,7 @@ def test_processor_and_memory(run: RunDirectory, tmp_path: Path, look: Look) -> 
     memory = page.eval_on_selector_all("#usage [data-memory]", "(all) => all.map((one) => one.innerText)")
     assert memory[0].startswith("this process at most 3.00 GiB") and len(memory) == 2
     look.js("goodput.state.set({attempt: 2})")
-    page.wait_for_function("document.querySelector('#usage').innerText.includes('No sample was taken in this time')")
+    page.wait_for_selector("#usage p:has-text('No sample was taken in this time')")
     look.check()
 
 
