@@ -158,6 +158,17 @@ def test_a_container_that_is_started_again_waits_since_its_end(cluster: Cluster,
     assert api.paths == [POD]
 
 
+def test_a_program_that_is_started_again_in_its_container_has_waited_for_nothing(
+    cluster: Cluster, api: ApiServer
+) -> None:
+    """As `while ! python train.py; do sleep 5; done` does: the pod still says how it waited the first time."""
+    api.answers |= {POD: RUNNING, EVENTS: PULLED}
+    assert look_up(cluster, BEGAN, timeout_s=20, before=T0 + 95 * NS) == {}
+    assert api.paths == [POD]
+    found = look_up(cluster, BEGAN, timeout_s=20, before=T0 + 89 * NS)
+    assert sum(found.values()) == 100 * NS
+
+
 def test_of_several_containers_it_must_be_told_which(
     cluster: Cluster, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
