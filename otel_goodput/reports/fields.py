@@ -278,7 +278,7 @@ class ReportFields(_AlwaysFields, total=False):
         processes: if processes told their paces.
         step_time: if there are kept steps.
         checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax told any.
-        scheduling: if Kubernetes told any. A job asked for its own report does not know it.
+        scheduling: if Kubernetes told of it. A job asked for its own report does not know it.
         compile_cache: if it is in use. A job asked for its own report does not know it.
     """
 
