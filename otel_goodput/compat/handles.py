@@ -14,7 +14,9 @@ from typing import Any, Final, ParamSpec
 from otel_goodput.api import disabled, imported_again
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.guard import contain, report_once
+from otel_goodput.journal.records import LARGEST
 from otel_goodput.recorder import Recorder
+from otel_goodput.recording.contexts import checked_step
 from otel_goodput.recording.pairs import Pairs, waited_for
 from otel_goodput.recording.phases import Opening
 from otel_goodput.resources.disk import goes_with
@@ -41,13 +43,17 @@ def moment(told: datetime | None) -> int | None:
 
     Raises:
         TypeError: it is not a datetime.
+        ValueError: it is none that a record can hold, such as ``datetime.max``, or no time at all (pandas' ``NaT``).
     """
     if told is None:
         return None
     if not isinstance(told, datetime):
         raise TypeError(f"{told!r} is not a datetime")
     since = (told if told.tzinfo else told.replace(tzinfo=timezone.utc)) - _EPOCH
-    return (since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000
+    at = (since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000
+    if not abs(at) <= LARGEST:  # nor is nan
+        raise ValueError(f"{told!r} cannot be recorded")
+    return at
 
 
 def harmless(function: Callable[P, None]) -> Callable[P, None]:
@@ -87,12 +93,13 @@ class Handle:
         """Record a start.
 
         Raises:
-            TypeError: `told` is not a datetime.
+            TypeError, ValueError: as :func:`moment`.
         """
         if self.recorder.closed:  # in a forked child, whose copies of our locks may be held for ever
             return
         at = moment(told)
         if phase == Phase.STEP:
+            checked_step(int(name), phase)  # before it ends the one before
             self._measure(int(name), time.time_ns() if at is None else at)
         elif phase in (Phase.JOB, Phase.ELASTIC_WAIT):
             self._latest = None
@@ -102,7 +109,7 @@ class Handle:
         """Record an end.
 
         Raises:
-            TypeError: `told` is not a datetime.
+            TypeError, ValueError: as :func:`moment`.
         """
         if self.recorder.closed:
             return
