@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -335,3 +336,32 @@ def test_a_recorder_in_a_pod_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert any("PartialObjectMetadata" in one.headers["Accept"] for one in api.asked) == (submitted is None)
     for path in (path for path in runs.rglob("*") if path.is_file()):
         assert TOKEN.encode() not in path.read_bytes()
+
+
+def test_a_recorder_that_is_started_again_in_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a loop of a shell: the pod is the same, and so is what Kubernetes tells of it."""
+    account, runs = tmp_path / "account", tmp_path / "runs"
+    account.mkdir()
+    certificate(account / "ca.crt")
+    (account / "token").write_text(TOKEN)
+    (account / "namespace").write_text("ml")
+    running = pod(state={"running": {"startedAt": ago(10)}})
+    running["metadata"]["creationTimestamp"] = ago(100)
+    running["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(70)}]
+    with serving({POD: running, EVENTS: {"items": []}}, secured_in=tmp_path) as api:
+        monkeypatch.setattr(submission, "ACCOUNT", account)
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(api.port))
+        monkeypatch.setenv("POD_NAME", "llama-0-0-x7k2p")
+        for attempt in range(2):
+            asked = len(api.asked)
+            recorder = otel_goodput.Recorder("job", run_id="run", directory=runs, exporters="none", submitted_at=1e9)
+            tracer = recorder.tracer
+            assert tracer is not None
+            with recorder.job(), recorder.step(attempt):
+                until(lambda: len(api.asked) > asked)  # noqa: B023
+                until(lambda: not any(one.name == "otel-goodput-submission" for one in threading.enumerate()))
+            assert bool(tracer.hooks.waits) == (attempt == 0)
+            recorder.shutdown()
+    told = otel_goodput.open_run(runs, "run").report().to_json()["scheduling"]
+    assert told["reschedules"] == 0 and told["first_s"]["queued"] >= 29 and told["later_s"] == {}
