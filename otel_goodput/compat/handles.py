@@ -81,6 +81,8 @@ class Handle:
         # Only the process that logs is told of, and it alone is the account, whichever of the job's it is.
         self.recorder = Recorder(job_name, run_id=run_id_of(job_name, logger_name), process_index=0, process_count=1)
         self._pairs: Pairs[Opening[Any]] = Pairs(self._begin, self._end)
+        self._told = 0  # when something was told last, ns
+        self._died: int | None = None  # while a job begins: when the one that is open was heard of last
         self._latest: tuple[int, int] | None = None  # number and start (ns) of the latest step
         self._lengths: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
 
@@ -103,7 +105,9 @@ class Handle:
             self._measure(int(name), time.time_ns() if at is None else at)
         elif phase in (Phase.JOB, Phase.ELASTIC_WAIT):
             self._latest = None
+        self._died = self._told if phase == Phase.JOB else None  # nobody told that it ended: a retry, or a cell again
         self._pairs.start(phase, name, at)
+        self._died, self._told = None, self._now() if at is None else at
 
     def end(self, phase: str, name: str | int = "", told: datetime | None = None) -> None:
         """Record an end.
@@ -113,9 +117,16 @@ class Handle:
         """
         if self.recorder.closed:
             return
-        if not self._pairs.end(phase, name, moment(told)):
+        at = moment(told)
+        if self._pairs.end(phase, name, at):
+            self._told = self._now() if at is None else at
+        else:
             which = f" {name!r}" if name else ""
             report_once(f"end of {phase}", "the end of %s%s, which had not started, is ignored", phase, which)
+
+    def _now(self) -> int:
+        tracer = self.recorder.tracer
+        return time.time_ns() if tracer is None else tracer.clock()
 
     def _measure(self, number: int, at: int) -> None:
         if self._latest is not None and number == self._latest[0] + 1:
@@ -138,8 +149,9 @@ class Handle:
         opening.__enter__()
         return opening
 
-    @staticmethod
-    def _end(opening: Opening[Any], at: int | None, given_up: bool) -> None:
+    def _end(self, opening: Opening[Any], at: int | None, given_up: bool) -> None:
+        if given_up and self._died is not None:
+            at = self._died
         if at is not None:
             opening.until(at)
         error = NoEnd("its end was not recorded") if given_up else None

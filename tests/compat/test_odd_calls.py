@@ -85,6 +85,22 @@ def test_that_everything_is_excluded() -> None:
         calculator().get_job_goodput_with_exclusions([(utc(-5), utc(25))])
 
 
+def test_a_job_that_starts_again_in_its_process() -> None:
+    """A retry after an exception, or a cell that is run again: nobody told the end of the first one."""
+    of = recorder()
+    of.record_job_start_time(utc(0))
+    for number in range(6):
+        of.record_step_start_time(number, utc(10 * number))
+    of.record_job_start_time(utc(200))
+    for number in range(4, 9):
+        of.record_step_start_time(number, utc(200 + 10 * (number - 4)))
+    of.record_job_end_time(utc(250))
+    details = calculator().get_job_goodput_details()
+    assert details["disruption_count"] == 1 and details["total_elapsed_time"] == 250
+    assert details["badput_time"][BadputType.INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION] == 150
+    assert details["badput_time"][BadputType.WASTED_PROGRESS_FROM_DISRUPTION] == 10
+
+
 def test_steps_of_threads_that_are_gone_when_the_job_ends(caplog: pytest.LogCaptureFixture) -> None:
     of = recorder()
     of.record_job_start_time()
@@ -96,7 +112,9 @@ def test_steps_of_threads_that_are_gone_when_the_job_ends(caplog: pytest.LogCapt
             of.record_custom_badput_event_start_time(None, f"eval {first}")
             of.record_step_start_time(number)
         of.record_data_loading_start_time()
+        all_of_them.wait(20)  # a thread that begins later would have the ident of one that is gone
 
+    all_of_them = threading.Barrier(4)
     threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
     for thread in threads:
         thread.start()
