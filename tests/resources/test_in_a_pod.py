@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,13 @@ from otel_goodput.resources import submission
 from .api_server import ApiServer, certificate, serving
 from .test_scheduling import EVENTS, pod
 from .test_submission import POD, TOKEN
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_said(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    caplog.set_level(logging.DEBUG)
+    yield
+    assert TOKEN not in caplog.text + "".join(capfd.readouterr())
 
 
 def ago(seconds: int) -> str:
@@ -43,6 +51,7 @@ def in_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(api.port))
         monkeypatch.setenv("POD_NAME", "llama-0-0-x7k2p")
+        monkeypatch.delenv("CONTAINER_NAME", raising=False)
         yield api
 
 
