@@ -295,6 +295,8 @@ class JobContext(PhaseContext):
         return False
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        if tracer.hooks.before_phase is not None:  # the first thing in a job may be a restore, which is no phase yet
+            tracer.hooks.before_phase()
         return tracer.jobs.take_over() or tracer.jobs.start(start)
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
