@@ -172,7 +172,7 @@ def _fields(one: type) -> str:
 
 def _told(one: type) -> list[tuple[list[str], str]]:
     """Names of fields, and what the docstring says of them together."""
-    attributes = (one.__doc__ or "").partition("Attributes:")[2]
+    attributes = re.sub(r"\n {12}", " ", (one.__doc__ or "").partition("Attributes:")[2])  # lines that go on
     return [(names.split(", "), what) for names, what in re.findall(r"^ {8}([\w, ]+): (.*)$", attributes, re.MULTILINE)]
 
 

@@ -16,6 +16,7 @@ from otel_goodput import deadline
 from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
+from otel_goodput.journal import facts
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.facts import FactSheet
 from otel_goodput.journal.journal import Journal, Segment
@@ -64,9 +65,16 @@ class LiveAccount:
         self._keeper: Keeper | None = None
         if self.opened is not None:
             self.opened.introduce(self.account)
+        self._process = config.process_index
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.account.begin_attempt(flags)
+
+    def before(self) -> int | None:
+        """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""
+        if self.opened is None or self.opened.run is None or not self.attempt:
+            return None
+        return facts.began(self.opened.run, self.attempt - 1, self._process)
 
     def keep(self, work: Callable[[], None], between: Callable[[], None] = lambda: None) -> Keeper:
         """Create the keeper of the journal, without starting it.

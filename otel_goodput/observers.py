@@ -35,6 +35,7 @@ class Observers:
         totals: returns the account as of now.
         usage: takes samples of processor and memory; None if none are wanted.
         flush, finish: export everything so far, and end the recorder; called with the seconds that they may take.
+        before: returns when the attempt before began, ns since the epoch; None if that is not known.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class Observers:
         usage: UsageSheet | None,
         flush: Callable[[float], object],
         finish: Callable[[float], object],
+        before: Callable[[], int | None],
     ) -> None:
         self._tracer = tracer
         self._productivity = productivity
         self._totals = totals
+        self._before = before
         self._device_clock = DeviceClock(
             tracer, config.device_clock, config.process_count, patience=config.grace_period_s
         )
@@ -100,7 +103,7 @@ class Observers:
             self._submitted(one.moment)
 
         def ask(cluster: submission.Cluster) -> None:
-            self._tracer.hooks.scheduled(scheduling.look_up(cluster, began))
+            self._tracer.hooks.scheduled(scheduling.look_up(cluster, began, before=self._before()))
 
         submission.seek(found if submitted else None, then=ask)
 
