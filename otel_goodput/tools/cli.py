@@ -155,7 +155,7 @@ def _add_tools(commands: Any) -> None:
     collector = commands.add_parser(
         "collector",
         help="write the OpenTelemetry Collector's configuration, or a Kubernetes manifest",
-        description="Write the OpenTelemetry Collector's configuration for a place, or a Kubernetes manifest that has it.",
+        description="Write the OpenTelemetry Collector's configuration, or a Kubernetes manifest, in one file.",
     )
     collector_arguments.add_arguments(collector)
     collector.set_defaults(run=_collector)

@@ -1,1 +1,1 @@
-"""``otel-goodput collector``: a configuration for the OpenTelemetry Collector, or a Kubernetes manifest, in one file."""
+"""``otel-goodput collector``: the collector's configuration, or a Kubernetes manifest, in one file."""

@@ -98,7 +98,7 @@ receivers:
     protocols:
       # The collectors of the fleet send here, in plain text unless tls is set below.
       grpc:
-        endpoint: {}
+        endpoint: "{}"
 """
 
 
