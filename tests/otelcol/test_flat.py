@@ -81,7 +81,7 @@ def test_options_stand_where_variables_did(tmp_path: Path) -> None:
     assert config["extensions"]["file_storage"]["compaction"]["directory"] == "/q"
     assert config["exporters"]["file/spool"]["path"] == "/q/spool/goodput.otlp.json"
     resolver = config["exporters"]["load_balancing"]["resolver"]["dns"]
-    assert (resolver["hostname"], resolver["port"]) == ("gw.internal", 9)
+    assert (resolver["hostname"], resolver["port"]) == ("gw.internal", "9")
     elsewhere = parsed(written("sidecar", "--spool", "/s"))
     assert elsewhere["exporters"]["file/spool"]["path"] == "/s/goodput.otlp.json"
     gateway = parsed(written("gateway", "--listen", "0.0.0.0:4317"))
@@ -89,6 +89,21 @@ def test_options_stand_where_variables_did(tmp_path: Path) -> None:
     wanted = merged(*LAYERS["gateway"])
     wanted["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"] = "0.0.0.0:4317"
     assert gateway == wanted
+
+
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        ("sidecar", ("--project", "example.com:my-project", "--queue-dir", "/q", "--spool", "/s")),
+        ("classic", ("--project", "my-project", "--spool")),
+        ("fleet", ("--gateway", "10.0.0.7:14317")),
+        ("fleet", ("--gateway", "7")),
+        ("gateway", ("--listen", "[::]:4317")),
+    ],
+)
+def test_with_options_it_is_valid(place: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    done = validated(runnable(tmp_path, place, *options))
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_job_goes_through_local(tmp_path: Path) -> None:

@@ -140,10 +140,11 @@ def _replaced(chosen: Choices) -> list[tuple[str, str]]:
     if chosen.spool or (chosen.spool is not None and chosen.queue_dir):
         found.append((f"${{env:OTELCOL_GOODPUT_SPOOL:-{SPOOL}}}", chosen.spool or f"{chosen.queue_dir}/spool"))
     if chosen.gateway:
+        # Quoted, for the collector wants texts here, even if they are numbers.
         host, _, port = chosen.gateway.partition(":")
-        found.append(("${env:OTELCOL_GOODPUT_GATEWAY:-otelcol-gateway}", host))
+        found.append(("${env:OTELCOL_GOODPUT_GATEWAY:-otelcol-gateway}", f'"{host}"'))
         if port:
-            found.append(("${env:OTELCOL_GOODPUT_GATEWAY_PORT:-4317}", port))
+            found.append(("${env:OTELCOL_GOODPUT_GATEWAY_PORT:-4317}", f'"{port}"'))
     return found
 
 
