@@ -80,7 +80,7 @@ BESIDE: Final[dict[str, Beside]] = {
 ELSEWHERE: Final = (
     Outcome(
         "a backend that takes requests and does not answer, SIGTERM",
-        "`gcp-sidecar` ended after 18 s, `-classic` when it was killed; all was there after a restart",
+        "`gcp-sidecar` ended after 18 s, `-classic` when it was killed; everything arrived after a restart",
     ),
     Outcome(
         "credentials that are missing, a role that is not granted, a quota that is used up",
@@ -89,7 +89,7 @@ ELSEWHERE: Final = (
     ),
     Outcome(
         "a disk that is full, in any configuration with a queue; then it grows, or the backend takes what is there",
-        "who sends is told `UNAVAILABLE` and tries again; what was accepted arrives, after a SIGKILL too; the "
+        "the sender is told `UNAVAILABLE` and tries again; what was accepted arrives, after a SIGKILL too; the "
         "collector runs on",
         (
             "test_full_disk.py::test_what_was_accepted_arrives_once_there_is_room",
@@ -172,7 +172,7 @@ ELSEWHERE: Final = (
     ),
     Outcome(
         "`otel-goodput send` killed, the collector away, crashing",
-        "all; at most one request twice, which it says",
+        "all; at most one request twice, and then it says so",
         (
             "test_send.py::test_killed_in_the_middle_it_goes_on",
             "test_send.py::test_a_collector_that_comes_late_and_crashes",

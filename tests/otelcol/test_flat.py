@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from emulators.google import GoogleEmulator
 from exporters.google.jobs import Job
 from waits import until
 
-from .collector import CONFIGS, PROJECT, Collector, binary, validated
+from .collector import CONFIGS, OVERLAYS, PROJECT, Collector, binary, validated
 from .flat import LAYERS, merged, parsed, runnable, written
 from .prometheus import SCRAPED
 from .sidecars import JOB, Sidecar
@@ -135,3 +136,22 @@ def test_a_job_goes_through_to_google_cloud(place: str, tmp_path: Path) -> None:
         sidecar.complete(account)
         assert not sidecar.google.refusals
         assert {dict(key.resource_labels)["job"] for key in sidecar.series} == {JOB}
+
+
+def test_a_job_goes_through_a_fleet_s_collector_and_the_gateway(tmp_path: Path) -> None:
+    with GoogleEmulator() as google:
+        environ = {"GOOGLE_EMULATOR": google.endpoint.removeprefix("http://")}
+        config = runnable(tmp_path, "gateway", "--project", PROJECT)
+        with Collector(tmp_path / "gateway", config, OVERLAYS / "emulator.yaml", environ=environ) as gateway:
+            config = runnable(tmp_path, "fleet", "--project", PROJECT, "--gateway", gateway.grpc)
+            with Collector(tmp_path / "fleet", config, OVERLAYS / "emulator.yaml", environ=environ) as beside:
+                variables = {
+                    "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{beside.grpc}",
+                    "OTEL_GOODPUT_STEP_TRACES": "own",
+                    "OTEL_GOODPUT_STEP_SAMPLING": "1",
+                }
+                with Job(tmp_path / "job", variables, exporters=["otlp"]) as job:
+                    assert job.end().status == 0
+                until(lambda: "job" in {span.name for span in google.otlp_spans} and google.series)
+        assert not google.refusals and not google.otlp_series
+        assert {dict(key.resource_labels)["job"] for key in google.series} == {JOB}

@@ -48,7 +48,7 @@ def test_the_head_says_what_it_is_and_how_it_was_written(place: str) -> None:
         ((*K8S, "--hosts", "4"), "job has no --hosts"),
         ((*K8S, "--namespace", "Training"), "invalid name"),
         ((*K8S, "--name", "on"), "invalid name"),
-        ((*K8S, "--name", "a" * 41), "invalid name"),
+        ((*K8S, "--name", "a" * 33), "invalid name"),
         ((*K8S, "--accelerators", "nvidia.com/gpu"), "KIND=NUMBER"),
         ((*K8S, "--image", "a b"), "container image"),
         ((*K8S, "--dir", "goodput"), "path or URL"),
@@ -80,6 +80,21 @@ def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     lost = goodput(*options, "--output", tmp_path / "no" / "config.yaml")
     assert lost.returncode == 1 and f"{tmp_path}/no'" in lost.stderr
+
+
+def test_output_is_no_directory_and_a_dash_is_standard_output(tmp_path: Path) -> None:
+    options = ("collector", "config", "local", "--output")
+    assert succeeded(goodput(*options, "-")).startswith("# ")
+    done = goodput(*options, tmp_path)
+    assert (done.returncode, done.stdout) == (1, "") and str(tmp_path) in done.stderr
+
+
+def test_a_folder_may_end_with_a_slash() -> None:
+    config = yaml.safe_load(
+        succeeded(goodput("collector", "config", "sidecar", "--queue-dir", "/q/", "--spool", "/s/"))
+    )
+    assert config["extensions"]["file_storage"]["directory"] == "/q"
+    assert config["exporters"]["file/spool"]["path"] == "/s/goodput.otlp.json"
 
 
 def test_comments_stay_and_the_heads_of_layers_go() -> None:

@@ -80,7 +80,7 @@ def _add_values(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", type=label, default="training", metavar="NAME", help="default: training")
     parser.add_argument("--create-namespace", action="store_true", help="put the Namespace into the manifest too")
     parser.add_argument(
-        "--name", type=label, metavar="NAME", help="the job's name in telemetry; objects are called NAME-..."
+        "--name", type=short, metavar="NAME", help="the job's name in telemetry; objects are called NAME-..."
     )
     parser.add_argument("--account", type=email, metavar="EMAIL", help=f"Google service account (default: {ACCOUNT})")
     parser.add_argument("--accelerators", type=amount, metavar="KIND=N", help="of each pod, such as nvidia.com/gpu=8")
@@ -103,14 +103,16 @@ def _matching(name: str, pattern: str) -> Callable[[str], str]:
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?"
 _PORT = r"(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]\d{4}|[1-9]\d{0,3})"
 # YAML takes some words for something else than names.
-_LABEL = r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
+_LABEL = r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z]([a-z0-9-]{0,%d}[a-z0-9])?"
 project = _matching("project id", r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-folder = _matching("absolute path of letters, digits and . _ - /", r"/[A-Za-z0-9._/-]*[A-Za-z0-9._-]|")
+folder = _matching("absolute path of letters, digits and . _ - /", r"/[A-Za-z0-9._/-]*[A-Za-z0-9._-]/?|")
 address = _matching("HOST[:PORT]", rf"{_HOST}(:{_PORT})?")
 endpoint = _matching("HOST:PORT", rf"({_HOST}|\[[0-9A-Fa-f:.]+\]):{_PORT}")
 image = _matching("container image", r"[A-Za-z0-9][A-Za-z0-9._/:@-]*[A-Za-z0-9]")
 url = _matching("path or URL", r"(?=.*/)[A-Za-z0-9/][A-Za-z0-9._/:@+=~-]*")
-label = _matching("name of at most 40 lower-case letters, digits and -", _LABEL)
+label = _matching("name of at most 63 lower-case letters, digits and -", _LABEL % 61)
+# A JobSet's pods have names of at most 63 letters, of which it and JobSet add up to 31.
+short = _matching("name of at most 32 lower-case letters, digits and -", _LABEL % 30)
 email = _matching("service account's email", r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+")
 amount = _matching("KIND=NUMBER", r"[a-z0-9.-]+/[A-Za-z0-9._-]+=[1-9][0-9]*")
 

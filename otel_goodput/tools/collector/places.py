@@ -135,10 +135,11 @@ def _replaced(chosen: Choices) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     if chosen.project:
         found.append((PROJECT, chosen.project))
-    if chosen.queue_dir:
-        found.append((f"${{env:OTELCOL_GOODPUT_STATE:-{QUEUE}}}", chosen.queue_dir))
-    if chosen.spool or (chosen.spool is not None and chosen.queue_dir):
-        found.append((f"${{env:OTELCOL_GOODPUT_SPOOL:-{SPOOL}}}", chosen.spool or f"{chosen.queue_dir}/spool"))
+    queue, spool = (chosen.queue_dir or "").rstrip("/"), (chosen.spool or "").rstrip("/")
+    if queue:
+        found.append((f"${{env:OTELCOL_GOODPUT_STATE:-{QUEUE}}}", queue))
+    if spool or (chosen.spool is not None and queue):
+        found.append((f"${{env:OTELCOL_GOODPUT_SPOOL:-{SPOOL}}}", spool or f"{queue}/spool"))
     if chosen.gateway:
         # Quoted, for the collector wants texts here, even if they are numbers.
         host, _, port = chosen.gateway.partition(":")
