@@ -194,7 +194,7 @@ FILES: dict[str, Tables] = {
         "arguments": arguments,
     },
     "docs/runs.md": {"fields": report_fields},
-    "collector/README.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
+    "docs/collector/faults.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
 }
 
 

@@ -40,7 +40,7 @@ def tables(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/runs.md", "collector/README.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/runs.md", "docs/collector/faults.md"])
 def test_the_tables_are_up_to_date(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert load().renewed(name, text) == text, "run python docs/tables.py"
@@ -51,11 +51,17 @@ def test_the_tables_are_up_to_date(name: str) -> None:
     ("name", "right", "wrong"),
     [
         ("README.md", "`goodput.time` | ", "`goodput.tide` | "),
-        ("collector/README.md", "| answers that are lost |", "| answers that are late |"),
+        ("docs/collector/faults.md", "| answers that are lost |", "| answers that are late |"),
     ],
 )
 def test_tables_that_are_out_of_date_are_found_and_renewed(name: str, right: str, wrong: str, tmp_path: Path) -> None:
-    for each in ("docs/tables.py", "tests/otelcol/outcomes.py", "README.md", "docs/runs.md", "collector/README.md"):
+    for each in (
+        "docs/tables.py",
+        "tests/otelcol/outcomes.py",
+        "README.md",
+        "docs/runs.md",
+        "docs/collector/faults.md",
+    ):
         (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / each, tmp_path / each)
     readme = tmp_path / name
