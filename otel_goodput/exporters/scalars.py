@@ -21,10 +21,10 @@ from typing import Any, Final
 from otel_goodput import files
 from otel_goodput.errors import JournalError
 from otel_goodput.exporters.spec import ExporterUnavailable
+from otel_goodput.installation import install_command
 from otel_goodput.journal.mirror import open_filesystem
 from otel_goodput.text.redact import encodable, without_credentials
 
-HINT: Final = "pip install 'otel-goodput[tensorboard]'"
 # An object in a bucket cannot be appended to: a file is uploaded whole each time, so another one is begun at this size.
 # TensorBoard reads the files of a folder one after the other.
 LARGEST: Final = 1 << 20
@@ -115,7 +115,7 @@ class _Records:
             from tensorboard.plugins.scalar.summary_v2 import scalar_pb
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
-            raise ExporterUnavailable("tensorboard", str(error), HINT) from error
+            raise ExporterUnavailable("tensorboard", str(error), install_command("tensorboard")) from error
         self._event: Any = Event
         self._summary: Any = scalar_pb
         self._writer: Any = RecordWriter

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.errors import GoodputError
+from otel_goodput.installation import install_command
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
@@ -133,7 +134,7 @@ class ExporterSpec:
     @property
     def hint(self) -> str:
         """The command that installs its packages; empty if not known."""
-        return f"pip install 'otel-goodput[{self.extra}]'" if self.extra else ""
+        return install_command(self.extra) if self.extra else ""
 
 
 class ExporterUnavailable(GoodputError):

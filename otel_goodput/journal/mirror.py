@@ -20,6 +20,7 @@ from typing import Any, Final
 from otel_goodput import files
 from otel_goodput.errors import JournalError
 from otel_goodput.guard import report_once
+from otel_goodput.installation import install_command
 from otel_goodput.journal.journal import Journal
 from otel_goodput.journal.records import HEADER_SIZE, SIZE
 from otel_goodput.journal.rundir import IDENTITY_FILE, REASONS_FILE, RunDirectory, bound
@@ -48,7 +49,7 @@ def open_filesystem(url: str, what: str = "journal") -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise JournalError(f"a {what} at {shown} needs fsspec: pip install 'otel-goodput[remote]'") from error
+        raise JournalError(f"a {what} at {shown} needs fsspec: {install_command('remote')}") from error
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:

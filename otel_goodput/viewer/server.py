@@ -29,6 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput.errors import ConfigurationError
+from otel_goodput.installation import install_command
 from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer import page
 from otel_goodput.viewer.catalogue import Catalogue
@@ -47,7 +48,6 @@ logger = redacting_logger(__name__)
 PORT: Final = 8765
 IDLE: Final = "idle"
 STOPPED: Final = "stopped"
-MISSING: Final = "serve needs starlette and uvicorn: pip install 'otel-goodput[serve]'"
 _FAR: Final = 2**62  # ns; a window's ends are no further away
 
 Endpoint = Callable[["Request"], Awaitable["Response"]]
@@ -246,7 +246,7 @@ def check() -> None:
     """
     for package in ("starlette", "uvicorn"):
         if importlib.util.find_spec(package) is None:
-            raise ConfigurationError(MISSING)
+            raise ConfigurationError(f"serve needs starlette and uvicorn: {install_command('serve')}")
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput.exporters.registry import OURS, open_exporter, resolve, spec
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
+from otel_goodput.installation import install_command
 
 from .telemetry import collect, observed, spans
 
@@ -107,7 +108,7 @@ def test_an_exporter_of_googles_without_its_extra(
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ExporterUnavailable) as caught:
         open_exporter(name, ExporterContext("job", "run", environ=GOOGLE))
-    assert caught.value.hint == f"pip install 'otel-goodput[{extra}]'"
+    assert caught.value.hint == install_command(extra)
 
 
 def test_nothing_of_googles_is_imported_to_open_an_exporter() -> None:
@@ -129,8 +130,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", raising=False)
     with pytest.raises(ExporterUnavailable) as caught:
         open_exporter("otlp", ExporterContext("job", "run", environ={}))
-    assert caught.value.hint == "pip install 'otel-goodput[otlp]'"
-    assert "pip install 'otel-goodput[otlp]'" in str(caught.value)
+    assert caught.value.hint == install_command("otlp")
+    assert install_command("otlp") in str(caught.value)
 
 
 def test_a_variable_that_an_exporter_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ import pytest
 from tools.commands import finished, goodput, killed
 from waits import PATIENCE_S, until
 
+from otel_goodput.installation import install_command
 from otel_goodput.viewer.columns import Container
 
 from .served import Server, Stream, living, mute, serving
@@ -422,4 +423,4 @@ def test_without_the_extra(place: Path, tmp_path: Path, missing: str) -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert answer.returncode == 1
-    assert answer.stderr == "otel-goodput: serve needs starlette and uvicorn: pip install 'otel-goodput[serve]'\n"
+    assert answer.stderr == f"otel-goodput: serve needs starlette and uvicorn: {install_command('serve')}\n"

@@ -16,6 +16,7 @@ from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.google.connection import Connection, NoProject, Service, load
 from otel_goodput.exporters.status_details import retry_delay, status_details
 from otel_goodput.guard import logger, report_once
+from otel_goodput.installation import install_command
 from otel_goodput.semconv import DROPPED
 from otel_goodput.text.redact import shown
 
@@ -73,7 +74,7 @@ _CURES: Final = {
     "credentials": "on Google Cloud attach a service account to the machine or pod; elsewhere run `gcloud auth "
     "application-default login` or point GOOGLE_APPLICATION_CREDENTIALS to a key",
     "project": "set OTEL_GOODPUT_GCP_PROJECT",
-    "package": "reinstall it: pip install --force-reinstall 'otel-goodput[gcp,gcp-otlp]'",
+    "package": "reinstall it: {install}",
     "api": "enable it: `gcloud services enable {api} --project {project}`",
     "proxy": "something between here and {target}, such as a proxy, answers instead: check https_proxy and no_proxy",
     "scopes": "give the machine the access scope cloud-platform (`gcloud compute instances set-service-account` with "
@@ -258,7 +259,10 @@ class Delivery:
 
 def cure(cause: str, service: Service, target: str, project: str) -> str:
     """Return what may help against the cause of a failure; empty if nothing is known."""
-    return _CURES.get(cause, "").format(api=service.api, role=service.role, target=target, project=project)
+    install = install_command("gcp", "gcp-otlp", options="--force-reinstall") if cause == "package" else ""
+    return _CURES.get(cause, "").format(
+        api=service.api, role=service.role, target=target, project=project, install=install
+    )
 
 
 def short(text: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import variables
 from otel_goodput.exporters.spec import SIGNALS
+from otel_goodput.installation import install_command
 from otel_goodput.text.redact import redact, secrets
 from otel_goodput.tools.send.lines import signals_of, sources
 from otel_goodput.tools.send.screen import Screen
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         screen.complain(str(error))
         return 2
     except ImportError as error:
-        screen.complain(f"{error}: pip install 'otel-goodput[otlp]'")
+        screen.complain(f"{error}: {install_command('otlp')}")
         return 2
     with closing(sending):
         files = {each: signals for path, signals in named.items() for each in (*sending.earlier(path, signals), path)}

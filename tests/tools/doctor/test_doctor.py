@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from exporters.backends import silent_backend
 
+from otel_goodput.installation import install_command
 from otel_goodput.tools.doctor import settings
 from otel_goodput.tools.doctor.variables import rows
 
@@ -115,7 +116,7 @@ def test_urls(place: Path, tmp_path: Path) -> None:
     assert "Protocol not known: nosuch" in findings(unknown, "journal", "problem")
     assert "swordfish" not in unknown.stdout
     bare = doctor_without("fsspec", place, OTEL_GOODPUT_DIR=f"file://{tmp_path}/bucket")
-    assert "pip install 'otel-goodput[remote]'" in findings(bare, "journal", "problem")
+    assert install_command("remote") in findings(bare, "journal", "problem")
 
 
 def test_a_filesystem_that_does_not_answer(place: Path) -> None:

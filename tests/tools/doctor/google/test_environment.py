@@ -22,6 +22,8 @@ from exporters.backends import silent_backend
 from http_server import HttpServer, Request, Response
 from resources.machines import GKE, GPU_VM, SECRET, serve
 
+from otel_goodput.installation import install_command
+
 from ...commands import PATIENCE_S, Answer, environment
 from ..examined import doctor, findings
 from .words import DEAD, MONITORING, PROJECT, TRACE, Examined, garbage
@@ -113,6 +115,7 @@ WITHOUT = """
 import sys
 for name in sys.argv[1].split(","):
     sys.modules[name] = None
+from otel_goodput.installation import install_command
 from otel_goodput.tools.cli import main
 sys.exit(main(["doctor", "--json", "--gcp", "--timeout", "2"]))
 """
@@ -134,7 +137,7 @@ def test_nothing_is_installed(google: GoogleEmulator, place: Path) -> None:
     )
     done = without(modules, place, OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     found = findings(done, "google cloud", "problem")
-    assert "what exporter gcp needs is not installed -> pip install 'otel-goodput[gcp]'" in found
+    assert f"what exporter gcp needs is not installed -> {install_command('gcp')}" in found
     other = "what exporter gcp-otlp needs is not installed; no active exporter needs it"
     assert other in findings(done, "google cloud", "ok")
     assert "no request was sent: the packages for it are missing" in findings(done, TRACE, "ok")
@@ -146,7 +149,7 @@ def test_some_is_installed(exporter: str, status: int, google: GoogleEmulator, p
     variables = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "OTEL_GOODPUT_EXPORTERS": exporter, **PROJECT}
     done = without("google.cloud.trace_v2,opentelemetry.exporter.cloud_trace", place, **variables)
     assert done.returncode == status, done.stdout
-    assert ("pip install 'otel-goodput[gcp]'" in findings(done, "exporter gcp", "problem")) == bool(status)
+    assert (install_command("gcp") in findings(done, "exporter gcp", "problem")) == bool(status)
     assert "accepts CreateTimeSeries" in findings(done, MONITORING, "ok")
     assert TRACE not in {one["about"] for one in json.loads(done.stdout)["findings"]}
 

@@ -1,0 +1,72 @@
+"""How this package was installed, and so which command adds an extra to it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from otel_goodput.text.redact import without_credentials
+
+NAME: Final = "otel-goodput"
+
+
+def install_command(*extras: str, options: str = "") -> str:
+    """Return the command that installs the packages of `extras`, for the way in which this package was installed.
+
+    It names the clone or the wheel that this package was installed from, as long as that is there. It names PyPI's
+    project only where the package came from a package index. Never raises.
+
+    Args:
+        extras: names of extras, such as ``otlp``.
+        options: options for pip, such as ``--force-reinstall``.
+    """
+    listed = f"[{','.join(extras)}]"
+    try:
+        what = _requirement(listed, extras)
+    except Exception:  # damaged metadata must not hide the message that this is a part of
+        what = [NAME + listed]
+    return " ".join(["pip install", *([options] if options else []), *map(_quoted, what)])
+
+
+def _requirement(listed: str, extras: tuple[str, ...]) -> list[str]:
+    """Return what pip is given."""
+    try:
+        installed = metadata.distribution(NAME)
+    except metadata.PackageNotFoundError:  # the clone is on sys.path
+        clone = Path(__file__).resolve().parents[1]
+        return ["-e", f"{clone}{listed}"] if (clone / "pyproject.toml").exists() else [NAME + listed]
+    told = json.loads(installed.read_text("direct_url.json") or "{}")
+    if not told:
+        return [NAME + listed]
+    url = str(told["url"])
+    if not url.startswith("file:"):
+        return [f"{NAME}{listed} @ {_archive(told, without_credentials(url))}"]
+    path = Path(unquote(urlsplit(url).path))
+    if not path.exists():  # a wheel that was removed once it was installed
+        return _packages(installed, extras) or [NAME + listed]
+    return [*(["-e"] if told.get("dir_info", {}).get("editable") else []), f"{path}{listed}"]
+
+
+def _archive(told: dict[str, Any], url: str) -> str:
+    """Return the URL as pip takes it, of a repository with the commit that was installed."""
+    vcs = told.get("vcs_info")
+    return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+
+
+def _packages(installed: metadata.Distribution, extras: tuple[str, ...]) -> list[str]:
+    """Return the requirements that belong to `extras` alone."""
+    marked = (each.partition(";") for each in installed.requires or ())
+    return [
+        requirement.strip()
+        for requirement, _, marker in marked
+        if any(marker.replace('"', "'").strip() == f"extra == '{extra}'" for extra in extras)
+    ]
+
+
+def _quoted(word: str) -> str:
+    """Quote what a shell could misread; extras are quoted as every manual shows them."""
+    return word if word == "-e" else shlex.quote(word)
