@@ -1,4 +1,6 @@
-"""The READMEs' tables, of the package and its tests: ``python docs/tables.py`` rewrites them, ``--check`` compares.
+"""Tables in the documentation, made of the package and its tests.
+
+``python docs/tables.py`` rewrites them, ``--check`` compares.
 
 A table stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``.
 """
@@ -184,15 +186,11 @@ def _type(found: object) -> str:
 
 Tables = dict[str, Callable[[], str]]
 FILES: dict[str, Tables] = {
-    "README.md": {
-        "phases": phases,
-        "exporters": exporters,
-        "badput": badput,
-        "metrics": metrics,
-        "attributes": attributes,
-        "environment": environment,
-        "arguments": arguments,
-    },
+    "docs/reference/phases.md": {"phases": phases, "badput": badput},
+    "docs/reference/metrics.md": {"metrics": metrics},
+    "docs/reference/attributes.md": {"attributes": attributes},
+    "docs/reference/configuration.md": {"environment": environment, "arguments": arguments},
+    "docs/exporters.md": {"exporters": exporters},
     "docs/runs.md": {"fields": report_fields},
     "docs/collector/faults.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
 }
