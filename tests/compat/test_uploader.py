@@ -29,10 +29,12 @@ def at_once(count: int, work: Callable[[], object]) -> None:
 
 def test_several_threads_start_and_stop_it(recwarn: pytest.WarningsRecorder, caplog: pytest.LogCaptureFixture) -> None:
     uploads: list[int] = []
+    others = set(threading.enumerate())  # of tests before, which may have been given up
     uploader = Uploader("goodput", 3600, lambda: uploads.append(threading.get_ident()))
     for _ in range(50):
         at_once(4, uploader.start)
-        assert sum(thread.name == "otel-goodput-goodput" for thread in threading.enumerate()) == 1
+        begun = [thread for thread in threading.enumerate() if thread not in others]
+        assert [thread.name for thread in begun] == ["otel-goodput-goodput"]
         at_once(4, lambda: uploader.stop(last=True, seconds=5))
         assert not uploader.running
     assert 50 <= len(uploads) <= 200, "each stop uploads"
