@@ -258,6 +258,7 @@ def test_a_stop_while_tensorboards_url_fails_raises_nothing(tmp_path: Path, monk
     memory.rm("/away", recursive=True)
 
 
+@pytest.mark.attack  # known and open: on a busy machine the last point of goodput_time is lost, one time in four
 def test_a_window_of_a_month_and_a_last_upload_right_behind_another(google: GoogleEmulator, tmp_path: Path) -> None:
     """Its length is written out; and what waits for its turn at Google is sent at the stop."""
     of = recorder()
