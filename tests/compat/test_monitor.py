@@ -21,6 +21,7 @@ from waits import until
 
 from compat.calls import JOB, LOGGER, recorder, tell, utc
 from otel_goodput.compat import handles
+from otel_goodput.compat.google_series import GoogleSeries
 from otel_goodput.compat.ml_goodput_measurement.goodput_elastic import ElasticGoodputRecorder
 from otel_goodput.compat.ml_goodput_measurement.goodput_utils import BadputType, GCPOptions
 from otel_goodput.compat.ml_goodput_measurement.monitoring import GoodputMonitor
@@ -258,7 +259,31 @@ def test_a_stop_while_tensorboards_url_fails_raises_nothing(tmp_path: Path, monk
     memory.rm("/away", recursive=True)
 
 
-@pytest.mark.attack  # known and open: on a busy machine the last point of goodput_time is lost, one time in four
+def test_windows_that_are_uploaded_meanwhile_cost_no_last_point(
+    google: GoogleEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn of the windows comes between the last upload of goodput and the sending of what waited for its turn."""
+    close = GoogleSeries.close
+
+    def after_windows(one: GoogleSeries) -> None:
+        monitor._upload_windows()
+        close(one)
+
+    monkeypatch.setattr(GoogleSeries, "close", after_windows)
+    of = recorder()
+    of.record_job_start_time(utc(0))
+    of.record_step_start_time(0, utc(0))
+    monitor = GoodputMonitor(JOB, LOGGER, "", 1, True, gcp_options=GCPOptions("the-project", "us-east5-b"))
+    monitor.start_goodput_uploader()
+    monitor.start_rolling_window_goodput_uploader([3600])
+    until(lambda: series(google, "goodput_time"))
+    of.record_step_start_time(7, utc(50))
+    of.record_job_end_time(utc(100))
+    monitor.stop_goodput_uploader()
+    monitor.stop_rolling_window_goodput_uploader()
+    assert series(google, "goodput_time") == {"TOTAL": pytest.approx(100)}
+
+
 def test_a_window_of_a_month_and_a_last_upload_right_behind_another(google: GoogleEmulator, tmp_path: Path) -> None:
     """Its length is written out; and what waits for its turn at Google is sent at the stop."""
     of = recorder()

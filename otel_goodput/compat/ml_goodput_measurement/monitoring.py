@@ -80,7 +80,9 @@ class GoodputMonitor:
         self._ideal = configured_ideal_step_time
         self._skip, self._limit = skip_final_flush, final_flush_timeout_seconds
         self._options = replace(gcp_options or GCPOptions())
+        # One each: at its end a writer sends only those of its series that its latest write still had.
         self._google = GoogleSeries(job_name, self._options)
+        self._google_windows = GoogleSeries(job_name, self._options)
         self._folder = f"{str(tensorboard_dir).rstrip('/')}/{FOLDER}" if tensorboard_dir else ""
         self._drawing = threading.Lock()
         self._writer: ScalarWriter | None = None
@@ -91,7 +93,9 @@ class GoodputMonitor:
         self._deviation_uploader = Uploader(
             "step deviation", step_deviation_interval_seconds, self._upload_step_deviation
         )
-        self._window_uploader = Uploader("rolling windows", upload_interval, self._upload_windows, self._google.close)
+        self._window_uploader = Uploader(
+            "rolling windows", upload_interval, self._upload_windows, self._google_windows.close
+        )
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
@@ -160,11 +164,11 @@ class GoodputMonitor:
         self._draw(new)
 
     def _upload_windows(self) -> None:
-        if not (self._options.enable_gcp_goodput_metrics and self._google.wanted):
+        if not (self._options.enable_gcp_goodput_metrics and self._google_windows.wanted):
             return
         self._add_windows()
         more = google_series.SLICES_OF_WINDOWS if self._slices else ()
-        self._google.write(self._rolled(), (*google_series.OF_WINDOWS, *more))
+        self._google_windows.write(self._rolled(), (*google_series.OF_WINDOWS, *more))
 
     def _add_windows(self) -> None:
         handle = handles.found(*self._names)
