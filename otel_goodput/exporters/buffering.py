@@ -45,6 +45,11 @@ class BufferingSpanExporter(PassingSpanExporter):
         self.lost = 0
 
     @property
+    def waiting(self) -> int:
+        """Number of spans that are kept."""
+        return self._count
+
+    @property
     def dropped(self) -> int:
         """Number of lost spans. Spans of failed exports do not count before the shutdown: they are kept until then.
 

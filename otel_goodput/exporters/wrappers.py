@@ -55,6 +55,11 @@ class SafeSpanExporter(SpanExporter):
         """Number of lost spans."""
         return _dropped(self._exporter, self._failed)
 
+    @property
+    def waiting(self) -> int:
+        """Number of spans that the exporter keeps because it could not deliver them; 0 if it keeps none."""
+        return int(getattr(self._exporter, "waiting", 0))
+
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if not self._ground.owned():
             return SpanExportResult.FAILURE

@@ -29,7 +29,8 @@ class AcknowledgingExporter(PassingSpanExporter):
     """Passes spans to `exporter` and records each success in the journal.
 
     Args:
-        exporter: receives the spans.
+        exporter: receives the spans. If it keeps what it could not deliver, `waiting` is the number of these spans; an
+            export succeeds, and the shutdown leaves none, once all of them are delivered.
         account: the account whose journal is written.
         number: number of the exporter, the same in every attempt.
     """
@@ -38,6 +39,11 @@ class AcknowledgingExporter(PassingSpanExporter):
         super().__init__(exporter)
         self._account = account
         self._number = number
+        # Of the spans that are to be recorded once they are delivered. Only phases and roots have END records in the
+        # journal. The spans of one attempt are exported in the order of these records, so the last span id is enough.
+        self._last: dict[object, int] = {}  # by attempt
+        # Up to which time summaries are exported: they have no END record, but are exported in time order.
+        self._ends: dict[tuple[int, str], int] = {}  # by attempt and name, ns
         self._note(0)
 
     def _note(self, key: int) -> None:
@@ -46,27 +52,39 @@ class AcknowledgingExporter(PassingSpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = super().export(spans)
         if result is SpanExportResult.SUCCESS:
-            # Only phases and roots have END records in the journal. The spans of one attempt are exported in the order
-            # of these records, so the last span id is enough.
-            last = {
-                span.resource.attributes.get(ATTEMPT): context.span_id
-                for span in spans
-                if (isinstance(span, (AttemptSpan, ContinuationSpan)) or GOODPUT_PHASE in (span.attributes or {}))
-                and (context := span.get_span_context()) is not None
-            }
-            for key in last.values():
-                self._note(key)
-            self._note_summaries(spans)
+            self._take(spans)
+            self._acknowledge()
+        elif self._waiting:
+            self._take(spans)
         return result
 
-    def _note_summaries(self, spans: Sequence[ReadableSpan]) -> None:
-        """Record up to which time summaries are exported: they have no END record, but are exported in time order."""
-        ends: dict[tuple[int, str], int] = {}
+    def shutdown(self) -> None:
+        """Shut down, and record what `exporter` has delivered in its last try."""
+        super().shutdown()
+        if not self._waiting:
+            self._acknowledge()
+
+    @property
+    def _waiting(self) -> int:
+        return int(getattr(self._exporter, "waiting", 0))
+
+    def _take(self, spans: Sequence[ReadableSpan]) -> None:
         for span in spans:
             attempt, attributes = span.resource.attributes.get(ATTEMPT), span.attributes or {}
+            context = span.get_span_context()
+            if context is not None and (
+                isinstance(span, (AttemptSpan, ContinuationSpan)) or GOODPUT_PHASE in attributes
+            ):
+                self._last[attempt] = context.span_id
             if span.name in _SUMMARIES and isinstance(span, PhaseReadableSpan) and isinstance(attempt, int):
                 whose = attempt, str(attributes.get(GOODPUT_PHASES_NAME, ""))
-                ends[whose] = max(ends.get(whose, 0), span.end_time or 0)
-        for (attempt, name), end in ends.items():
+                self._ends[whose] = max(self._ends.get(whose, 0), span.end_time or 0)
+
+    def _acknowledge(self) -> None:
+        for key in self._last.values():
+            self._note(key)
+        for (attempt, name), end in self._ends.items():
             label = self._account.journal.name(name) if name else 0
             self._account.append(EXPORTED, self._number, SUMMED, label, attempt, NO_STEP, end)
+        self._last.clear()
+        self._ends.clear()

@@ -14,7 +14,7 @@ from otel_goodput import Recorder
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.exporters.buffering import MOST_KEPT, PATIENCE, BufferingSpanExporter
 
-from .backends import grpc_backend
+from .backends import grpc_backend, http_backend
 
 
 class Service(SpanExporter):
@@ -164,3 +164,33 @@ def test_a_collector_that_comes_back_gets_what_was_made_meanwhile(
             recorder.shutdown(10)
             names = after.span_names()
     assert names.count("step") == 5 and names.count("later") == 1
+
+
+@pytest.mark.parametrize("last", ["nothing new", "something new"])
+def test_what_the_last_try_delivers_is_known_to_be_delivered(
+    last: str, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if every span had been handed over, in vain, before the end began: nothing is exported twice."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    with http_backend(port) as before:
+        pass
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", before.endpoint)
+    for attempt in range(2):
+        recorder = Recorder("job", run_id="run", directory=tmp_path, exporters="otlp", grace_period=10.0)
+        with recorder.job():
+            for number in range(3):
+                with recorder.step(3 * attempt + number):
+                    pass
+        if not attempt:
+            recorder.flush(10)
+            caplog.clear()
+            if last == "something new":
+                with recorder.custom("later"):
+                    pass
+        with http_backend(port) as after:
+            recorder.shutdown(10)
+            names = after.span_names()
+        assert names.count("step") == 3 and names.count("job") == 1
+        assert "have not reached every exporter" not in caplog.text
