@@ -42,7 +42,7 @@ TESTED = {
 }
 GUIDE = sorted(PAGES.keys() - TESTED)
 # What needs the network, or runs these very tests.
-NOT_HERE = ("make demo", "make test", "pip install -e .", "pip install -e '.[gcp]'")
+NOT_HERE = ("make demo", "make test", "pip install -e '.[jax]'", "pip install -e '.[gcp]'")
 
 
 class Block(NamedTuple):
@@ -98,9 +98,10 @@ def run(command: list[str], here: Path) -> str:
 def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
     """Every block of Python and every command of a block of `sh`, in order, in one folder."""
     from emulators.google import GoogleEmulator
+    from exporters.backends import grpc_backend
 
     said: dict[str, str] = {}
-    with GoogleEmulator() as google:
+    with grpc_backend() as received, GoogleEmulator() as google:
         on_google = f"OTEL_GOODPUT_GCP_ENDPOINT={google.endpoint} OTEL_GOODPUT_GCP_PROJECT=test-project "
         for block in blocks(page):
             if block.language == "python" and block.file:
@@ -109,7 +110,9 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
                 said[block.text] = run([sys.executable, "-W", "error", "-c", block.text], here)
             elif block.language == "sh":
                 for line in lines(block):
-                    said[line] = run(["bash", "-c", on_google + line if "--gcp" in line else line], here)
+                    there = line.replace("http://localhost:4317", received.endpoint)
+                    there = on_google + there if "--gcp" in line else there
+                    said[line] = run(["bash", "-c", there], here)
     for block in blocks(page):
         assert not block.file or any(line.startswith(f"python {block.file}") for line in said), (
             f"{block.file} is never run"
@@ -118,6 +121,8 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
         printed = said["python train.py"]
         assert printed.startswith("Goodput of first, 1 attempt, since ") and "200 started = 200 kept" in printed
         assert said["otel-goodput report"].splitlines()[0] == printed.splitlines()[0].replace("not ended", "ended")
+    if page == "docs/google-cloud.md":
+        assert {"BatchWriteSpans", "CreateTimeSeries"} <= {request.method for request in google.requests}
     if page == "docs/report.md":
         assert "7.000 s" in said["otel-goodput replay timeline.jsonl"]
     if page == "docs/tutorial.md":
@@ -125,6 +130,14 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
         assert report["steps"] == {"executed": 300, "kept": 300, "lost": 0}
         assert (here / "report.html").stat().st_size > 100_000
         assert "tutorial-2" in said["otel-goodput runs"]
+        printed = said["python train.py 300"]
+        assert printed.startswith("Goodput of tutorial-2, 1 attempt, since "), "the second time it is another run"
+        for word in ("productive", "data_loading", "checkpoint_save", "custom eval", "300 started = 300 kept"):
+            assert word in printed
+        listed = said["ls goodput/tutorial/"]
+        assert "traces-" in listed and "metrics-" in listed
+        assert json.loads(said["otel-goodput report --json"])["run_id"] == "tutorial"
+        assert "step" in received.span_names() and "goodput.time" in received.metric_names()
 
 
 @pytest.mark.parametrize("page", GUIDE)
