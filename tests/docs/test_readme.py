@@ -131,7 +131,7 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
         assert (here / "report.html").stat().st_size > 100_000
         assert "tutorial-2" in said["otel-goodput runs"]
         printed = said["python train.py 300"]
-        assert printed.startswith("Goodput of tutorial-2, 1 attempt, since "), "the second time it is another run"
+        assert printed.startswith("Goodput of tutorial, run tutorial-2, 1 attempt, since ")
         for word in ("productive", "data_loading", "checkpoint_save", "custom eval", "300 started = 300 kept"):
             assert word in printed
         listed = said["ls goodput/tutorial/"]

@@ -8,13 +8,16 @@ from pathlib import Path
 from benchmarks.long_run import BEGIN, MS, NS, write_events
 from otel_goodput.accounting import Event, rules
 from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.usage import Machine, Usage
 from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.semconv import FALLBACK_CLOCKS, REASONS
 
 NAMES = ("", "eval", "train_step", "forward", "backward")
 STEPS = 120
 SAVE_EVERY = 20
+GIB = 2**30
 FIRST_KEY = 0xAB54A98CEB1F0A00  # keys are span ids
 PREP, RESTORE = rules.PHASE_INDEX["training_prep"], rules.PHASE_INDEX["checkpoint_restore"]
 
@@ -93,4 +96,13 @@ def story_run(
     run = RunDirectory(directory / name)
     run.create({"run_id": name, "job_name": name, "created_at": BEGIN / NS, "process_count": 4})
     called = dict(zip(NAMES, names, strict=True))
-    return write_events(run, (event._replace(name=called[event.name]) for event in Story(observed).told()), 4, names)
+    written = write_events(run, (event._replace(name=called[event.name]) for event in Story(observed).told()), 4, names)
+    for attempt, process in ((0, 0), (1, 0), (0, 1)):
+        sheet = UsageSheet(attempt, process)
+        for at in range(1, 40):
+            busy = (at * 7919 % 100 + 1) * MS // 25
+            end = BEGIN + (attempt * 40 + at) * 200 * MS
+            used = Usage(end, 200 * MS, busy, 3 * busy, GIB + at * GIB // 90, 9 * GIB, -1 if process else 70 * GIB)
+            sheet.add(Machine(8, 64 * GIB, -1 if process else 80 * GIB), used)
+        sheet.keep(written, last=True)
+    return written
