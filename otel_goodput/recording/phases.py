@@ -61,7 +61,8 @@ class Phases:
     Args of most phases:
         start_time: when it began, in ns since 1970, if it has begun already; by default now.
         end_time: when it ended, in ns since 1970; by default when the block or function is left.
-        blocking: whether it holds up training; by default, whether it is opened on the thread that opened the job.
+        blocking: whether it holds up training; by default, whether it is opened on the training thread. That is the
+            thread that opened the job, until another one opens steps.
     """
 
     def __init__(self, find: Find) -> None:
