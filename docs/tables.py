@@ -2,7 +2,8 @@
 
 ``python docs/tables.py`` rewrites them, ``--check`` compares.
 
-A table stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``.
+A table stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``, under the heading that ``FILES`` gives it.
+Nothing is written if a table is missing or stands under another heading, or if a heading stands over nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import get_args, get_type_hints, is_typeddict
+from typing import NamedTuple, get_args, get_type_hints, is_typeddict
+
+import reference_commands
+import reference_functions
 
 from otel_goodput.accounting import rules
 from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
@@ -26,7 +30,7 @@ from otel_goodput.recording.phases import Phases
 from otel_goodput.reports import fields
 from otel_goodput.reports.advice import EXPLAINED
 from otel_goodput.reports.fields import PartitionFields, ReportFields
-from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, SPAN_ATTRIBUTES, Category, Phase
+from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, RESOURCE_ATTRIBUTES, SPAN_ATTRIBUTES, Category, Phase
 
 ROOT = Path(__file__).parents[1]
 
@@ -99,6 +103,13 @@ def attributes() -> str:
     return table(
         ("attribute", "type", "on", ""),
         ((f"`{one.key}`", one.type, one.on, one.brief) for one in SPAN_ATTRIBUTES),
+    )
+
+
+def resource() -> str:
+    return table(
+        ("attribute", "type", "when", ""),
+        ((f"`{one.key}`", one.type, one.on, one.brief) for one in RESOURCE_ATTRIBUTES),
     )
 
 
@@ -184,15 +195,43 @@ def _type(found: object) -> str:
     return f"`{name.replace('otel_goodput.reports.fields.', '').replace('NoneType', 'None')}`"
 
 
-Tables = dict[str, Callable[[], str]]
-FILES: dict[str, Tables] = {
-    "docs/reference/phases.md": {"phases": phases, "badput": badput},
-    "docs/reference/metrics.md": {"metrics": metrics},
-    "docs/reference/attributes.md": {"attributes": attributes},
-    "docs/reference/configuration.md": {"environment": environment, "arguments": arguments},
-    "docs/exporters.md": {"exporters": exporters},
-    "docs/runs.md": {"fields": report_fields},
-    "docs/collector/faults.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
+class Table(NamedTuple):
+    """A generated block, and the heading that it stands under."""
+
+    heading: str
+    make: Callable[[], str]
+
+
+FILES: dict[str, dict[str, Table]] = {
+    "docs/reference/functions.md": {
+        "recording": Table("Recording", lambda: reference_functions.group(reference_functions.RECORDING)),
+        "phase-functions": Table("Phases", lambda: reference_functions.group(reference_functions.PHASES)),
+        "figures": Table("Figures", lambda: reference_functions.group(reference_functions.FIGURES)),
+        "given": Table("What phases and functions give", reference_functions.given),
+        "classes": Table("Classes", reference_functions.classes),
+        "errors": Table("Errors", reference_functions.of_errors),
+    },
+    "docs/reference/command-line.md": {
+        "statuses": Table("Exit statuses", reference_commands.statuses),
+        "commands": Table("Commands", reference_commands.command_line),
+    },
+    "docs/reference/phases.md": {"phases": Table("Phases", phases), "badput": Table("Badput categories", badput)},
+    "docs/reference/metrics.md": {"metrics": Table("All metrics", metrics)},
+    "docs/reference/attributes.md": {
+        "attributes": Table("Spans", attributes),
+        "resource": Table("Resource", resource),
+    },
+    "docs/reference/configuration.md": {
+        "environment": Table("Environment variables", environment),
+        "arguments": Table("Arguments without a variable", arguments),
+    },
+    "docs/exporters.md": {"exporters": Table("What goes where", exporters)},
+    "docs/runs.md": {"fields": Table("The fields of a report", report_fields)},
+    "docs/collector/faults.md": {
+        "beside": Table("Beside a job", beside),
+        "elsewhere": Table("Elsewhere", elsewhere),
+        "codes": Table("What a backend's answer does", codes),
+    },
 }
 
 
@@ -200,31 +239,57 @@ def renewed(name: str, text: str) -> str:
     """`text`, of the file `name`, with its tables as they are to be.
 
     Raises:
-        ValueError: the markers of a table are missing or there more than once.
+        ValueError: the markers of a table are missing or there more than once, a table stands under another heading
+            than its own, a marked table is none of this page's, or a heading stands over nothing.
     """
-    for marker, make in FILES[name].items():
+    tables = FILES[name]
+    if strangers := set(re.findall(r"^<!-- begin: (.*) -->$", text, re.MULTILINE)) - tables.keys():
+        raise ValueError(f"{name} has markers of tables that nothing makes: {', '.join(sorted(strangers))}")
+    for marker, (heading, make) in tables.items():
         begin, end = f"<!-- begin: {marker} -->\n", f"<!-- end: {marker} -->\n"
         if text.count(begin) != 1 or text.count(end) != 1:
             raise ValueError(f"{name} needs the markers of {marker!r} once each")
         before, _, rest = text.partition(begin)
+        if not (above := headings(before)) or above[-1] != heading:
+            raise ValueError(f"{name}: {marker!r} belongs under {heading!r}, not under {above[-1:] or 'no heading'}")
         text = f"{before}{begin}{make()}{end}{rest.partition(end)[2]}"
+    if over := empty(text):
+        raise ValueError(f"{name}: nothing stands under {over[0]!r}")
     return text
+
+
+def prose(text: str) -> str:
+    """`text` without what is inside blocks of code, where a # is no heading, and without markers."""
+    text = re.sub(r"^```.*?^```$", "code", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^<!--.*?-->\n", "", text, flags=re.MULTILINE)
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
+
+
+def empty(text: str) -> list[str]:
+    """The headings that nothing stands under, neither text nor headings of a lower rank."""
+    found = re.findall(r"^(#+) (.*)\n+(?=(#+) |\Z)", prose(text), re.MULTILINE)
+    return [title for rank, title, following in found if len(following) <= len(rank)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a table is out of date")
-    check, stale = parser.parse_args().check, []
-    for name in FILES:
-        old = (ROOT / name).read_text(encoding="utf-8")
-        new = renewed(name, old)
-        if old != new:
-            stale.append(name)
-            if not check:
-                (ROOT / name).write_text(new, encoding="utf-8")
+    check = parser.parse_args().check
+    old = {name: (ROOT / name).read_text(encoding="utf-8") for name in FILES}
+    try:
+        new = {name: renewed(name, text) for name, text in old.items()}
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    stale = [name for name in FILES if old[name] != new[name]]
     if check and stale:
         sys.stderr.write(f"out of date: {', '.join(stale)}; run python docs/tables.py\n")
         return 1
+    for name in stale:
+        (ROOT / name).write_text(new[name], encoding="utf-8")
     return 0
 
 

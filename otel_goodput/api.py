@@ -110,9 +110,12 @@ def report() -> Report | None:
 
 
 def flush(timeout: float | None = None) -> bool:
-    """Export everything recorded so far; not for the training loop, because it waits for the network.
+    """Export everything recorded so far; returns False if not everything was exported in time.
 
-    `timeout` is in seconds, by default the grace period. Returns False if not everything was exported in that time.
+    Waits for the network, so do not call it in the training loop.
+
+    Args:
+        timeout: in seconds; by default the grace period.
     """
     return True if _recorder is None else _recorder.flush(timeout)
 
@@ -120,14 +123,24 @@ def flush(timeout: float | None = None) -> bool:
 def shutdown(timeout: float | None = None) -> None:
     """Stop recording: end open phases and mark them as interrupted, export, and write the journal.
 
-    `timeout` is in seconds, by default the grace period. Called automatically at exit.
+    Called automatically at exit. Afterwards phases are no-ops.
+
+    Args:
+        timeout: one deadline for all of it, in seconds; by default the grace period.
     """
     if _recorder is not None:
         _recorder.shutdown(timeout)
 
 
 def on_preemption(callback: C) -> C:
-    """Like :meth:`~otel_goodput.recorder.Recorder.on_preemption`; before ``configure()`` it only logs a warning."""
+    """Call `callback` (no arguments) when the platform announces the job's end: a preemption, maintenance, SIGTERM.
+
+    It runs in a thread of its own while training goes on, and should return within the grace period. Also usable as a
+    decorator: returns `callback`. Before ``configure()`` it only logs a warning.
+
+    Args:
+        callback: what to call.
+    """
     if _recorder is None:
         if _rehearsing:
             return callback
@@ -137,14 +150,25 @@ def on_preemption(callback: C) -> C:
 
 
 def checkpoint_logger() -> Any:
-    """Like :meth:`~otel_goodput.recorder.Recorder.checkpoint_logger`; may be called before ``configure()``."""
+    """Return a logger for Orbax's ``CheckpointManager(logger=…)``, for use without the automatic hook.
+
+    May be called before ``configure()``.
+    """
     from otel_goodput.integrations import orbax
 
     return orbax.checkpoint_logger(_find, lambda: _recorder is not None and _recorder.config.leads)
 
 
 def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
-    """Like :meth:`~otel_goodput.recorder.Recorder.count_flops`; returns None before ``configure()``."""
+    """Count the model's floating-point operations in one call of `function`, for the program goodput (MFU).
+
+    Traces the function with jax, without running it. Returns None if there is nothing to count, and before
+    ``configure()``. The peak is that of the devices, unless ``peak_flops=`` was given.
+
+    Args:
+        function: one step.
+        args, kwargs: what it is called with.
+    """
     return None if _recorder is None else _recorder.count_flops(function, *args, **kwargs)
 
 

@@ -89,6 +89,12 @@ class Recorder(Phases):
         job_name: name of the job; by default ``OTEL_SERVICE_NAME``, else the script's name.
         {options}
 
+    Attributes:
+        run_id: the id of the run, which may have another name than was asked for (``RUN~PID``).
+        attempt: number of the attempt, from 1.
+        tracer_provider, meter_provider: what spans and metrics are exported with.
+        resource: of spans and metrics.
+
     Raises:
         ConfigurationError: an option is wrong.
         TypeError: an option is unknown.
@@ -274,6 +280,9 @@ class Recorder(Phases):
 
         A window that is far shorter than those there are makes all of them begin anew.
 
+        Args:
+            windows: lengths, each at least a second.
+
         Raises:
             ConfigurationError: a length is not valid.
         """
@@ -304,6 +313,9 @@ class Recorder(Phases):
 
         It runs in a thread of its own while training goes on, and should return within the grace period. Also usable as
         a decorator: returns `callback`.
+
+        Args:
+            callback: what to call.
         """
         return self._observers.on_preemption(callback)
 
@@ -318,6 +330,10 @@ class Recorder(Phases):
 
         Traces the function with jax, without running it. Returns None if there is nothing to count. The peak is that of
         the devices, unless ``peak_flops=`` was given.
+
+        Args:
+            function: one step.
+            args, kwargs: what it is called with.
         """
         try:
             from otel_goodput.integrations.flops import count_flops
@@ -334,8 +350,11 @@ class Recorder(Phases):
     def flush(self, timeout: float | None = None) -> bool:
         """Export everything recorded so far; returns False if not everything was exported in time.
 
-        Waits for the network, so do not call it in the training loop. `timeout` is in seconds, by default the grace
-        period. After the shutdown and in a forked child, returns False immediately.
+        Waits for the network, so do not call it in the training loop. After the shutdown and in a forked child, returns
+        False immediately.
+
+        Args:
+            timeout: in seconds; by default the grace period.
         """
         if self._closed:
             return False
@@ -376,8 +395,11 @@ class Recorder(Phases):
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop recording: end open phases and mark them as interrupted, export, and write the journal.
 
-        `timeout` is one deadline for all of it, in seconds, by default the grace period. Called automatically at exit.
-        Afterwards phases are no-ops. If another thread is shutting down, this waits for that, until its own deadline.
+        Called automatically at exit. Afterwards phases are no-ops. If another thread is shutting down, this waits for
+        that, until its own deadline.
+
+        Args:
+            timeout: one deadline for all of it, in seconds; by default the grace period.
         """
         seconds = self.config.grace_period_s if timeout is None else timeout
         # Reentrant: a signal handler may call this on the thread that is in the middle of it, and must not wait.

@@ -90,11 +90,22 @@ class Run:
         return replace(report, page=self._page) if at is None and process == 0 else report
 
     def totals(self, *, at: Time | None = None, process: int = 0) -> Totals:
-        """Return the account as numbers, in ns. Arguments and errors as of :meth:`report`."""
+        """Return the account as numbers, in ns.
+
+        Args:
+            at: the moment of the account; by default now while the job is running, else its last sign of life.
+            process: index of the process whose journal is read.
+
+        Raises:
+            JournalError, ValueError: as :meth:`report`.
+        """
         return self.report(at=at, process=process).totals
 
     def steps(self, *, process: int = 0) -> Iterator[StepRecord]:
         """Yield all executions of steps, in order of their begin; the whole journal is read first.
+
+        Args:
+            process: index of the process whose journal is read.
 
         Raises:
             JournalError: as :meth:`report`.
@@ -103,6 +114,9 @@ class Run:
 
     def phases(self, *, process: int = 0) -> Iterator[PhaseRecord]:
         """Yield all phases other than steps, in order of their begin; the whole journal is read first.
+
+        Args:
+            process: index of the process whose journal is read.
 
         Raises:
             JournalError: as :meth:`report`.
@@ -120,6 +134,11 @@ class Run:
 
         Its columns are the fields of the records, with moments as UTC times (``start`` for ``start_ns``) and other
         lengths in seconds (``net_s`` for ``net_ns``).
+
+        Args:
+            of: ``"steps"`` or ``"phases"``.
+            process: index of the process whose journal is read.
+            library: ``"pandas"`` or ``"polars"``; by default pandas if it is installed, else polars.
 
         Raises:
             GoodputError: neither library is installed, or not the one that is asked for.
@@ -141,6 +160,9 @@ class Run:
 
     def html(self, path: str | Path) -> Path:
         """Write the run as a page with charts and a timeline: one file that needs no network. Returns its path.
+
+        Args:
+            path: the file to write.
 
         Raises:
             GoodputError: `path` is a directory; JournalError as :meth:`report`.
@@ -215,6 +237,9 @@ def open_run(place: str | Path, run_id: str | None = None) -> Run:
 
 def open_runs(place: str | Path) -> list[Run]:
     """Open all runs in a folder or at a URL, the one that began first in front.
+
+    Args:
+        place: the folder that holds the runs, one run's folder, or a URL.
 
     Raises:
         JournalError: there is none, or the URL cannot be read.

@@ -91,12 +91,12 @@ CHECKPOINT_STAGES: Final[dict[str, tuple[str, str]]] = {
 
 # The root of an attempt's trace: zero duration, written when the first job begins; not a phase.
 ATTEMPT_SPAN: Final = "attempt"
-# A `steps` span summarises consecutive steps that are not all exported; it is not a phase.
+# A `steps` span summarizes consecutive steps that are not all exported; it is not a phase.
 STEPS_SUMMARY_SPAN: Final = "steps"
 # `continuation` is the root of a further trace of an attempt; `continued` points to it from the previous trace.
 CONTINUATION_SPAN: Final = "continuation"
 CONTINUED_SPAN: Final = "continued"
-# A `phases` span summarises many phases of one name, other than steps, that are not all exported.
+# A `phases` span summarizes many phases of one name, other than steps, that are not all exported.
 PHASES_SUMMARY_SPAN: Final = "phases"
 
 ELASTIC_SLICE_DOWN: Final = "slice_down"
@@ -285,8 +285,8 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_COMPILE_LOWER, "int (ns)", "compile", "time to lower it"),
     Attribute(GOODPUT_COMPILE_BACKEND, "int (ns)", "compile", "time in the compiler"),
     Attribute(GOODPUT_ELASTIC_KIND, "string", "elastic_wait", "`slice_down` or `scale_up`"),
-    Attribute(GOODPUT_STEPS_FIRST, "int", "steps", "first of the summarised steps"),
-    Attribute(GOODPUT_STEPS_LAST, "int", "steps", "last of the summarised steps"),
+    Attribute(GOODPUT_STEPS_FIRST, "int", "steps", "first of the summarized steps"),
+    Attribute(GOODPUT_STEPS_LAST, "int", "steps", "last of the summarized steps"),
     Attribute(GOODPUT_STEPS_COUNT, "int", "steps", "number of steps"),
     Attribute(GOODPUT_STEPS_SUM, "int (ns)", "steps", "sum of the steps' durations"),
     Attribute(GOODPUT_STEPS_MIN, "int (ns)", "steps", "shortest"),
@@ -297,7 +297,7 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(
         GOODPUT_TRACE_GROUP, "int", "continuation, continued", "the group of processes whose trace it is, above 0"
     ),
-    Attribute(GOODPUT_PHASES_NAME, "string", "phases", "name of the summarised phases: the phase, or the user's name"),
+    Attribute(GOODPUT_PHASES_NAME, "string", "phases", "name of the summarized phases: the phase, or the user's name"),
     Attribute(GOODPUT_PHASES_COUNT, "int", "phases", "number of phases"),
     Attribute(GOODPUT_PHASES_SUM, "int (ns)", "phases", "sum of the phases' durations"),
     Attribute(GOODPUT_PHASES_MIN, "int (ns)", "phases", "shortest"),
@@ -422,7 +422,7 @@ SCHEDULING_DURATION: Final = Metric(
     "What this attempt waited for before its program ran, where Kubernetes tells: a node, an image, its container.",
 )
 PROGRAM_RATIO: Final = Metric(
-    "goodput.program.ratio", GAUGE, "1", (), "Model flops utilisation of the productive time."
+    "goodput.program.ratio", GAUGE, "1", (), "Model FLOPs utilization of the productive time."
 )
 PRODUCTIVITY: Final = Metric("goodput.productivity", GAUGE, "1", (), "Scheduling x runtime x program goodput.")
 SLICE_EFFICIENCY: Final = Metric(
@@ -590,3 +590,63 @@ SLICE_INDEX: Final = "goodput.slice.index"
 SLICE_COUNT: Final = "goodput.slice.count"
 SERVICE_NAMESPACE: Final = "service.namespace"
 REPLICA_ID: Final = "goodput.replica.id"
+
+_DRIVER: Final = "on Google Cloud, or with NVIDIA's driver"
+_POD: Final = "in a pod"
+_JOBSET: Final = "in a pod of a JobSet"
+_SLICE: Final = "on a TPU slice"
+_GOOGLE: Final = "on Google Cloud"
+
+RESOURCE_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
+    Attribute(SERVICE_NAME, "string", "always", "the job's name"),
+    Attribute(SERVICE_INSTANCE_ID, "string", "always", "`RUN/ATTEMPT/PROCESS@HOST`"),
+    Attribute(RUN_ID, "string", "always", "the run, the same over restarts"),
+    Attribute(ATTEMPT, "int", "always", "number of the attempt, from 1"),
+    Attribute(TRACE_ID, "string", "unless the tracer provider is yours", "the attempt's trace, 32 hexadecimal digits"),
+    Attribute(PROCESS_INDEX, "int", "always", "index of the process, from 0"),
+    Attribute(PROCESS_COUNT, "int", "always", "number of the job's processes"),
+    Attribute(PROCESS_PID, "int", "always", "the process id"),
+    Attribute(HOST_NAME, "string", "always", "name of the host"),
+    Attribute(TELEMETRY_DISTRO_NAME, "string", "always", f"`{SCOPE_NAME}`"),
+    Attribute(TELEMETRY_DISTRO_VERSION, "string", "always", "the version of this package"),
+    Attribute(
+        TELEMETRY_SPACED,
+        "bool",
+        "metrics of `otlp` and `file`",
+        "true: points are as far apart as Cloud Monitoring asks",
+    ),
+    Attribute(LAUNCHER_NAME, "string", "if a launcher counts restarts", "the launcher: JobSet, SLURM or torchrun"),
+    Attribute(LAUNCHER_RESTARTS, "int", "if a launcher counts restarts", "how often it has restarted the job"),
+    Attribute(ACCELERATOR_TYPE, "string", _DRIVER, "the chips of this host"),
+    Attribute(ACCELERATOR_COUNT, "int", _DRIVER, "how many chips this host has"),
+    Attribute(SLICE_NAME, "string", _SLICE, "name of the slice"),
+    Attribute(SLICE_TYPE, "string", _SLICE, "its type, such as `v5p-512`"),
+    Attribute(SLICE_TOPOLOGY, "string", _SLICE, "how its chips are laid out"),
+    Attribute(SLICE_WORKER, "int", _SLICE, "index of this host within the slice"),
+    Attribute(SLICE_INDEX, "int", "with several slices", "index of the slice within the job"),
+    Attribute(SLICE_COUNT, "int", "with several slices", "number of the job's slices"),
+    Attribute(CLOUD_PROVIDER, "string", _GOOGLE, f"`{GoogleCloud.PROVIDER}`"),
+    Attribute(
+        CLOUD_PLATFORM, "string", _GOOGLE, f"`{GoogleCloud.COMPUTE_ENGINE}` or `{GoogleCloud.KUBERNETES_ENGINE}`"
+    ),
+    Attribute(CLOUD_ACCOUNT_ID, "string", _GOOGLE, "the machine's project"),
+    Attribute(CLOUD_REGION, "string", _GOOGLE, "the machine's region; on GKE the cluster's"),
+    Attribute(CLOUD_AVAILABILITY_ZONE, "string", _GOOGLE, "the machine's zone; on GKE the cluster's, if it has one"),
+    Attribute(GCP_PROJECT_ID, "string", f"{_GOOGLE}, and with `gcp-otlp`", "the project"),
+    Attribute(LOCATION, "string", "`gcp-otlp`, if neither zone nor region is known", "where the job counts as running"),
+    Attribute(HOST_ID, "string", _GOOGLE, "the machine's id"),
+    Attribute(HOST_TYPE, "string", _GOOGLE, "the machine's type"),
+    Attribute(K8S_CLUSTER_NAME, "string", "on GKE", "the cluster"),
+    Attribute(K8S_NAMESPACE_NAME, "string", _POD, "the pod's namespace"),
+    Attribute(K8S_NODE_NAME, "string", _POD, "the pod's node"),
+    Attribute(K8S_POD_NAME, "string", _POD, "the pod; set `POD_NAME` in the manifest"),
+    Attribute(K8S_POD_UID, "string", _POD, "the pod's UID, if `POD_UID` is set"),
+    Attribute(K8S_CONTAINER_NAME, "string", _POD, "the container, if `CONTAINER_NAME` is set"),
+    Attribute(K8S_JOB_NAME, "string", "in a pod of a Job", "the Job"),
+    Attribute(K8S_JOB_COMPLETION_INDEX, "int", "in a pod of an indexed Job", "the pod's index"),
+    Attribute(K8S_JOBSET_NAME, "string", _JOBSET, "the JobSet"),
+    Attribute(K8S_JOBSET_REPLICATED_JOB_NAME, "string", _JOBSET, "the replicated Job"),
+    Attribute(K8S_JOBSET_JOB_INDEX, "int", _JOBSET, "index of the Job among its replicas"),
+    Attribute(K8S_JOBSET_JOB_GLOBAL_INDEX, "int", _JOBSET, "index of the Job in the JobSet"),
+    Attribute(K8S_JOBSET_RESTART_ATTEMPT, "int", _JOBSET, "how often the JobSet has been restarted"),
+)

@@ -169,7 +169,7 @@ class Progress:
         return median(ordered, ordered=True) if ordered else None
 
     @property
-    def summarised(self) -> int:
+    def summarized(self) -> int:
         """How many of the first entries have only mean net times."""
         return CHUNK * sum(chunk.nets is None for chunk in self._chunks)
 

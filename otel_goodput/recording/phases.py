@@ -53,7 +53,17 @@ class Opening(Protocol[S]):
 
 
 class Phases:
-    """The phases of one job. The functions of the package are the methods of the default instance."""
+    """The phases of one job. The functions of the package are the methods of the default instance.
+
+    A phase is a context manager, which yields its span, and a decorator. A phase that is used wrongly, such as a step
+    without a number, does not raise: it is logged and left out. With ``OTEL_GOODPUT_STRICT=true`` it raises PhaseError.
+
+    Args of most phases:
+        start_time: when it began, in ns since 1970, if it has begun already; by default now.
+        end_time: when it ended, in ns since 1970; by default when the block or function is left.
+        blocking: whether it holds up training; by default, whether it is opened on the training thread. That is the
+            thread that opened the job, until another one opens steps.
+    """
 
     def __init__(self, find: Find) -> None:
         self._find = find
@@ -98,7 +108,11 @@ class Phases:
         end_time: int | None = None,
         blocking: bool | None = None,
     ) -> Opening[FastSpan]:
-        """The training step numbered `step`, an int from 0."""
+        """The training step numbered `step`, an int from 0.
+
+        Args:
+            step: its number; a number that was there before is a rollback to it.
+        """
         try:
             tracer = self._find()
             if (
@@ -118,8 +132,12 @@ class Phases:
     def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
-        Without `start`, numbers continue those of the previous loop in this process, or follow the checkpoint restored
-        since; the first loop begins at 0.
+        A step completes when the next one is asked for. The number is an int with the methods of the step's span.
+
+        Args:
+            batches: what gives the batches.
+            start: number of the first step. By default, numbers continue those of the previous loop in this process, or
+                follow the checkpoint restored since; the first loop begins at 0.
         """
         number = None
         try:
@@ -131,8 +149,10 @@ class Phases:
     def loading(self, batches: Iterable[T], *, queue_depth: QueueDepth | None = None) -> Loading[T]:
         """Iterate over `batches`, with a data load but no step around each ``next()``; for loops that open their steps.
 
-        `queue_depth` gives the gauge ``goodput.loading.queue_depth``, the number of batches that are ready: a function
-        that returns it, or the queue that holds them.
+        Args:
+            batches: what gives the batches.
+            queue_depth: a function that returns how many batches are ready, or the queue that holds them; for the gauge
+                ``goodput.loading.queue_depth``.
         """
         return Loading(self._find, batches, queue_depth)
 
@@ -142,6 +162,10 @@ class Phases:
         If parts of the output are donated to the next call (state), an output that is not is found after a few steps.
         Without an output (a model changed in place), the step is marked like any other. The step of a coroutine or a
         generator lasts until that ends; what a generator yields is not observed.
+
+        Args:
+            function: what does one step when it is called.
+            start: number of the first step; by default as in :meth:`steps`.
         """
         numbers = None if start is None else count(start)
 
@@ -158,7 +182,11 @@ class Phases:
         return decorate(again, function, observe)
 
     def part(self, name: str) -> Opening[FastSpan]:
-        """A part of the open step, such as ``"forward"``: its time stays the step's; use few different names."""
+        """A part of the open step, such as ``"forward"``: its time stays the step's; use few different names.
+
+        Args:
+            name: its name, which is also the name of its span.
+        """
         try:
             tracer = self._find()
             if tracer is not None and name.__class__ is str and name and name[0] > " ":
@@ -176,7 +204,13 @@ class Phases:
         end_time: int | None = None,
         blocking: bool | None = None,
     ) -> Opening[Save]:
-        """Saving a checkpoint after `step`; with ``durable=False`` it counts only after ``save.durable()``."""
+        """Saving a checkpoint after `step`; with ``durable=False`` it counts only after ``save.durable()``.
+
+        Args:
+            step: number of the step after which it is saved; by default that of the open step, if there is one.
+            durable: whether the checkpoint is safely stored once the phase has ended. False for saves that continue in
+                the background.
+        """
         return SaveContext(
             self._find,
             Phase.CHECKPOINT_SAVE,
@@ -195,7 +229,11 @@ class Phases:
         end_time: int | None = None,
         blocking: bool | None = None,
     ) -> Opening[Span]:
-        """Restoring the checkpoint of `step`."""
+        """Restoring the checkpoint of `step`.
+
+        Args:
+            step: number of the step after which the checkpoint was saved; :meth:`steps` continues behind it.
+        """
         return RestoreContext(
             self._find, Phase.CHECKPOINT_RESTORE, step=step, start_time=start_time, end_time=end_time, blocking=blocking
         )
@@ -203,7 +241,11 @@ class Phases:
     def custom(
         self, name: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
-        """Anything else that blocks training, such as ``"eval"``; use few different names."""
+        """Anything else that blocks training, such as ``"eval"``; use few different names.
+
+        Args:
+            name: its name, which is also the name of its span and an attribute of metrics.
+        """
         return PhaseContext(
             self._find, Phase.CUSTOM, name=name, start_time=start_time, end_time=end_time, blocking=blocking
         )
@@ -211,7 +253,11 @@ class Phases:
     def elastic_wait(
         self, kind: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
-        """Waiting for slices: `kind` is ``"slice_down"`` or ``"scale_up"``."""
+        """Waiting for slices: `kind` is ``"slice_down"`` or ``"scale_up"``.
+
+        Args:
+            kind: ``"slice_down"`` after slices were lost, ``"scale_up"`` while more slices join.
+        """
         return PhaseContext(
             self._find, Phase.ELASTIC_WAIT, name=kind, start_time=start_time, end_time=end_time, blocking=blocking
         )
@@ -229,7 +275,14 @@ class Phases:
         return PhaseContext(self._find, Phase.EXCLUSION, start_time=start_time, end_time=end_time)
 
     def slice_counts(self, active: int, available: int, total: int, *, time: int | None = None) -> None:
-        """Record that since `time` (ns; by default now) `active` of `total` slices step and `available` are up."""
+        """Record that since `time` (ns; by default now) `active` of `total` slices step and `available` are up.
+
+        Args:
+            active: slices that do steps.
+            available: slices that are there.
+            total: slices that the job is made for.
+            time: since when, in ns since 1970; by default now.
+        """
         tracer = self._find()
         if tracer is None:
             return

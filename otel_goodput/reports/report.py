@@ -73,6 +73,9 @@ class Report:
         It reads the journal of the run so far, which may take seconds: not for the training loop. Only the owner of
         the file may read it.
 
+        Args:
+            path: the file to write.
+
         Raises:
             GoodputError: this is not the report of a run with a journal, or `path` is a directory.
             OSError: the file cannot be written.

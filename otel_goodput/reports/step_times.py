@@ -49,7 +49,7 @@ def of_run(run: RunDirectory, process: int = 0, state: str = "") -> StepTimes:
 def of_cursor(cursor: Cursor) -> StepTimes:
     """Return the net times of the steps that an account keeps."""
     progress = cursor.steps.progress
-    summed = progress.summarised
+    summed = progress.summarized
     nets = progress.nets(summed, progress.length)
     for segment in cursor.steps.segments:
         if segment.first_index is not None and segment.first_index >= summed:

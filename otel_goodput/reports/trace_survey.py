@@ -96,7 +96,7 @@ class Survey:
         totals, self.corrections = corrected(totals, in_force(read_reasons(run).statements))
         self.disruptions = {attempt - 1: one for attempt, one in restarts(totals.history).items()}
         self._progress = ledger.settled.steps.progress
-        self._summarised = self._progress.summarised  # asked for every step, and it counts all chunks of the run
+        self._summarized = self._progress.summarized  # asked for every step, and it counts all chunks of the run
 
     @property
     def last(self) -> AttemptSpan:
@@ -121,7 +121,7 @@ class Survey:
             return STEP_LOST
         progress = self._progress
         index = progress.index_above(number) - 1
-        if index < self._summarised:  # numbers so far back are remembered as ranges only
+        if index < self._summarized:  # numbers so far back are remembered as ranges only
             kept = not failed and index >= 0
         else:
             kept = progress.number_at(index) == number

@@ -7,9 +7,9 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from otel_goodput import files
 from otel_goodput.errors import GoodputError
@@ -20,14 +20,20 @@ from otel_goodput.tools import report as reporting
 from otel_goodput.tools.arguments import add_run, found_in, length, place
 from otel_goodput.version import __version__
 
+# What the command ends with.
+STATUSES: Final[Mapping[int, str]] = {
+    0: "all is well",
+    1: "there is no answer, or doctor found a problem",
+    2: "wrong use",
+    3: "a part of a journal cannot be read",
+    4: "no condition of compare holds, but one asks for a figure that is not known",
+    5: "a condition of compare holds",
+    130: "interrupted with Ctrl-C",
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    The status is 0 on success, 1 on an error or if ``doctor`` finds a problem, 2 on wrong usage, 3 if a journal is
-    damaged and a part of it could not be read, 4 if a condition of ``compare`` asks for a figure that is not known, 5
-    if one holds, and 130 after Ctrl-C.
-    """
+    """Run the command and return its exit status, one of ``STATUSES``."""
     if sys.stdout is None:  # the parent process closed it
         with files.nowhere() as nowhere, redirect_stdout(nowhere):
             return main(arguments)
@@ -63,8 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="otel-goodput",
         description="How much of a training job's time makes progress: account, report, recover.",
-        epilog="Exit status: 0: all is well, 1: there is no answer, 2: wrong use, 3: a part of a journal cannot be "
-        "read, 4 and 5: conditions of compare (see compare --help), 130: interrupted.",
+        epilog=f"Exit status: {'; '.join(f'{status}: {meaning}' for status, meaning in STATUSES.items())}.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -181,9 +181,9 @@ def _check_thinning(spans: dict[str, Span], life: Life, completed: Counter[int])
     for span in spans.values():
         if span.name == "step" and span.attributes.get("goodput.step.completed", True):
             found[span.attributes["goodput.step"]] += 1
-    summarised = sum(span.attributes["goodput.steps.count"] for span in spans.values() if span.name == "steps")
+    summarized = sum(span.attributes["goodput.steps.count"] for span in spans.values() if span.name == "steps")
     amid = sum(edge.phase == "step" and not edge.begins and not edge.early for edge in life.amid)
-    total = found.total() + summarised
+    total = found.total() + summarized
     assert completed.total() <= total <= completed.total() + amid, (
         f"{total} of {completed.total()} steps are in the trace"
     )

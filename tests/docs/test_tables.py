@@ -1,8 +1,12 @@
-"""The README's tables say what the package says, and ``docs/tables.py`` keeps them so."""
+"""The tables of the documentation say what the package says, and ``docs/tables.py`` keeps them so."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
+import inspect
+import io
 import json
 import re
 import shutil
@@ -17,15 +21,23 @@ from exported import metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
-from otel_goodput import semconv
+from otel_goodput import envvars, semconv
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.resources import process
+from otel_goodput.tools import cli, compare
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(otel_goodput.__file__).parent
 
 
+DOCS = ROOT / "docs"
+SOURCES = ("docs/tables.py", "docs/reference_functions.py", "docs/reference_commands.py", "tests/otelcol/outcomes.py")
+
+
 def load() -> ModuleType:
+    if str(DOCS) not in sys.path:  # as for a script that lies there
+        sys.path.append(str(DOCS))
     spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -38,6 +50,12 @@ def tables(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[st
         [sys.executable, str(root / "docs" / "tables.py"), *arguments],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+
+
+def copy_to(folder: Path) -> None:
+    for each in (*SOURCES, *load().FILES):
+        (folder / each).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / each, folder / each)
 
 
 @pytest.mark.parametrize("name", load().FILES)
@@ -55,9 +73,7 @@ def test_the_tables_are_up_to_date(name: str) -> None:
     ],
 )
 def test_tables_that_are_out_of_date_are_found_and_renewed(name: str, right: str, wrong: str, tmp_path: Path) -> None:
-    for each in ("docs/tables.py", "tests/otelcol/outcomes.py", *load().FILES):
-        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / each, tmp_path / each)
+    copy_to(tmp_path)
     readme = tmp_path / name
     good = readme.read_text(encoding="utf-8")
     readme.write_text(good.replace(right, wrong, 1), encoding="utf-8")
@@ -72,6 +88,51 @@ def test_tables_that_are_out_of_date_are_found_and_renewed(name: str, right: str
 def test_markers_are_needed() -> None:
     with pytest.raises(ValueError, match="'phases'"):
         load().renewed("docs/reference/phases.md", "no tables here")
+
+
+PAGE = "docs/reference/configuration.md"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("## Environment variables\n", "## The demo\n", "'environment' belongs under 'Environment variables'"),
+        ("## Arguments without a variable\n", "", "'arguments' belongs under 'Arguments without a variable'"),
+        ("<!-- begin: arguments -->\n", "", "needs the markers of 'arguments' once each"),
+        ("## Arguments", "## Speed\n\n## Arguments", "nothing stands under 'Speed'"),
+        ("## Arguments", "<!-- begin: speed -->\n<!-- end: speed -->\n\n## Arguments", "nothing makes: speed"),
+        ("# Configuration\n", "# Configuration\n\n```text\n# no heading\n```\n", ""),
+    ],
+)  # fmt: skip
+def test_a_table_belongs_under_its_heading(old: str, new: str, said: str) -> None:
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert old in text
+    if not said:
+        load().renewed(PAGE, text.replace(old, new, 1))
+        return
+    with pytest.raises(ValueError, match=re.escape(said)):
+        load().renewed(PAGE, text.replace(old, new, 1))
+
+
+def test_a_table_that_is_gone_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+    copy_to(tmp_path)
+    page, stale = tmp_path / PAGE, tmp_path / "docs/reference/metrics.md"
+    page.write_text(re.sub(r"<!-- begin: arguments.*end: arguments -->\n", "", page.read_text(), flags=re.DOTALL))
+    stale.write_text(stale.read_text().replace("`goodput.time` | ", "`goodput.tide` | "))
+    for arguments in ([], ["--check"]):
+        done = tables(*arguments, root=tmp_path)
+        assert (done.returncode, done.stderr) == (1, f"{PAGE} needs the markers of 'arguments' once each\n")
+    assert "goodput.tide" in stale.read_text()
+
+
+def test_every_page_has_its_tables_marked() -> None:
+    """The README's and the collector's alerts have other tests."""
+    marked = {
+        path.relative_to(ROOT).as_posix()
+        for path in DOCS.rglob("*.md")
+        if "<!-- begin: " in path.read_text(encoding="utf-8")
+    }
+    assert marked - {"docs/collector/alerts.md"} == set(load().FILES)
 
 
 def test_what_the_collector_survives_is_shown_by_tests_that_there_are() -> None:
@@ -110,3 +171,79 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     recorder.shutdown(10)
     listed = set(re.findall(r"^\| `([\w.]+)`", load().metrics(), re.MULTILINE))
     assert listed == found
+
+
+def test_attributes_of_the_resource_are_those_that_there_are() -> None:
+    """Those of a job, and no key of the names is missing but for what only translations to Google's series have."""
+    listed = {one.key for one in semconv.RESOURCE_ATTRIBUTES}
+    names = (PACKAGE / "semconv.py").read_text().partition("# --- resource ---")[2]
+    keys = set(re.findall(r'^[A-Z0-9_]+: Final = "([\w.]+)"', names, re.MULTILINE))
+    assert listed == keys - {semconv.SERVICE_NAMESPACE, semconv.REPLICA_ID}
+    resource = process.describe("job", "run", 1, 0, 1)
+    assert resource.wait(5)
+    always = {one.key for one in semconv.RESOURCE_ATTRIBUTES if one.on == "always"}
+    assert always <= set(resource.attributes)
+    assert {key for key in resource.attributes if not key.startswith("telemetry.sdk.")} <= listed
+
+
+def functions() -> ModuleType:
+    load()
+    return importlib.import_module("reference_functions")
+
+
+def test_every_public_name_is_on_the_page_of_functions() -> None:
+    page, made = (ROOT / "docs/reference/functions.md").read_text(encoding="utf-8"), functions()
+    groups = (made.RECORDING, made.PHASES, made.FIGURES, made.CLASSES, made.ERRORS)
+    listed = [name for group in groups for name in group]
+    assert sorted([*listed, "__version__"]) == sorted(otel_goodput.__all__)
+    assert "`otel_goodput.__version__`" in page
+    for name in listed:
+        assert re.search(rf"^### {name}(\(\))?$|^\| `{name}` ", page, re.MULTILINE), name
+
+
+def test_every_argument_is_explained() -> None:
+    assert functions().unexplained() == []
+    page = (ROOT / "docs/reference/functions.md").read_text(encoding="utf-8")
+    section = page.partition("### configure()\n")[2].partition("\n### ")[0]
+    listed = re.findall(r"^\| `(\w+)` ", section, re.MULTILINE)
+    assert listed == list(inspect.signature(otel_goodput.configure).parameters)
+    assert not re.search(r"^\| `\*{0,2}\w+` \|.*\|  \|$", page.partition("## Errors")[0], re.MULTILINE)
+
+
+def test_no_reference_of_a_docstring_is_left_as_it_is() -> None:
+    page = (ROOT / "docs/reference/functions.md").read_text(encoding="utf-8")
+    assert not re.search(r":(meth|class|func|attr):|``(?!`)(?<!```)|\{options\}|<function", page.replace("```", ""))
+
+
+def test_every_command_and_option_is_on_the_page_of_the_command_line() -> None:
+    """As `--help` tells them, asked of the command itself."""
+    page = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### ([\w ]+)\n(.*?)(?=^### |^<!-- end)", page, re.MULTILINE | re.DOTALL))
+    top = helped()
+    names = re.findall(r"^    (\w+) ", top, re.MULTILINE) + re.findall(r"^    (\w+)$", top, re.MULTILINE)
+    assert set(names) | {"collector config", "collector k8s"} == set(sections)
+    for name, section in sections.items():
+        told = set(re.findall(r"^  (--[\w-]+)", helped(*name.split()), re.MULTILINE))
+        assert set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE)) == told, name
+
+
+def helped(*command: str) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
+        cli.main([*command, "--help"])
+    return said.getvalue()
+
+
+def test_every_status_that_the_command_ends_with_is_in_its_table() -> None:
+    assert {0, 1, 2, 3, compare.UNKNOWN, compare.HOLDS, 130} == set(cli.STATUSES)
+    for status, meaning in cli.STATUSES.items():
+        assert f"| {status} | {meaning} |" in (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+
+
+def test_variables_in_the_table_are_those_that_there_are() -> None:
+    listed = re.findall(r"^\| `(OTEL_\w+)`", load().environment(), re.MULTILINE)
+    assert listed == [one.name for one in (*envvars.ENVVARS, *envvars.STANDARD)]
+    read = {
+        name for path in PACKAGE.rglob("*.py") for name in re.findall(r"\bOTEL_GOODPUT_[A-Z_]+\b", path.read_text())
+    }
+    assert read == {name for name in listed if name.startswith("OTEL_GOODPUT_")}

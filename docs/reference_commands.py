@@ -1,0 +1,69 @@
+"""The page of the command: what its parsers say, as Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator
+
+from otel_goodput.tools.cli import STATUSES, _parser
+
+WIDTH = 100  # of the blocks of text
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """(name, brief, parser) of each subcommand of `parser`, with those of subcommands behind them."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            briefs = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, each in action.choices.items():
+                yield name, briefs[name], each
+                yield from ((f"{name} {below}", brief, one) for below, brief, one in commands(each))
+
+
+def options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments of `parser`, without ``--help`` and subcommands."""
+    hidden = (argparse._HelpAction, argparse._SubParsersAction)
+    return [one for one in parser._actions if not isinstance(one, hidden)]
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def called(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
+    """An argument as it is written in a command line."""
+    if not action.option_strings:
+        return str(action.metavar or action.dest)
+    value = "" if action.nargs == 0 else formatter._format_args(action, action.dest.upper())
+    return f"{action.option_strings[-1]} {value}".strip()
+
+
+def entry(name: str, brief: str, parser: argparse.ArgumentParser) -> str:
+    formatter = parser._get_formatter()
+    # A raw description is laid out for the terminal.
+    raw = isinstance(formatter, argparse.RawDescriptionHelpFormatter)
+    told = parser.description or brief[:1].upper() + brief[1:] + "."
+    text = f"### {name}\n\n{_block(told) if raw and parser.description else cell(told) + chr(10)}\n"
+    if found := options(parser):
+        text += "| argument |  |\n| --- | --- |\n"
+        for action in found:
+            needed = " Required." if action.required and action.option_strings else ""
+            meaning = cell(formatter._expand_help(action)) if action.help else ""
+            text += f"| `{cell(called(action, formatter))}` | {meaning}{'.' if needed else ''}{needed} |\n"
+        text += "\n"
+    if parser.epilog:
+        text += (_block(parser.epilog) if raw else "\n".join(textwrap.wrap(cell(parser.epilog), 110)) + "\n") + "\n"
+    return text
+
+
+def _block(text: str) -> str:
+    return f"```text\n{textwrap.dedent(text).strip()}\n```\n"
+
+
+def command_line() -> str:
+    return "".join(entry(*one) for one in commands(_parser()))
+
+
+def statuses() -> str:
+    return "| status |  |\n| --- | --- |\n" + "".join(f"| {status} | {what} |\n" for status, what in STATUSES.items())
