@@ -16,7 +16,7 @@ from views.alerts import GONE, rules
 from views.thresholds import Thresholds, windows
 
 HERE = Path(__file__).resolve().parent
-README = "README.md"
+PAGE = "../docs/collector/alerts.md"
 BEGIN, END = "<!-- begin: alerts -->\n", "<!-- end: alerts -->\n"
 WRITTEN = ("dashboards/*.json", "alerts/**/*")
 
@@ -43,13 +43,13 @@ def written(kept: Sequence[str], limits: Thresholds, datasource: str) -> dict[st
 
 
 def explained(text: str, alerts: str) -> str:
-    """The README with its part about the alerts as it is to be.
+    """The page about the alerts with its generated part as it is to be.
 
     Raises:
         ValueError: the markers of that part are missing, or there more than once.
     """
     if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"{README} needs the markers of the alerts once each")
+        raise ValueError(f"{PAGE} needs the markers of the alerts once each")
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n{alerts}\n{END}{rest.partition(END)[2]}"
 
@@ -88,9 +88,10 @@ def main() -> int:
     given = arguments().parse_args()
     limits = Thresholds(**{one.name: getattr(given, one.name) for one in fields(Thresholds)})
     contents = {path: f"{text}\n" for path, text in written(given.windows, limits, given.datasource).items()}
-    readme = _read(given.directory / README)
-    if readme is not None:
-        contents[README] = explained(readme, rulefiles.markdown(rules(given.windows[0], limits)))
+    # Files written elsewhere have no page beside them, and what lies there may be somebody's.
+    page = _read(HERE / PAGE) if given.directory.resolve() == HERE else None
+    if page is not None:
+        contents[PAGE] = explained(page, rulefiles.markdown(rules(given.windows[0], limits)))
     stale = different(given.directory, contents)
     if given.check:
         for path in stale:

@@ -1,4 +1,6 @@
-"""The READMEs' tables, of the package and its tests: ``python docs/tables.py`` rewrites them, ``--check`` compares.
+"""Tables in the documentation, made of the package and its tests.
+
+``python docs/tables.py`` rewrites them, ``--check`` compares.
 
 A table stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``.
 """
@@ -172,7 +174,7 @@ def _fields(one: type) -> str:
 
 def _told(one: type) -> list[tuple[list[str], str]]:
     """Names of fields, and what the docstring says of them together."""
-    attributes = (one.__doc__ or "").partition("Attributes:")[2]
+    attributes = re.sub(r"\n {12}", " ", (one.__doc__ or "").partition("Attributes:")[2])  # lines that go on
     return [(names.split(", "), what) for names, what in re.findall(r"^ {8}([\w, ]+): (.*)$", attributes, re.MULTILINE)]
 
 
@@ -184,17 +186,13 @@ def _type(found: object) -> str:
 
 Tables = dict[str, Callable[[], str]]
 FILES: dict[str, Tables] = {
-    "README.md": {
-        "phases": phases,
-        "exporters": exporters,
-        "badput": badput,
-        "metrics": metrics,
-        "attributes": attributes,
-        "environment": environment,
-        "arguments": arguments,
-    },
+    "docs/reference/phases.md": {"phases": phases, "badput": badput},
+    "docs/reference/metrics.md": {"metrics": metrics},
+    "docs/reference/attributes.md": {"attributes": attributes},
+    "docs/reference/configuration.md": {"environment": environment, "arguments": arguments},
+    "docs/exporters.md": {"exporters": exporters},
     "docs/runs.md": {"fields": report_fields},
-    "collector/README.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
+    "docs/collector/faults.md": {"beside": beside, "elsewhere": elsewhere, "codes": codes},
 }
 
 

@@ -56,6 +56,7 @@ class Config:
     windows: tuple[int, ...]
     grace_period_s: float
     submitted_at: int | None
+    usage_interval: int | None
     process_index: int
     process_count: int
     leader: int
@@ -221,6 +222,7 @@ def read(
         windows=setting("windows", options),
         grace_period_s=setting("grace_period", options),
         submitted_at=setting("submitted_at", options),
+        usage_interval=setting("usage_interval", options),
         process_index=index,
         process_count=count,
         leader=leader,

@@ -99,6 +99,12 @@ OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar(
     "10",
     "time limit for shutdown: one deadline for traces, metrics and journal",
 )
+OTEL_GOODPUT_USAGE_INTERVAL: Final = EnvVar(
+    "OTEL_GOODPUT_USAGE_INTERVAL",
+    "duration",
+    "",
+    "how often the use of processor and memory is sampled for the page, such as 10s; empty: never",
+)
 OTEL_GOODPUT_SUBMITTED_AT: Final = EnvVar(
     "OTEL_GOODPUT_SUBMITTED_AT", "unix seconds or RFC 3339", "", "when the job was submitted, for scheduling goodput"
 )

@@ -42,6 +42,9 @@ PART: Final = ".part"  # suffix of a file that is still being written
 
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
+# Of what others of this machine are to read too, less the umask.
+_SHARED_FOLDER_MODE: Final = 0o777
+_SHARED_FILE_MODE: Final = 0o666
 _COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | _COMMON
 
@@ -202,7 +205,7 @@ def _resource(package: str, path: Sequence[str]) -> Traversable:
 # --- folders of this package ------------------------------------------------------------------------------------------
 
 
-def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = True) -> None:
+def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = True, shared: bool = False) -> None:
     """Create the folder `path` and its parents, accessible to their owner only; check those that exist.
 
     Args:
@@ -212,6 +215,7 @@ def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = Tr
         private: folders below `of` must belong to this user and be writable by no other; read access of others is
             removed.
         make: whether to create missing folders; otherwise existing ones are only checked.
+        shared: whether missing folders are open to others as far as the umask allows.
 
     Raises:
         OSError: a folder cannot be created, is missing, is a link, or is not trusted.
@@ -225,7 +229,8 @@ def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = Tr
         elif trusted and (why := _closed(folder) if private else _distrust(os.fstat(folder), trusted[0])):
             raise PermissionError(errno.EPERM, f"not used, because {why}", str(place))
 
-    os.close(_walk(path, make=make, look=look))
+    mode = _SHARED_FOLDER_MODE if shared else _FOLDER_MODE
+    os.close(_walk(path, make=mode if make else None, look=look))
 
 
 def _distrust(found: os.stat_result, trusted: os.stat_result) -> str:
@@ -306,13 +311,15 @@ def beginning(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
-def descriptor(path: Path, flags: int) -> int:
+def descriptor(path: Path, flags: int, *, shared: bool = False) -> int:
     """Return a descriptor of a file, opened with `flags`; with ``O_CREAT`` it is created if missing.
+
+    Only its owner may read it then; if it is to be `shared`, others too, as far as the umask allows.
 
     Raises:
         OSError: it cannot be opened, or is not a regular file.
     """
-    file = _open(path, flags)
+    file = _open(path, flags, _SHARED_FILE_MODE if shared else _FILE_MODE)
     try:
         _check(file, path)
     except OSError:
@@ -465,9 +472,9 @@ def _size(file: BinaryIO) -> int:
 # --- opening a path part by part --------------------------------------------------------------------------------------
 
 
-def _open(path: Path, flags: int) -> int:
+def _open(path: Path, flags: int, mode: int = _FILE_MODE) -> int:
     with _inside(path.parent) as folder, _telling(path):
-        return os.open(path.name, flags | _COMMON, _FILE_MODE, dir_fd=folder)
+        return os.open(path.name, flags | _COMMON, mode, dir_fd=folder)
 
 
 def _regular(file: int, path: Path, mode: str) -> BinaryIO:
@@ -494,8 +501,11 @@ def _inside(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _walk(path: Path, *, make: bool = False, look: Callable[[Path, int], None] = lambda *_: None) -> int:
-    """Open a folder part by part from the root, calling `look` with each part; returns the descriptor of the last."""
+def _walk(path: Path, *, make: int | None = None, look: Callable[[Path, int], None] = lambda *_: None) -> int:
+    """Open a folder part by part from the root, calling `look` with each part; returns the descriptor of the last.
+
+    Missing parts are made with the mode `make`, if it is given.
+    """
     path = path.absolute()
     place = Path(path.anchor)
     folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -514,14 +524,14 @@ def _walk(path: Path, *, make: bool = False, look: Callable[[Path, int], None] =
     return folder
 
 
-def _step(part: str, folder: int, make: bool) -> int:
+def _step(part: str, folder: int, make: int | None) -> int:
     try:
         return _enter(part, folder)
     except FileNotFoundError:
-        if not make:
+        if make is None:
             raise
     with suppress(FileExistsError):
-        os.mkdir(part, _FOLDER_MODE, dir_fd=folder)
+        os.mkdir(part, make, dir_fd=folder)
     return _enter(part, folder)
 
 

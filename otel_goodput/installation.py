@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from otel_goodput.text.redact import without_credentials
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 NAME: Final = "otel-goodput"
 
@@ -34,6 +36,8 @@ def install_command(*extras: str, options: str = "") -> str:
 
 def _requirement(listed: str, extras: tuple[str, ...]) -> list[str]:
     """Return what pip is given."""
+    from importlib import metadata  # imported late: it would double what every import of this package brings
+
     try:
         installed = metadata.distribution(NAME)
     except metadata.PackageNotFoundError:  # the clone is on sys.path
@@ -57,7 +61,7 @@ def _archive(told: dict[str, Any], url: str) -> str:
     return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
 
 
-def _packages(installed: metadata.Distribution, extras: tuple[str, ...]) -> list[str]:
+def _packages(installed: Distribution, extras: tuple[str, ...]) -> list[str]:
     """Return the requirements that belong to `extras` alone."""
     marked = (each.partition(";") for each in installed.requires or ())
     return [

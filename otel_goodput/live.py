@@ -16,13 +16,15 @@ from otel_goodput import deadline
 from otel_goodput.accounting import Ledger, Totals
 from otel_goodput.clock import anchored
 from otel_goodput.config import Config
+from otel_goodput.journal import facts
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.facts import FactSheet
 from otel_goodput.journal.journal import Journal, Segment
-from otel_goodput.journal.keeper import Keeper
+from otel_goodput.journal.keeper import Keeper, Sheet
 from otel_goodput.journal.listeners import Listeners
 from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.span_index import SpanIndex
+from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.metrics import instruments, process_instruments
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
@@ -41,6 +43,7 @@ class LiveAccount:
         opened: the journal on disk; None if it is in memory only.
         run_id, attempt: the run, and the number of this attempt at it, from 0.
         facts: what is told of this attempt.
+        usage: takes samples of processor and memory; None if none are wanted.
         index: the span index of this attempt, with the spans that earlier attempts did not export.
     """
 
@@ -62,8 +65,16 @@ class LiveAccount:
         self._keeper: Keeper | None = None
         if self.opened is not None:
             self.opened.introduce(self.account)
+        self._process = config.process_index
         self.facts = FactSheet(config, self.attempt, clock())
+        self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.account.begin_attempt(flags)
+
+    def before(self) -> int | None:
+        """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""
+        if self.opened is None or self.opened.run is None or not self.attempt:
+            return None
+        return facts.began(self.opened.run, self.attempt - 1, self._process)
 
     def keep(self, work: Callable[[], None], between: Callable[[], None] = lambda: None) -> Keeper:
         """Create the keeper of the journal, without starting it.
@@ -73,7 +84,8 @@ class LiveAccount:
         opened = self.opened
         run = None if opened is None else opened.run
         prepare = None if opened is None or opened.missing is None else opened.prepare
-        self._keeper = Keeper(self.account, run, self.index, work, prepare, between, self.facts)
+        sheets: list[Sheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
+        self._keeper = Keeper(self.account, run, self.index, work, prepare, between, sheets)
         return self._keeper
 
     def measure(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.config import Config
@@ -12,11 +12,15 @@ from otel_goodput.disruption import launchers
 from otel_goodput.disruption.watch import Watch
 from otel_goodput.integrations import Integrations
 from otel_goodput.integrations.device_clock import DeviceClock
+from otel_goodput.integrations.usage import UsageSampler
+from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.metrics.productivity import Inputs, Productivity
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")
+
+USAGE_S: Final = 0.5  # for a last sample of processor and memory
 
 C = TypeVar("C", bound=Callable[[], object])
 
@@ -29,7 +33,9 @@ class Observers:
         tracer: records what they observe.
         productivity: takes the peak FLOP/s of the devices and the time of submission.
         totals: returns the account as of now.
+        usage: takes samples of processor and memory; None if none are wanted.
         flush, finish: export everything so far, and end the recorder; called with the seconds that they may take.
+        before: returns when the attempt before began, ns since the epoch; None if that is not known.
     """
 
     def __init__(
@@ -38,17 +44,23 @@ class Observers:
         tracer: PhaseTracer,
         productivity: Productivity,
         totals: Callable[[], Totals],
+        usage: UsageSheet | None,
         flush: Callable[[float], object],
         finish: Callable[[float], object],
+        before: Callable[[], int | None],
     ) -> None:
         self._tracer = tracer
         self._productivity = productivity
         self._totals = totals
+        self._before = before
         self._device_clock = DeviceClock(
             tracer, config.device_clock, config.process_count, patience=config.grace_period_s
         )
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
+        self._usage: UsageSampler | None = None
+        if usage is not None and config.usage_interval is not None:
+            self._usage = UsageSampler(usage, config.usage_interval, tracer.clock)
         self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period_s)
         if config.leads and (text := launchers.unseen(tracer.attempt)):
             logger.warning("%s", text)
@@ -76,6 +88,8 @@ class Observers:
         self._watch.close(seconds / 2)
         self._integrations.remove()
         self._tracer.line.close_open()
+        if self._usage is not None:
+            self._usage.close(min(USAGE_S, until - time.monotonic()))
         self._device_clock.close(until - time.monotonic())
 
     def _ask_cluster(self, began: int, *, submitted: bool) -> None:
@@ -89,7 +103,7 @@ class Observers:
             self._submitted(one.moment)
 
         def ask(cluster: submission.Cluster) -> None:
-            self._tracer.hooks.scheduled(scheduling.look_up(cluster, began))
+            self._tracer.hooks.scheduled(scheduling.look_up(cluster, began, before=self._before()))
 
         submission.seek(found if submitted else None, then=ask)
 

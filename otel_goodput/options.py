@@ -61,6 +61,15 @@ def _grace(text: str) -> float:
     return seconds
 
 
+def _interval(text: str) -> int | None:
+    if text.strip().lower() in ("", "0", "none"):
+        return None
+    length = parse_duration(text)
+    if not NS <= length <= 86_400 * NS:
+        raise ValueError(f"usage is sampled once a second at most and once a day at least, not every {text!r}")
+    return length
+
+
 def _processes(text: str) -> str:
     if text in ("leader", "all"):
         return text
@@ -131,6 +140,7 @@ class Options(TypedDict, total=False):
     ]
     device_clock: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_DEVICE_CLOCK, parse=_device_clock)]
     grace_period: Annotated[float | None, Option(variable=envvars.OTEL_GOODPUT_GRACE_PERIOD, parse=_grace)]
+    usage_interval: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_USAGE_INTERVAL, parse=_interval)]
     submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT, parse=parse_moment)]
     process_index: Annotated[int | None, Option("index of this process, from 0; by default set by the launcher")]
     process_count: Annotated[int | None, Option("number of processes; by default set by the launcher")]

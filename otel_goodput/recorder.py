@@ -180,8 +180,18 @@ class Recorder(Phases):
             if opened.before is not None:
                 opened.before.recall(without_credentials(str(config.directory)))
         self._keeper = live.keep(self._work, tracer.sum_up)
-        self._observers = Observers(config, tracer, self._productivity, self.totals, self.flush, self.shutdown)
+        self._observers = Observers(
+            config,
+            tracer,
+            self._productivity,
+            self.totals,
+            live.usage,
+            self.flush,
+            self.shutdown,
+            live.before,
+        )
         live.facts.schedule(lambda: hooks.waits)
+        live.facts.compile(hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately
             wanted = meter_provider is not None or pipelines.measured
             overhead, ready = (lambda: line.overhead), hooks.ready

@@ -239,6 +239,8 @@ def _shown(place: str | Path) -> str:
 
 def _intervals(told: Intervals, name: str) -> list[tuple[Moment, Moment]]:
     """One (begin, end) or several as moments. Raises ValueError."""
+    if not isinstance(told, Sequence):
+        raise ValueError(f"{name}={told!r} is neither a (begin, end) nor several of them")
     one = len(told) == 2 and not any(isinstance(part, (tuple, list)) for part in told)
     found = []
     for pair in cast("Sequence[Interval]", [told] if one else told):
@@ -269,6 +271,7 @@ def _moment(told: Time) -> Moment:
 
 
 def _step_time(seconds: float) -> float:
-    if not 0 < seconds < 1e9:
+    number: Any = seconds  # of numpy, too
+    if isinstance(number, bool) or not isinstance(number, Real) or not 0 < seconds < 1e9:
         raise ValueError(f"ideal_step_time={seconds!r} is not a length of time in seconds")
     return seconds * NS

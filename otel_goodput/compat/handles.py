@@ -14,7 +14,9 @@ from typing import Any, Final, ParamSpec
 from otel_goodput.api import disabled, imported_again
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.guard import contain, report_once
+from otel_goodput.journal.records import LARGEST
 from otel_goodput.recorder import Recorder
+from otel_goodput.recording.contexts import checked_step
 from otel_goodput.recording.pairs import Pairs, waited_for
 from otel_goodput.recording.phases import Opening
 from otel_goodput.resources.disk import goes_with
@@ -41,13 +43,17 @@ def moment(told: datetime | None) -> int | None:
 
     Raises:
         TypeError: it is not a datetime.
+        ValueError: it is none that a record can hold, such as ``datetime.max``, or no time at all (pandas' ``NaT``).
     """
     if told is None:
         return None
     if not isinstance(told, datetime):
         raise TypeError(f"{told!r} is not a datetime")
     since = (told if told.tzinfo else told.replace(tzinfo=timezone.utc)) - _EPOCH
-    return (since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000
+    at = (since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000
+    if not abs(at) <= LARGEST:  # nor is nan
+        raise ValueError(f"{told!r} cannot be recorded")
+    return at
 
 
 def harmless(function: Callable[P, None]) -> Callable[P, None]:
@@ -75,6 +81,8 @@ class Handle:
         # Only the process that logs is told of, and it alone is the account, whichever of the job's it is.
         self.recorder = Recorder(job_name, run_id=run_id_of(job_name, logger_name), process_index=0, process_count=1)
         self._pairs: Pairs[Opening[Any]] = Pairs(self._begin, self._end)
+        self._told = 0  # when something was told last, ns
+        self._died: int | None = None  # while a job begins: when the one that is open was heard of last
         self._latest: tuple[int, int] | None = None  # number and start (ns) of the latest step
         self._lengths: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
 
@@ -87,28 +95,38 @@ class Handle:
         """Record a start.
 
         Raises:
-            TypeError: `told` is not a datetime.
+            TypeError, ValueError: as :func:`moment`.
         """
         if self.recorder.closed:  # in a forked child, whose copies of our locks may be held for ever
             return
         at = moment(told)
         if phase == Phase.STEP:
+            checked_step(int(name), phase)  # before it ends the one before
             self._measure(int(name), time.time_ns() if at is None else at)
         elif phase in (Phase.JOB, Phase.ELASTIC_WAIT):
             self._latest = None
+        self._died = self._told if phase == Phase.JOB else None  # nobody told that it ended: a retry, or a cell again
         self._pairs.start(phase, name, at)
+        self._died, self._told = None, self._now() if at is None else at
 
     def end(self, phase: str, name: str | int = "", told: datetime | None = None) -> None:
         """Record an end.
 
         Raises:
-            TypeError: `told` is not a datetime.
+            TypeError, ValueError: as :func:`moment`.
         """
         if self.recorder.closed:
             return
-        if not self._pairs.end(phase, name, moment(told)):
+        at = moment(told)
+        if self._pairs.end(phase, name, at):
+            self._told = self._now() if at is None else at
+        else:
             which = f" {name!r}" if name else ""
             report_once(f"end of {phase}", "the end of %s%s, which had not started, is ignored", phase, which)
+
+    def _now(self) -> int:
+        tracer = self.recorder.tracer
+        return time.time_ns() if tracer is None else tracer.clock()
 
     def _measure(self, number: int, at: int) -> None:
         if self._latest is not None and number == self._latest[0] + 1:
@@ -131,8 +149,9 @@ class Handle:
         opening.__enter__()
         return opening
 
-    @staticmethod
-    def _end(opening: Opening[Any], at: int | None, given_up: bool) -> None:
+    def _end(self, opening: Opening[Any], at: int | None, given_up: bool) -> None:
+        if given_up and self._died is not None:
+            at = self._died
         if at is not None:
             opening.until(at)
         error = NoEnd("its end was not recorded") if given_up else None

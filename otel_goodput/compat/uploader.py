@@ -25,12 +25,13 @@ class Uploader:
         self, name: str, interval: float, upload: Callable[[], None], finish: Callable[[], None] = lambda: None
     ) -> None:
         self._name = name
-        self._interval = max(0.1, float(interval))
+        self._interval = min(max(0.1, float(interval)), threading.TIMEOUT_MAX)
         self._upload = upload
         self._finish = finish
         self._stopping = threading.Event()
-        self._last = False  # upload once more at the stop
+        self._once_more = threading.Event()  # at the stop
         self._thread: threading.Thread | None = None
+        self._changing = threading.Lock()  # never held while anything is waited for
 
     @property
     def running(self) -> bool:
@@ -38,35 +39,40 @@ class Uploader:
 
     def start(self) -> None:
         """Start it, unless it is running."""
-        if self.running:
-            return
+        with self._changing:
+            if not self.running:
+                self._begin()
+
+    def _begin(self) -> threading.Thread:
         # Of its own: a thread that was given up at a stop must not go on because another one begins.
-        self._stopping = threading.Event()
-        self._last = False
-        work = (self._stopping,)
-        self._thread = threading.Thread(target=self._run, args=work, name=f"otel-goodput-{self._name}", daemon=True)
-        self._thread.start()
+        work = self._stopping, self._once_more = threading.Event(), threading.Event()
+        thread = threading.Thread(target=self._run, args=work, name=f"otel-goodput-{self._name}", daemon=True)
+        thread.start()
+        self._thread = thread
+        return thread
 
     def stop(self, *, last: bool, seconds: float | None) -> None:
         """Stop it, after uploading once more if `last` is true, also if it never ran; wait `seconds` at most."""
-        if not self.running:
-            if not last:
-                return
-            self.start()
-        thread, self._thread = self._thread, None
-        self._last = last
-        self._stopping.set()
-        assert thread is not None, "it was started above"
+        with self._changing:
+            thread = self._thread if self.running else None
+            if thread is None:
+                if not last:
+                    return
+                thread = self._begin()
+            self._thread = None
+            if last:
+                self._once_more.set()
+            self._stopping.set()
         limit = LONGEST_S if seconds is None else max(0.0, seconds)
         thread.join(limit)
         if thread.is_alive():
             text = "the last upload of %s took more than %g s and was given up"
             report_once(f"upload {self._name}", text, self._name, limit)
 
-    def _run(self, stopping: threading.Event) -> None:
+    def _run(self, stopping: threading.Event, once_more: threading.Event) -> None:
         while not stopping.wait(self._interval):
             self._do(self._upload)
-        if self._last:
+        if once_more.is_set():
             self._do(self._upload)
         self._do(self._finish)
 

@@ -37,25 +37,30 @@ _number = count()
 class ScalarWriter:
     """Writes scalars to an event file of its own in `directory`, which is made if it is not there. Thread-safe.
 
-    Only the owner may read the files. The writer has no thread, and nothing happens in a forked child unless it is
+    The writer has no thread, and nothing happens in a forked child unless it is
     called there.
 
     Args:
         directory: path or fsspec URL, such as ``gs://bucket/run``. The last part of a path may not be a link.
+        shared: whether others of this machine may read the files, as far as the umask allows, as those of TensorBoard's
+            own writers; otherwise only their owner.
 
     Raises:
         ExporterUnavailable: a package is missing: TensorBoard, or the one for this kind of URL.
         OSError: the folder cannot be written to.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, shared: bool = False) -> None:
         self._records = _Records()
         self._lock = threading.Lock()
         self._kept: deque[bytes] = deque()
         self._bytes = 0  # of what is kept
         self._given_up = 0
-        place = _Bucket if "://" in directory else _Folder
-        self._place: _Bucket | _Folder = place(directory, self._records.head)
+        self._place: _Bucket | _Folder
+        if "://" in directory:
+            self._place = _Bucket(directory, self._records.head)
+        else:
+            self._place = _Folder(directory, self._records.head, shared=shared)
 
     @property
     def lost(self) -> int:
@@ -136,10 +141,11 @@ def _name() -> str:
 class _Folder:
     """A file in a folder."""
 
-    def __init__(self, directory: str, head: Callable[[], bytes]) -> None:
+    def __init__(self, directory: str, head: Callable[[], bytes], *, shared: bool) -> None:
         place = Path(directory)
         self._path = files.named(place.parent) / place.name
         self._head = head
+        self._shared = shared
         self._fd: int | None = None
         self._begin()
 
@@ -157,9 +163,9 @@ class _Folder:
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def _begin(self) -> None:
-        files.make_folders(self._path, self._path)
+        files.make_folders(self._path, self._path, shared=self._shared)
         path = self._path / _name()
-        fd = files.descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        fd = files.descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, shared=self._shared)
         try:
             files.append_whole(fd, self._head())
         except BaseException:

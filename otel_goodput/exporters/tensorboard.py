@@ -74,11 +74,13 @@ class TensorBoardExporter(MetricExporter):
 
     Args:
         directory: where the event files go, a path or a URL.
+        shared: whether others of this machine may read them, as far as the umask allows.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, shared: bool = False) -> None:
         super().__init__()
         self._directory = directory
+        self._shared = shared
         self._writer: ScalarWriter | None = None
         self._lost = 0
         self._drawn: set[str] = set()
@@ -91,7 +93,7 @@ class TensorBoardExporter(MetricExporter):
         step = max((int(value) for name, _, value, _ in points if name == semconv.STEP_MAX.name), default=0)
         try:
             if self._writer is None:
-                self._writer = ScalarWriter(self._directory)
+                self._writer = ScalarWriter(self._directory, shared=self._shared)
             for tag, value, time in self._scalars(points, metrics_data):
                 self._writer.write(tag, value, step, time)
             self._writer.flush()
@@ -181,9 +183,11 @@ def open_tensorboard(context: ExporterContext) -> Exporters:
     if not directory:
         hint = f"set {OTEL_GOODPUT_TENSORBOARD_DIR.name} to a path or URL"
         raise ExporterUnavailable("tensorboard", "no directory is known", hint)
-    if "://" not in directory and context.environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip():
+    chosen = bool(context.environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip())
+    if chosen and "://" not in directory:
         directory = str(files.named(directory))  # what the user names may be a link
-    return Exporters("tensorboard", None, TensorBoardExporter(directory))
+    # The run's folder is closed to others. A folder of the user's own is often read by a TensorBoard of somebody else.
+    return Exporters("tensorboard", None, TensorBoardExporter(directory, shared=chosen))
 
 
 def describe(context: ExporterContext) -> list[Destination]:

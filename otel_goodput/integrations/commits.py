@@ -12,6 +12,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import Status, StatusCode
 from opentelemetry.util import types
 
+from otel_goodput.journal.records import LARGEST
 from otel_goodput.recording.short_span import error_name
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import (
@@ -27,12 +28,12 @@ from otel_goodput.semconv import (
 
 
 def step_number(step: Any) -> int | None:
-    """Return `step` as a non-negative int; None if it is not one: such a save has a span without a step number."""
+    """Return `step` as an int that a record can hold, from 0; None if it is none: such a save has no step number."""
     try:
         number = operator.index(step)
     except TypeError:
         return None
-    return number if number >= 0 else None
+    return number if 0 <= number <= LARGEST else None
 
 
 class Promise:

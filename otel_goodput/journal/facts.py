@@ -84,6 +84,7 @@ class Facts(NamedTuple):
         hyperparameters: as given, nested names joined by dots.
         exporters: those that were opened, by name, and the project of Google Cloud that spans go to, else empty.
         scheduling: s that the attempt waited before its program ran, by stage, as far as known.
+        compile_cache: hits, misses and seconds saved (``saved_s``) of jax's compilation cache; empty if not in use.
         cut: how many entries had to be left out, by mapping.
     """
 
@@ -98,6 +99,7 @@ class Facts(NamedTuple):
     cut: dict[str, int]
     exporters: dict[str, str]
     scheduling: dict[str, float]
+    compile_cache: dict[str, float]
 
 
 class FactSheet:
@@ -122,6 +124,8 @@ class FactSheet:
         self._exporters: dict[str, Callable[[], str]] = {}
         self._waits: Callable[[], Mapping[str, int]] = dict
         self._scheduled: Mapping[str, int] = {}
+        self._cache: Callable[[], Mapping[str, float]] = dict
+        self._compiled: Mapping[str, float] = {}
         self._left_out = 0
         self._adding = threading.Lock()
         self._made = time.monotonic()
@@ -146,6 +150,10 @@ class FactSheet:
         """Tell what returns how long the attempt waited before its program ran, ns by stage, as far as known."""
         self._waits = waits
 
+    def compile(self, cache: Callable[[], Mapping[str, float]]) -> None:
+        """Tell what returns hits, misses and seconds saved of the compilation cache; empty while it is not in use."""
+        self._cache = cache
+
     def add(self, hyperparameters: Mapping[str, Any]) -> None:
         """Add hyperparameters; a later value replaces an earlier one. It does not raise, whatever they are."""
         try:
@@ -167,6 +175,8 @@ class FactSheet:
         waits = self._waits()
         if waits != self._scheduled:  # told once, some seconds after the start
             self._scheduled, self._due = waits, min(self._due, age)
+        if (cache := self._cache()) != self._compiled:  # told soon, but not after each function
+            self._compiled, self._due = cache, min(self._due, age + AGAIN_S[0])
         if not last and (age < self._due or (not self._looks and age < DETECTED_S and not self._complete())):
             return
         self._due = age + AGAIN_S[min(self._looks, len(AGAIN_S) - 1)]
@@ -203,6 +213,7 @@ class FactSheet:
             {name: count for name, count in (("resource", cut), ("hyperparameters", left_out)) if count},
             {name: str(safe("project", _asked(project), hidden)) for name, project in self._exporters.items()},
             {stage: duration / NS for stage, duration in self._waits().items()},
+            dict(self._cache()),
         )
 
 
@@ -283,12 +294,25 @@ def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
         _values(found.get("hyperparameters")),
         {encodable(name): whole(count) for name, count in _mapping(found.get("cut")).items()},
         {name: value for name, value in _values(found.get("exporters")).items() if isinstance(value, str)},
-        {
-            name: value
-            for name, value in _values(found.get("scheduling")).items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-        },
+        _numbers(found.get("scheduling")),
+        _numbers(found.get("compile_cache")),
     )
+
+
+def began(run: RunDirectory, attempt: int, process: int) -> int | None:
+    """Return when an attempt called ``configure()``, ns since the epoch; None if it left no facts."""
+    try:
+        return read_facts(run, attempt, process).started_at
+    except (OSError, ValueError):
+        return None
+
+
+def _numbers(found: Any) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in _values(found).items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
 
 
 def _mapping(found: Any) -> dict[str, Any]:

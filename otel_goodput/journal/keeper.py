@@ -8,8 +8,8 @@ from __future__ import annotations
 import gzip
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from otel_goodput import files
 from otel_goodput.files import write_privately
@@ -17,7 +17,6 @@ from otel_goodput.guard import contain, report_once
 from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.digest import write_digest
-from otel_goodput.journal.facts import FactSheet
 from otel_goodput.journal.journal import Segment
 from otel_goodput.journal.recovery import Position, restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory
@@ -37,6 +36,13 @@ DIGEST_S: Final = 30.0  # from one digest to the next, if anything happened
 MEMORY_SEGMENTS: Final = 64
 
 
+class Sheet(Protocol):
+    """A small file about this attempt."""
+
+    def keep(self, run: RunDirectory, *, last: bool = False) -> None:
+        """Write it if it is time, or the `last` time, and there is something new."""
+
+
 class Keeper:
     """Maintains the journal of one process.
 
@@ -47,7 +53,7 @@ class Keeper:
         prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
         work: further work for every tick (summaries of steps, upload).
         between: the part of it that must not wait for the ledger.
-        facts: what is told of this attempt; None if nothing is.
+        sheets: small files about this attempt, which write themselves when there is more to tell.
     """
 
     def __init__(
@@ -58,12 +64,12 @@ class Keeper:
         work: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] | None = None,
         between: Callable[[], None] = lambda: None,
-        facts: FactSheet | None = None,
+        sheets: Sequence[Sheet] = (),
     ) -> None:
         self.account = account
         self.run = run
         self.work = work
-        self._facts = facts
+        self._sheets = sheets
         self._between = between
         self._behind = False
         self.index = index
@@ -281,8 +287,9 @@ class Keeper:
             report_once("digest", "the overview of the run cannot be saved (will retry): %s", error)
 
     def _tell(self) -> None:
-        if self._facts is not None and self.run is not None and self._spares.writable:
-            self._facts.keep(self.run)
+        if self.run is not None and self._spares.writable:
+            for sheet in self._sheets:
+                sheet.keep(self.run)
 
     def _note(self) -> None:
         if self.run is not None and self._spares.writable:
@@ -308,8 +315,9 @@ class Keeper:
             journal.current.beat(self.account.clock())
             self._digest()
             self._snapshot()
-            if self._facts is not None and self._spares.writable:
-                self._facts.keep(run, last=True)
+            if self._spares.writable:
+                for sheet in self._sheets:
+                    sheet.keep(run, last=True)
             self._whole = caught_up and self._spares.writable
             if not caught_up:
                 spans = self.account.ledger.settled.spans

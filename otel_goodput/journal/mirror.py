@@ -30,7 +30,12 @@ logger = redacting_logger(__name__)
 
 UPLOAD_S: Final = 10.0
 _AT_HOME: Final = (".jsonl", ".lock", files.PART)  # name suffixes of files that are not copied
-_REPLACED: Final = (".snapshot", ".digest", ".facts")  # name suffixes of files that are written anew as a run goes on
+_REPLACED: Final = (
+    ".snapshot",
+    ".digest",
+    ".facts",
+    ".usage",
+)  # suffixes of files that are written anew
 _UNUSED: Final = (0, 0)
 
 

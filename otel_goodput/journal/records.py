@@ -99,6 +99,7 @@ _BLOCK: Final = 4096
 _ZEROS: Final = bytes(_BLOCK)
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _SIGNED: Final = 1 << 63
+LARGEST: Final = _SIGNED - 1  # number of a step, and time in ns, that a record holds; the least time is -LARGEST
 _UNSIGNED: Final = 1 << 64
 
 

@@ -8,11 +8,14 @@
     DIR/<run id>/journal/p0000.snapshot              the account up to a segment (``keeper``)
     DIR/<run id>/journal/p0000.digest                the whole run in little space, for the viewer (``digest``)
     DIR/<run id>/journal/a0000-p0000.facts           resource, versions and settings of an attempt (``facts``)
+    DIR/<run id>/journal/a0000-p0000.usage           processor and memory over time, if sampled (``usage``)
     DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
     DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
     DIR/<run id>/journal/p0000.notes                 what a person must know beside the figures (``notes``)
     DIR/<run id>/journal/disruptions.reasons         what was said of disruptions afterwards (``reasons``)
     DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` exporter writes
+
+Longer than other files: which files a run has is said here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -44,9 +47,11 @@ SNAPSHOT: Final = 2**30  # bytes; 130 million steps
 DIGEST: Final = files.MIB
 REASONS: Final = files.MIB
 FACTS: Final = 64 * files.KIB
+USAGE: Final = 256 * files.KIB
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
+_USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
 # All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
     (re.compile(r"run\.json"), IDENTITY),
@@ -57,6 +62,7 @@ _KNOWN: Final = (
     (re.compile(r"p\d{4,9}\.snapshot"), SNAPSHOT),
     (re.compile(r"p\d{4,9}\.digest"), DIGEST),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
+    (_USAGE, USAGE),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), segment_file.SIZE),
     (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), segment_file.PACKED_SIZE),
@@ -151,6 +157,15 @@ class RunDirectory:
     def facts_path(self, attempt: int, process: int) -> Path:
         """The file that says what an attempt ran on and with."""
         return self.journal / f"a{attempt:04d}-p{process:04d}.facts"
+
+    def usage_path(self, attempt: int, process: int) -> Path:
+        """The file with the usage of processor and memory during an attempt."""
+        return self.journal / f"a{attempt:04d}-p{process:04d}.usage"
+
+    def usages(self) -> list[tuple[int, int]]:
+        """Process and attempt (counted from 0) of each that sampled its usage, sorted."""
+        found = (match for name in self._all_names() if (match := _USAGE.fullmatch(name)))
+        return sorted((int(match[2]), int(match[1])) for match in found)
 
     def pace_path(self, process: int) -> Path:
         """The file in which a process tells the others how fast it steps."""

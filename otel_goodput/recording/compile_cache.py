@@ -45,6 +45,13 @@ class CompileCache:
         self._saved[thread] = self._saved.get(thread, 0.0) + seconds
         self._used = True
 
+    def to_json(self) -> dict[str, float]:
+        """Return hits, misses and seconds saved, ``saved_s``; empty if no cache is in use."""
+        figures = self.figures()
+        if figures is None:
+            return {}
+        return {"hits": figures.hits, "misses": figures.misses, "saved_s": figures.saved}
+
     def figures(self) -> CacheFigures | None:
         """Return the counts of all threads; None if no cache is in use."""
         if not self._used:

@@ -18,6 +18,7 @@ from opentelemetry.util import types
 
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, unrecorded
+from otel_goodput.journal.records import LARGEST
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.entries import Entry
 from otel_goodput.recording.fast_span import FastSpan, clean_exit, current_span
@@ -58,13 +59,13 @@ def checked_step(step: SupportsIndex | None, phase: str, what: str = "a step num
     """Return `step` as an int; `what` it is, for the message.
 
     Raises:
-        PhaseError: it is not an integer from 0.
+        PhaseError: it is not an integer from 0 that a record can hold.
     """
     try:
         number = operator.index(step)  # type: ignore[arg-type]
     except TypeError:
         raise PhaseError(phase, f"{phase}() needs {what} (an integer >= 0), not {step!r}") from None
-    if number < 0:
+    if not 0 <= number <= LARGEST:
         raise PhaseError(phase, f"{phase}() needs {what} (an integer >= 0), not {number}")
     return number
 
@@ -85,10 +86,10 @@ def checked_times(phase: str, *times: object) -> None:
     """Check the times of a phase.
 
     Raises:
-        PhaseError: one of `times` is neither None nor an integer of ns.
+        PhaseError: one of `times` is neither None nor an integer of ns that a record can hold.
     """
     for time in times:
-        if time is not None and not isinstance(time, int):
+        if time is not None and not (isinstance(time, int) and abs(time) <= LARGEST):
             raise PhaseError(phase, f"{phase}(): times must be integers, in ns since the epoch, not {time!r}")
 
 
@@ -294,6 +295,8 @@ class JobContext(PhaseContext):
         return False
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        if tracer.hooks.before_phase is not None:  # the first thing in a job may be a restore, which is no phase yet
+            tracer.hooks.before_phase()
         return tracer.jobs.take_over() or tracer.jobs.start(start)
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:

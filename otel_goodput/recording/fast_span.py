@@ -190,8 +190,8 @@ class FastSpan(ShortSpan):
                 device.load(start)
         line.jobs.append(ev.START, self._phase, flags, self.label, key, self.step, start)
         self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
+        self.thread = get_ident()
         if sampled:
-            self.thread = get_ident()
             if self._phase == STEP and not flags & ev.NONBLOCKING:
                 line.thread.step()
             line.announce(self)
@@ -304,7 +304,7 @@ class FastSpan(ShortSpan):
         # Restore the context before unregistering: while it is registered as open, an interrupt is cleaned up after.
         token, self._token = self._token, None
         if token is not None:
-            if self._sampled and self.thread != get_ident():
+            if self.thread != get_ident():
                 line.misused.elsewhere(PHASES[self._phase])
             else:
                 _detach(token)

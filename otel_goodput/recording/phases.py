@@ -12,6 +12,7 @@ from opentelemetry.trace import Span
 
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse, unrecorded
+from otel_goodput.journal.records import LARGEST
 from otel_goodput.recording.contexts import (
     FastContext,
     JobContext,
@@ -100,7 +101,13 @@ class Phases:
         """The training step numbered `step`, an int from 0."""
         try:
             tracer = self._find()
-            if tracer is not None and step.__class__ is int and step >= 0 and start_time is None and end_time is None:
+            if (
+                tracer is not None
+                and step.__class__ is int
+                and 0 <= step <= LARGEST
+                and start_time is None
+                and end_time is None
+            ):
                 return tracer.step(step, None, None, blocking)
         except Exception as error:
             contain("phase start", error)

@@ -15,7 +15,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import guarded, report_once
 from otel_goodput.journal.account import Account
-from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED, PARENT, signed
+from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED, LARGEST, PARENT, signed
 from otel_goodput.recording.admission import OTHERS, Admission, Gate, name_in
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.budget import NOTABLE, VITAL
@@ -91,13 +91,16 @@ class PhaseSpanProcessor(SpanProcessor):
             report_once("unknown phase", "a span has the unknown goodput.phase=%r and is not accounted for", named)
             return
         step = attributes.get(GOODPUT_STEP, ev.NO_STEP)
-        if not isinstance(step, int) or (phase == rules.STEP and step < 0):
+        if not isinstance(step, int) or (phase == rules.STEP and step < 0) or abs(step) > LARGEST:
             report_once(
                 "step number",
                 "a %s span needs goodput.step, an integer >= 0, but has %r; it is not accounted for",
                 named,
                 step,
             )
+            return
+        if span.start_time is not None and abs(span.start_time) > LARGEST:
+            report_once("span time", "a %s span starts at %d ns and is not accounted for", named, span.start_time)
             return
         if phase == rules.JOB:
             self._thread.take()
@@ -191,7 +194,7 @@ class PhaseSpanProcessor(SpanProcessor):
         phase = self._phases[context.span_id]
         if rules.PHASE_INDEX.get(str(attributes.get(GOODPUT_PHASE))) != phase:
             self._misused.changed(GOODPUT_PHASE)
-        end = span.end_time or self._account.clock()
+        end = min(span.end_time or self._account.clock(), LARGEST)
         if self._hooks.device is not None:
             self._hooks.device.end(context.span_id, end)
         name = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""

@@ -158,6 +158,35 @@ class StageFields(TypedDict):
     slowest: SlowestFields | None
 
 
+class SchedulingFields(TypedDict):
+    """What the attempts of a run waited for, where Kubernetes tells; of the process of the report.
+
+    Attributes:
+        reschedules: attempts that ran in another pod than the attempt before; None if nothing tells of pods.
+        first_s: seconds that the first attempt waited before its program ran, by stage: `queued`, `image_pull`,
+            `container_start`, `program_start`.
+        later_s: seconds that all later attempts waited, by stage.
+    """
+
+    reschedules: int | None
+    first_s: dict[str, float]
+    later_s: dict[str, float]
+
+
+class CompileCacheFields(TypedDict):
+    """What jax's persistent compilation cache did in all attempts.
+
+    Attributes:
+        hits: functions that it had.
+        misses: functions that were compiled, and stored in it.
+        saved_s: seconds of compiling that the hits saved, less the time to fetch them; may be negative.
+    """
+
+    hits: int
+    misses: int
+    saved_s: float
+
+
 class WarningFields(TypedDict):
     """What a person must know to read the figures; `doubts` names the categories that may be wrong."""
 
@@ -249,6 +278,8 @@ class ReportFields(_AlwaysFields, total=False):
         processes: if processes told their paces.
         step_time: if there are kept steps.
         checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax told any.
+        scheduling: if Kubernetes told of it. A job asked for its own report does not know it.
+        compile_cache: if it is in use. A job asked for its own report does not know it.
     """
 
     scheduling_goodput: float
@@ -257,3 +288,5 @@ class ReportFields(_AlwaysFields, total=False):
     processes: ProcessesFields
     step_time: StepTimeFields | None
     checkpoints: dict[str, dict[str, StageFields]]
+    scheduling: SchedulingFields
+    compile_cache: CompileCacheFields

@@ -18,6 +18,7 @@ from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.rank_stages import rank_stages
 from otel_goodput.journal.reasons import Said, in_force, read_reasons
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.startups import Attempts, Startups
 from otel_goodput.metrics.productivity import Inputs, read_inputs
 from otel_goodput.reports.corrections import corrected
 from otel_goodput.reports.journalled import process_count
@@ -49,6 +50,8 @@ class FollowedRun:
         self._ranks: Sequence[RankStages] = ()
         self._inputs = Inputs()
         self._notes: tuple[Note, ...] = ()
+        self._attempts = Attempts(run)
+        self._startups = Startups()
         self._said = Said()
         self._heard = 0, 0  # which version of what was said that is
 
@@ -89,7 +92,8 @@ class FollowedRun:
         if note is not None:
             notes[note.kind] = note
         damage = tuple(one for one in follower.damages.found if not one.harmless)
-        return Report(totals, self._whose, tuple(notes.values()), standing, damage, corrections)
+        whole = tuple(notes.values())
+        return Report(totals, self._whose, whole, standing, damage, corrections, self._startups)
 
     def news(self, report: Report) -> News | None:
         """Return what is new, span by span, since this was asked last; None if that is not known.
@@ -115,4 +119,5 @@ class FollowedRun:
         self._ranks = rank_stages(self.run, 0, totals.stages) if totals.stages else ()
         self._inputs = read_inputs(self.run)
         self._notes = tuple(read_notes(self.run, 0))
+        self._startups = self._attempts.startups()
         self._due = time.monotonic() + max(_BESIDE_S, _SHARE * (time.thread_time() - began))

@@ -18,6 +18,7 @@ from otel_goodput.journal.rank_stages import rank_stages
 from otel_goodput.journal.reasons import in_force, read_reasons
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.startups import Attempts, Startups
 from otel_goodput.metrics.productivity import read_inputs
 from otel_goodput.reports.corrections import corrected
 from otel_goodput.reports.replay import account
@@ -49,7 +50,8 @@ def of_run(
         windows, exclusions: (start, end) pairs in ns.
         ideal_step_time: ns; by default it is estimated.
         process: index of the process whose journal is read.
-        ranks: compare the stages of checkpoints of all processes, which reads a file of each; not for a past moment.
+        ranks: compare the stages of checkpoints of all processes, which reads a file of each (not for a past moment),
+            and tell how the attempts were started, which reads a file of each.
 
     Raises:
         JournalError: `process` left no journal, or none that can be read.
@@ -94,7 +96,8 @@ def of_run(
     if (note := damages.note()) is not None:
         notes[note.kind] = note
     damage = tuple(one for one in damages.found if not one.harmless)
-    return Report(totals, whose, tuple(notes.values()), standing, damage, corrections)
+    startups = Attempts(run, process).startups(asked) if ranks else Startups()
+    return Report(totals, whose, tuple(notes.values()), standing, damage, corrections, startups)
 
 
 def process_count(identity: dict[str, Any]) -> int:

@@ -13,6 +13,7 @@ from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError
 from otel_goodput.journal.damage import Damage
 from otel_goodput.journal.notes import DAMAGED, Note
+from otel_goodput.journal.startups import Startups
 from otel_goodput.reports import corrections, text
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.corrections import Corrections
@@ -25,6 +26,7 @@ from otel_goodput.text.redact import shown
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)
+_UNTOLD: Final = Startups()
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,6 +41,7 @@ class Report:
     standing: Standing | None = None
     damage: Sequence[Damage] = ()
     corrections: Corrections = field(default_factory=dict)  # what was said of its disruptions; `totals` has the reasons
+    startups: Startups = _UNTOLD  # what its attempts waited for and compiled; a job's own report does not know it
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -54,6 +57,7 @@ class Report:
             "started_at": None if self.totals.started_at is None else self.totals.started_at / NS,
             "ended": self.totals.ended,
             **(self.standing or live(self.totals)).to_json(),
+            **self.startups.to_json(),
         }
         for partition in (answer, *answer["windows"]):
             partition["seconds"] = _ZEROS | partition["seconds"]

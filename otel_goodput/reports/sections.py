@@ -179,6 +179,44 @@ def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
                 )
 
 
+def scheduling(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what attempts waited for before their programs ran, and how often the run was placed again."""
+    told = report.get("scheduling")
+    if not told:
+        return
+    parts = [f"attempt 1 {waits}" for waits in [_waits(told["first_s"])] if waits]
+    if told["reschedules"] is not None and report["attempts"] > 1:
+        times = told["reschedules"]
+        parts.append(f"rescheduled {plural(times, 'time')}" if times else "never rescheduled")
+    parts += [f"later attempts {waits}" for waits in [_waits(told["later_s"])] if waits]
+    if parts:
+        yield f"  scheduling  {parts[0]}"
+        yield from (f"              {part}" for part in parts[1:])
+
+
+def _waits(stages: Mapping[str, float]) -> str:
+    if not stages:
+        return ""
+    each = ", ".join(f"{stage.replace('_', ' ')} {format_duration(seconds)}" for stage, seconds in stages.items())
+    return f"waited {format_duration(sum(stages.values()))}: {each}"
+
+
+def compile_cache(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the persistent compilation cache did."""
+    told = report.get("compile_cache")
+    if not told:
+        return
+    saved = told["saved_s"]
+    misses = "1 miss" if told["misses"] == 1 else f"{told['misses']} misses"
+    if not told["hits"]:
+        effect = ""
+    elif saved < 0:
+        effect = f"; compiling would have been {format_duration(-saved)} quicker"
+    else:
+        effect = f"; saved {format_duration(saved)}"
+    yield f"  compilation cache  {plural(told['hits'], 'hit')}, {misses}{effect}"
+
+
 def window(told: Mapping[str, Any]) -> Iterator[str]:
     """Yield the account of a window."""
     yield ""

@@ -35,6 +35,7 @@ from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live, state_of
 from otel_goodput.reports.telling import tell
 from otel_goodput.reports.trace_ids import TraceIds
+from otel_goodput.reports.usage import AttemptUsage, usages
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, shown
@@ -113,6 +114,7 @@ class Session:
         windows: the times, (begin, end) in ns, that `detail` tells everything about.
         left_out: steps and phases that it does not tell one by one.
         text: what is summed up, for people; empty if nothing is.
+        usage: of processor and memory, where it was sampled.
         exported: what the spans in `detail` that were exported say beside their times.
     """
 
@@ -124,6 +126,7 @@ class Session:
     processes: list[Process]
     attempts: list[Attempt]
     windows: list[tuple[int, int]] = field(default_factory=list)
+    usage: Sequence[AttemptUsage] = ()
     left_out: int = 0
     text: str = ""
     exported: Exported = field(default_factory=Exported)
@@ -176,6 +179,7 @@ class Session:
         session.processes = _processes(run, asked, report, progress, quick)
         session._describe_leader(state, problem)
         session.attempts = session._told_attempts()
+        session.usage = () if quick else usages(run, asked)
         return session
 
     def _read_leader(self, state: str, spans: int, progress: Progress | None, *, past: bool, quick: bool) -> None:

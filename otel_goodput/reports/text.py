@@ -51,6 +51,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield from sections.disruptions(report)
     yield from sections.processes(report)
     yield from sections.checkpoints(report)
+    yield from sections.scheduling(report)
+    yield from sections.compile_cache(report)
     for window in report["windows"]:
         yield from sections.window(window)
     yield ""

@@ -48,7 +48,11 @@ class Starts(NamedTuple):
 
 
 def look_up(
-    cluster: Cluster, began: int, wait: Callable[[float], object] = time.sleep, timeout_s: float = TIMEOUT_S
+    cluster: Cluster,
+    began: int,
+    wait: Callable[[float], object] = time.sleep,
+    timeout_s: float = TIMEOUT_S,
+    before: int | None = None,
 ) -> Waits:
     """Return how long this attempt waited in each stage, as far as the cluster tells.
 
@@ -60,6 +64,8 @@ def look_up(
         began: when the program called ``configure()``, ns since the epoch.
         wait: sleeps for a number of seconds.
         timeout_s: for all answers each time, s.
+        before: when the attempt before called ``configure()``, ns since the epoch; None if there was none. If this
+            container ran by then, its program was started again within it, and has waited for nothing.
     """
     waits: Waits = {}
     asked = 0.0
@@ -75,6 +81,8 @@ def look_up(
             break
         starts = read_pod(pod, os.environ.get("CONTAINER_NAME", "").strip())
         known = starts.started is not None
+        if starts.started is not None and before is not None and starts.started <= before:
+            return {}
         pulled = _pull(cluster, starts, until) if known and not starts.restarts else None
         waits = waited(starts, pulled, began)
         if known:

@@ -50,7 +50,10 @@ def parse_moment(text: str) -> int:
     """
     found = _RFC_3339.fullmatch(text.strip())
     if not found:
-        seconds = float(text)
+        try:
+            seconds = float(text)
+        except ValueError:
+            raise ValueError(f"not a time: {text!r}") from None
         if abs(seconds) < _BOUND / NS:
             return round(seconds * NS)
     else:

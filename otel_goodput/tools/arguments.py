@@ -69,7 +69,7 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
-def _named(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
+def named_as(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
     """Return `parse` under the `name` that argparse shows in its error messages."""
 
     def named(text: str) -> T:
@@ -85,9 +85,9 @@ def _natural(text: str) -> int:
     return number
 
 
-number = _named("number", _natural)
-moment = _named("time", asked_moment)
-length = _named("length of time", parse_duration)
+number = named_as("number", _natural)
+moment = named_as("time", asked_moment)
+length = named_as("length of time", parse_duration)
 
 
 def found_in(options: argparse.Namespace) -> Any:

@@ -144,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_tools(commands: Any) -> None:
     """Add the commands whose arguments stand with them: each reads runs at the place that `directory` names."""
     from otel_goodput.tools import compare, export, runs
+    from otel_goodput.tools.collector import arguments as collector_arguments
     from otel_goodput.tools.reason import arguments as reason_arguments
 
     table = commands.add_parser("runs", help="print the table of runs, the newest first")
@@ -158,6 +159,14 @@ def _add_tools(commands: Any) -> None:
     add_run(trace, process=False)
     export.add_arguments(trace)
     trace.set_defaults(run=_export)
+
+    collector = commands.add_parser(
+        "collector",
+        help="write the OpenTelemetry Collector's configuration, or a Kubernetes manifest",
+        description="Write the OpenTelemetry Collector's configuration, or a Kubernetes manifest, in one file.",
+    )
+    collector_arguments.add_arguments(collector)
+    collector.set_defaults(run=_collector)
 
     said = commands.add_parser("reason", help="say afterwards why a run was disrupted, by hand or from a log")
     reason_arguments.add_arguments(said)
@@ -178,6 +187,12 @@ def _reason(options: argparse.Namespace) -> int:
     from otel_goodput.tools.reason.command import run
 
     return run(options, place(options))
+
+
+def _collector(options: argparse.Namespace) -> int:
+    from otel_goodput.tools.collector.command import run
+
+    return run(options)
 
 
 def _recover(options: argparse.Namespace) -> int:

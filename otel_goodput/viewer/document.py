@@ -13,6 +13,7 @@ from typing import Any, Final
 from otel_goodput import files
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
+from otel_goodput.accounting.usage import Usage
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.reports import advice, corrections, text
 from otel_goodput.reports.detail import Detail
@@ -151,6 +152,10 @@ class _Writer:
                 ],
             ),
             "at_risk": self._columns.table(("time", "ns"), [(self._at(at), held) for at, held in overview.at_risk]),
+            "usage": self._usage(),
+            "machines": [
+                {"process": one.process, "attempt": one.attempt, **one.machine._asdict()} for one in session.usage
+            ],
             "notices": [
                 {"time": self._at(at), "reason": reason, "withdrawn": withdrawn}
                 for at, reason, withdrawn in overview.notices
@@ -288,6 +293,14 @@ class _Writer:
         for one in self._session.processes:
             for first, last, begin, *rest in one.steps:
                 yield (one.index, first, last, self._at(begin), *rest)
+
+    def _usage(self) -> Table:
+        rows = (
+            (one.process, one.attempt, self._at(usage.end), *usage[1:])
+            for one in self._session.usage
+            for usage in one.usages
+        )
+        return self._columns.table(("process", "attempt", *Usage._fields), list(rows))
 
     def _category(self, number: int, names: Sequence[str]) -> int:
         """Return the number of a category of some process in the order of the document."""

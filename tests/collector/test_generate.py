@@ -13,6 +13,8 @@ import pytest
 
 from .written import COLLECTOR, FILES, load
 
+PAGE = "../docs/collector/alerts.md"
+
 
 def generate(*arguments: str, root: Path = COLLECTOR) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -23,6 +25,7 @@ def generate(*arguments: str, root: Path = COLLECTOR) -> subprocess.CompletedPro
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
+    shutil.copytree(COLLECTOR.parent / "docs" / "collector", tmp_path / "docs" / "collector")
     return shutil.copytree(COLLECTOR, tmp_path / "collector", ignore=shutil.ignore_patterns("__pycache__"))
 
 
@@ -32,25 +35,25 @@ def test_the_files_are_up_to_date() -> None:
 
 
 def test_files_that_are_out_of_date_are_found_and_renewed(copied: Path) -> None:
-    good = {name: (copied / name).read_text(encoding="utf-8") for name in [*FILES, "README.md"]}
+    good = {name: (copied / name).read_text(encoding="utf-8") for name in [*FILES, PAGE]}
     changed, removed = copied / "dashboards/goodput.grafana.json", copied / "alerts/restart-loop.json"
-    readme, left = copied / "README.md", copied / "alerts/of-old.json"
+    page, left = copied / PAGE, copied / "alerts/of-old.json"
     changed.write_text(good["dashboards/goodput.grafana.json"].replace("goodput_ratio", "goodput_share"))
     removed.unlink()
-    readme.write_text(good["README.md"].replace("### Restart loop", "### Restarts"))
+    page.write_text(good[PAGE].replace("### Restart loop", "### Restarts"))
     left.write_text("{}")
     stale = generate("--check", root=copied)
     assert stale.returncode == 1
     named = [line.partition(" ")[0] for line in stale.stderr.splitlines()]
-    assert named == ["README.md", "alerts/of-old.json", "alerts/restart-loop.json", "dashboards/goodput.grafana.json"]
+    assert named == [PAGE, "alerts/of-old.json", "alerts/restart-loop.json", "dashboards/goodput.grafana.json"]
     assert "goodput_share" in changed.read_text() and left.exists(), "--check changes nothing"
     assert generate(root=copied).returncode == 0
     assert {name: (copied / name).read_text(encoding="utf-8") for name in good} == good
     assert not left.exists()
 
 
-def test_the_readme_tells_of_every_file_and_alert() -> None:
-    text = (COLLECTOR / "README.md").read_text(encoding="utf-8")
+def test_readme_and_page_tell_of_every_file_and_alert() -> None:
+    text = "".join((COLLECTOR / name).read_text(encoding="utf-8") for name in ("README.md", PAGE))
     named = set(re.findall(r"(?<![/\w])(?:dashboards|alerts)/[\w./-]+\.(?:json|yaml)", text))
     assert named == set(FILES)
     for rule in load("alerts/prometheus.yaml")["groups"][0]["rules"]:
@@ -69,7 +72,7 @@ def test_thresholds_and_windows_are_options(copied: Path) -> None:
         "conditionPrometheusQueryLanguage"]["query"]  # fmt: skip
     workload = json.dumps(load("dashboards/workload.cloud-monitoring.json", copied))
     assert "600" in workload and "7200" in workload and "86400" not in workload
-    assert "Less than 90%" in (copied / "README.md").read_text(encoding="utf-8")
+    assert "Less than 90%" in (copied / PAGE).read_text(encoding="utf-8")
     assert generate("--check", *options, root=copied).returncode == 0
     assert generate("--check", root=copied).returncode == 1
 
@@ -82,6 +85,6 @@ def test_files_can_be_written_elsewhere(tmp_path: Path) -> None:
 def test_wrong_options_and_missing_markers_are_told_of(copied: Path) -> None:
     done = generate("--windows", "soon")
     assert done.returncode == 2 and "soon" in done.stderr
-    (copied / "README.md").write_text("no markers\n")
+    (copied / PAGE).write_text("no markers\n")
     done = generate(root=copied)
     assert done.returncode != 0 and "markers" in done.stderr

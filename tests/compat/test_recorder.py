@@ -254,7 +254,9 @@ def sequences(draw: st.DrawFn) -> list[Call]:
     for _ in range(draw(st.integers(1, 25))):
         at += draw(st.integers(1, 50))
         method = draw(
-            st.sampled_from(["step_start"] * 4 + [f"{kind}_{edge}" for kind in ENDED for edge in ("start", "end")])
+            st.sampled_from(
+                ["step_start"] * 4 + ["job_start"] + [f"{kind}_{edge}" for kind in ENDED for edge in ("start", "end")]
+            )
         )
         kind = method.rpartition("_")[0]
         name = {

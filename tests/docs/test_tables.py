@@ -40,7 +40,7 @@ def tables(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/runs.md", "collector/README.md"])
+@pytest.mark.parametrize("name", load().FILES)
 def test_the_tables_are_up_to_date(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert load().renewed(name, text) == text, "run python docs/tables.py"
@@ -50,12 +50,12 @@ def test_the_tables_are_up_to_date(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
-        ("README.md", "`goodput.time` | ", "`goodput.tide` | "),
-        ("collector/README.md", "| answers that are lost |", "| answers that are late |"),
+        ("docs/reference/metrics.md", "`goodput.time` | ", "`goodput.tide` | "),
+        ("docs/collector/faults.md", "| answers that are lost |", "| answers that are late |"),
     ],
 )
 def test_tables_that_are_out_of_date_are_found_and_renewed(name: str, right: str, wrong: str, tmp_path: Path) -> None:
-    for each in ("docs/tables.py", "tests/otelcol/outcomes.py", "README.md", "docs/runs.md", "collector/README.md"):
+    for each in ("docs/tables.py", "tests/otelcol/outcomes.py", *load().FILES):
         (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / each, tmp_path / each)
     readme = tmp_path / name
@@ -71,7 +71,7 @@ def test_tables_that_are_out_of_date_are_found_and_renewed(name: str, right: str
 
 def test_markers_are_needed() -> None:
     with pytest.raises(ValueError, match="'phases'"):
-        load().renewed("README.md", "no tables here")
+        load().renewed("docs/reference/phases.md", "no tables here")
 
 
 def test_what_the_collector_survives_is_shown_by_tests_that_there_are() -> None:

@@ -18,7 +18,9 @@ from everyday.lateness import Lateness
 
 pytestmark = pytest.mark.jax
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 NS = 1_000_000_000
 
 
@@ -66,12 +68,21 @@ def test_the_loader_refuses_what_cannot_be_done(tmp_path: Path) -> None:
     assert done.returncode == 2 and "--steps" in done.stderr
 
 
+def as_words(report: str) -> set[str]:
+    """What begins the lines of a report: names of categories, and the titles of its parts."""
+    return set(re.findall(r"^ *`*([A-Za-z][\w ]*?)(?:  |[ :]*\d|,|:|$| \()", report, re.MULTILINE))
+
+
 @pytest.mark.crash
 def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]) -> None:
     arguments = ("--steps", "60", "--kill-after-step", "34", "--directory", "run", "--keep")
     done = run("preempted.py", *arguments, cwd=tmp_path, **compiled)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAIL" not in done.stdout
+    told, shown = as_words(done.stdout), as_words(README.split("<!-- begin: report -->")[1].split("<!-- end")[0])
+    assert len(shown) > 15 and shown - told - {"text"} <= {"checkpoint_restore", "data_loading", "other"}, (
+        "see README.md"
+    )
 
     answer = subprocess.run(
         [sys.executable, "-m", "otel_goodput", "report", str(tmp_path / "run" / "goodput"), "--json"],

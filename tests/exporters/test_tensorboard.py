@@ -141,7 +141,30 @@ def test_auto_takes_it_where_a_directory_is_named() -> None:
     assert "tensorboard" not in resolve(["auto"], {})
 
 
-def test_who_may_read_it_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_read_it(tmp_path: Path) -> None:
+    """Where the user said, whom the umask lets; in the run's folder only the owner."""
+    program = """
+        import os, sys
+        from otel_goodput import Recorder
+        os.umask(int(sys.argv[2], 8))
+        with Recorder("job", run_id="r", directory=sys.argv[1], exporters="tensorboard", integrations="none") as told:
+            with told.job(), told.step(0):
+                pass
+    """
+
+    def modes(folder: Path) -> set[int]:
+        return {path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+
+    for umask, expected in (("022", {0o755, 0o644}), ("027", {0o750, 0o640}), ("077", {0o700, 0o600})):
+        place = tmp_path / umask / "logs" / "deeper"
+        done = ran(program, tmp_path / "runs", umask, OTEL_GOODPUT_TENSORBOARD_DIR=str(place))
+        assert done.returncode == 0, done.stderr
+        assert modes(place) == expected and modes(place.parent) >= {max(expected)}
+    done = ran(program, tmp_path / "runs", "000")
+    assert done.returncode == 0 and modes(tmp_path / "runs" / "r" / "tensorboard") == {0o700, 0o600}, done.stderr
+
+
+def test_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link that the user names is followed; one in the run's folder, where ours should be, is not."""
     monkeypatch.delenv("OTEL_GOODPUT_STRICT", raising=False)
     (tmp_path / "far").mkdir()
@@ -149,8 +172,7 @@ def test_who_may_read_it_and_links(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OTEL_GOODPUT_TENSORBOARD_DIR", str(tmp_path / "named"))
     with job(tmp_path / "runs") as recorder:
         train(recorder, 0, 5)
-    (file,) = (tmp_path / "far").iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600 and "goodput/ratio" in scalars(tmp_path / "far")
+    assert "goodput/ratio" in scalars(tmp_path / "far")
     with pytest.raises(OSError, match="link"):
         ScalarWriter(str(tmp_path / "named"))
 

@@ -24,6 +24,7 @@ from waits import until
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
+from otel_goodput.installation import install_command
 from otel_goodput.journal import records
 from otel_goodput.journal.finding import found_runs
 from otel_goodput.journal.mirror import Mirror
@@ -251,7 +252,7 @@ def test_without_fsspec(
     monkeypatch.setitem(sys.modules, "fsspec", None)
     recording = record(directory="gs://bucket/runs")
     (text,) = [line.getMessage() for line in caplog.records]
-    assert "otel-goodput[remote]" in text and "gs://bucket/runs" in text
+    assert install_command("remote") in text and "gs://bucket/runs" in text
     with goodput.job():
         steps(0, 10)
     goodput.shutdown()

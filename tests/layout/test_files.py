@@ -30,6 +30,7 @@ METHODS = {
 }  # fmt: skip
 # Spans and exporters are opened too, and a library's opener is no file's.
 NO_FILES = {
+    ("installation", "read_text"),  # of its own metadata, by Python's reader
     ("recording.step_loop", "open"),
     ("recording.fast_span", "open"),
     ("recording.loading", "open"),
@@ -49,9 +50,11 @@ def _calls(module: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, called.id
             elif isinstance(called, ast.Attribute):
                 owner = called.value.id if isinstance(called.value, ast.Name) else "?"
+                if (module, called.attr) in NO_FILES:
+                    continue
                 if called.attr in CALLS.get(owner, set()) or called.attr in METHODS:
                     yield node.lineno, f"{owner}.{called.attr}"
-                elif called.attr == "open" and (module, "open") not in NO_FILES:
+                elif called.attr == "open":
                     yield node.lineno, f"{owner}.open"
         elif isinstance(node, ast.ImportFrom) and node.module in CALLS:
             for alias in node.names:

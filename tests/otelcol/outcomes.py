@@ -1,4 +1,4 @@
-"""What survives which fault, as ``collector/README.md`` tells it: each row belongs to the tests that show it.
+"""What survives which fault, as ``docs/collector/faults.md`` tells it: each row belongs to the tests that show it.
 
 ``docs/tables.py`` makes the tables there of this.
 """
@@ -80,16 +80,16 @@ BESIDE: Final[dict[str, Beside]] = {
 ELSEWHERE: Final = (
     Outcome(
         "a backend that takes requests and does not answer, SIGTERM",
-        "`gcp-sidecar` ended after 18 s, `-classic` when it was killed; all was there after a restart",
+        "`gcp-sidecar` ended after 18 s, `-classic` when it was killed; everything arrived after a restart",
     ),
     Outcome(
         "credentials that are missing, a role that is not granted, a quota that is used up",
-        "what is sent then is refused and dropped, with an error in the log, queue or not; it is in the spool "
-        "(below), where there is one. Try the account first (`otel-goodput doctor --gcp` as the job)",
+        "what is sent then is refused and dropped, with an error in the log, queue or not; it is in the "
+        "[spool](#the-spool), if there is one. Check the account first (`otel-goodput doctor --gcp`, run as the job)",
     ),
     Outcome(
         "a disk that is full, in any configuration with a queue; then it grows, or the backend takes what is there",
-        "who sends is told `UNAVAILABLE` and tries again; what was accepted arrives, after a SIGKILL too; the "
+        "the sender is told `UNAVAILABLE` and tries again; what was accepted arrives, after a SIGKILL too; the "
         "collector runs on",
         (
             "test_full_disk.py::test_what_was_accepted_arrives_once_there_is_room",
@@ -119,22 +119,22 @@ ELSEWHERE: Final = (
     ),
     Outcome(
         "a queue that is full (1 GB)",
-        "the job's spans wait in the job, up to 4,096; figures made of others' spans count such a request once for "
-        "each try",
+        "the job's spans wait in the job, up to 4,096; metrics made from spans of other clients count such a request "
+        "once for each try",
     ),
     Outcome(
-        "metrics of others (any OpenTelemetry SDK, cumulative as by default), exported at exit milliseconds after the"
-        " export before",
-        "the last value, once, if the collector lives 10 s longer: they are gathered for so long. At SIGTERM they "
-        "leave or stay on the disk, but a point within 5 s of the one before is refused by Cloud Monitoring; a "
-        "SIGKILL loses up to 10 s of them",
+        "metrics of another library (any OpenTelemetry SDK with its default cumulative temporality), exported at exit "
+        "milliseconds after the export before",
+        "the last value, once, if the collector runs for 10 s longer, because it gathers them for that long. At "
+        "SIGTERM they leave or stay on the disk, but Cloud Monitoring refuses a point within 5 s of the one before; "
+        "a SIGKILL loses up to 10 s of them",
         (
             "test_unpaced.py::test_the_last_value_arrives",
             "test_unpaced.py::test_a_collector_that_is_stopped_at_once_sends_what_it_holds_or_keeps_it_on_disk",
         ),
     ),
     Outcome(
-        "figures made of others' spans (below), SIGTERM or SIGKILL",
+        "metrics made from [spans of other clients](clients.md), SIGTERM or SIGKILL",
         "what came since the last flush, 10 s at most, is lost; nothing after a wait as `preStop`'s",
         ("test_span_metrics.py::test_the_end_loses_what_came_since_the_last_flush",),
     ),
@@ -172,7 +172,7 @@ ELSEWHERE: Final = (
     ),
     Outcome(
         "`otel-goodput send` killed, the collector away, crashing",
-        "all; at most one request twice, which it says",
+        "all; at most one request twice, and then it says so",
         (
             "test_send.py::test_killed_in_the_middle_it_goes_on",
             "test_send.py::test_a_collector_that_comes_late_and_crashes",

@@ -29,7 +29,8 @@ class Sidecar:
     """The collector of a configuration for Google Cloud, with the emulator behind it; a context manager.
 
     `up` says whether the emulator is there from the beginning; else it is once :meth:`rise` is called. `over` are
-    configurations that are laid over this one, `more` further variables.
+    configurations that are laid over this one, `more` further variables. `config` may be an absolute path without its
+    ``.yaml``; `classic_metrics` says what such a one does.
     """
 
     def __init__(
@@ -40,11 +41,12 @@ class Sidecar:
         up: bool = True,
         over: Sequence[str] = (),
         more: Mapping[str, str] | None = None,
+        classic_metrics: bool = False,
         **options: Any,
     ) -> None:
         self._directory = directory
         self._classic_spans = config == CLASSIC
-        self._classic_metrics = self._classic_spans or "classic-metrics.yaml" in over
+        self._classic_metrics = self._classic_spans or "classic-metrics.yaml" in over or classic_metrics
         self.address = kept_address()  # the emulator's
         self.google = GoogleEmulator(port=int(self.address.rpartition(":")[2]))
         self.collector = Collector(

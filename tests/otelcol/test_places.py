@@ -123,8 +123,8 @@ def systemd() -> Place:
     options = [option for word in words for option in environ.get(word.removeprefix("$"), word).split()]
     state = f"/var/lib/{unit['StateDirectory'][0]}"
     environ = {key: value.replace("%S", "/var/lib") for key, value in environ.items()}
-    readme = (COLLECTOR / "README.md").read_text(encoding="utf-8").replace("\\\n", "")
-    (installed,) = re.findall(r"install -m 644 -D -t (/etc/\S+) (.+)", readme)
+    page = (COLLECTOR.parent / "docs/collector/vm.md").read_text(encoding="utf-8").replace("\\\n", "")
+    (installed,) = re.findall(r"install -m 644 -D -t (/etc/\S+) (.+)", page)
     files = {Path(each).name: (COLLECTOR / each).read_text(encoding="utf-8") for each in installed[1].split()}
     (wait,), (grace,) = unit["ExecStop"], unit["TimeoutStopSec"]
     wait_s = float(wait.removeprefix("/bin/sleep "))

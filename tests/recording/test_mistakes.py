@@ -225,7 +225,7 @@ def test_what_ends_in_another_thread(phase: str, recording: Recording, caplog: p
         "custom": lambda: goodput.custom("eval"),
     }
     with goodput.job():
-        for _ in range(2):
+        for _ in range(150):  # some of which are not traced
             opened = make[phase]()
             opened.__enter__()
             thread = threading.Thread(target=opened.__exit__, args=(None, None, None))
@@ -297,3 +297,53 @@ def test_a_part_outside_of_a_step(recording: Recording, caplog: pytest.LogCaptur
                 pass
     (text,) = told(caplog)
     assert "with goodput.custom('warm-up'):" in text
+
+
+@pytest.mark.parametrize("number", [2**63, 2**70, -(2**70)])
+def test_a_number_that_no_record_holds(
+    number: int, recording: Recording, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only that step is not recorded: what is around it is."""
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT", raising=False)
+    with goodput.job():
+        with goodput.step(0):
+            pass
+        with goodput.step(number):
+            pass
+        with goodput.step(1):
+            pass
+    report = recording.report()
+    assert report["ended"] and report["steps"]["kept"] == 2
+    assert any(str(number) in text for text in told(caplog)) and "struct.error" not in caplog.text
+
+
+@pytest.mark.parametrize("moment", [2**63, -(2**63) - 1, 10**30])
+def test_a_time_that_no_record_holds(
+    moment: int, recording: Recording, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OTEL_GOODPUT_STRICT", raising=False)
+    with goodput.job():
+        with goodput.step(0, start_time=moment):
+            pass
+        with goodput.custom("eval", end_time=moment):
+            pass
+        with goodput.step(1):
+            pass
+    report = recording.report()
+    assert report["ended"] and report["steps"]["kept"] == 1
+    assert any(str(moment) in text for text in told(caplog)) and "struct.error" not in caplog.text
+
+
+@pytest.mark.parametrize("odd", [{"attributes": {"goodput.step": 2**70}}, {"start_time": 10**30}])
+def test_a_span_of_the_users_own_that_no_record_holds(
+    odd: dict[str, Any], recording: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
+    attributes = {"goodput.phase": "step", "goodput.step": 0, **odd.pop("attributes", {})}
+    with goodput.job():
+        tracer = recording.recorder.tracer_provider.get_tracer("mine")
+        tracer.start_span("s", attributes=attributes, **odd).end()
+        with goodput.step(1):
+            pass
+    report = recording.report()
+    assert report["ended"] and report["steps"]["kept"] == 1
+    assert "struct.error" not in caplog.text and len(told(caplog)) == 1

@@ -12,22 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported import metrics
 from http_server import HttpServer, Response, hang
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from waits import until
 
-import otel_goodput
-from otel_goodput.journal.facts import read_facts
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.resources import submission
 from otel_goodput.resources.scheduling import ASKED_S, Starts, look_up, read_pod, waited
 from otel_goodput.resources.submission import Cluster, Submission, seek
 from otel_goodput.semconv import SCHEDULING_STAGES
 
-from .api_server import ApiServer, break_off, certificate, drip, flood, serving
+from .api_server import ApiServer, break_off, drip, flood, serving
 from .test_submission import JOBSET, POD, SET, T0, TOKEN, made
 
 NS = 10**9
@@ -158,6 +151,17 @@ def test_a_container_that_is_started_again_waits_since_its_end(cluster: Cluster,
     assert api.paths == [POD]
 
 
+def test_a_program_that_is_started_again_in_its_container_has_waited_for_nothing(
+    cluster: Cluster, api: ApiServer
+) -> None:
+    """As `while ! python train.py; do sleep 5; done` does: the pod still says how it waited the first time."""
+    api.answers |= {POD: RUNNING, EVENTS: PULLED}
+    assert look_up(cluster, BEGAN, timeout_s=20, before=T0 + 95 * NS) == {}
+    assert api.paths == [POD]
+    found = look_up(cluster, BEGAN, timeout_s=20, before=T0 + 89 * NS)
+    assert sum(found.values()) == 100 * NS
+
+
 def test_of_several_containers_it_must_be_told_which(
     cluster: Cluster, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,51 +280,3 @@ def test_a_submission_that_is_known_is_not_asked_for(cluster: Cluster, api: ApiS
     assert thread is not None
     thread.join(60)
     assert len(found) == 1 and api.paths == [POD, EVENTS]
-
-
-# --- in a recorder ----------------------------------------------------------------------------------------------------
-
-
-def ago(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
-
-
-@pytest.mark.parametrize("submitted", [None, 1e9])
-def test_a_recorder_in_a_pod_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, submitted: float | None) -> None:
-    """Over TLS, with the mounted token: metric, facts of the attempt, and the token nowhere."""
-    account, runs = tmp_path / "account", tmp_path / "runs"
-    account.mkdir()
-    certificate(account / "ca.crt")
-    (account / "token").write_text(TOKEN)
-    (account / "namespace").write_text("ml")
-    running = pod(state={"running": {"startedAt": ago(10)}})
-    running["metadata"]["creationTimestamp"] = ago(100)
-    running["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(70)}]
-    with serving({POD: running, EVENTS: {"items": []}}, secured_in=tmp_path) as api:
-        monkeypatch.setattr(submission, "ACCOUNT", account)
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(api.port))
-        monkeypatch.setenv("POD_NAME", "llama-0-0-x7k2p")
-        reader = InMemoryMetricReader()
-        recorder = otel_goodput.Recorder(
-            "job", run_id="run", directory=runs, exporters="none", metric_readers=[reader], submitted_at=submitted
-        )
-        tracer = recorder.tracer
-        assert tracer is not None
-        with recorder.job(), recorder.step(0):
-            until(lambda: bool(tracer.hooks.waits))
-        measured = metrics(reader)
-        recorder.shutdown()
-    waits = {
-        point.attributes["goodput.scheduling.stage"]: point.value
-        for point in measured["goodput.scheduling.duration"].data.data_points
-    }
-    assert waits.keys() == {"queued", "container_start", "program_start"}
-    assert abs(waits["queued"] - 30) <= 1 and abs(waits["container_start"] - 60) <= 1 and waits["program_start"] >= 9
-    assert read_facts(RunDirectory(runs / "run"), 0, 0).scheduling == waits
-    assert "goodput.scheduling.ratio" in measured
-    assert set(api.paths) == {POD, EVENTS}
-    # Who knows when it was submitted does not ask for that: only metadata is asked for then.
-    assert any("PartialObjectMetadata" in one.headers["Accept"] for one in api.asked) == (submitted is None)
-    for path in (path for path in runs.rglob("*") if path.is_file()):
-        assert TOKEN.encode() not in path.read_bytes()

@@ -260,7 +260,7 @@ class GoodputCalculator:
         self, interval_start: datetime, interval_end: datetime
     ) -> IntervalWorkloadMetricDetails:
         """Return the figures of an interval in percent; none if the job did not run in it."""
-        size = int((interval_end - interval_start).total_seconds())
+        size = int(_seconds(interval_end) - _seconds(interval_start))
         try:
             goodput, badput, *_ = self.get_job_goodput_interval(interval_start, interval_end)
         except ValueError:
@@ -307,12 +307,12 @@ class GoodputCalculator:
             ValueError: there is none.
         """
         handle = self._handle()
-        run_id = run_id_of(self.job_name, self._logger_name)
         place = None if handle is None else handle.recorder.path
         try:
             if place is not None:
                 return open_run(place)
             if self._run is None:
+                run_id = run_id_of(self.job_name, self._logger_name)
                 self._run = open_run(os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", run_id)
             else:
                 self._run.refresh()
@@ -324,17 +324,17 @@ class GoodputCalculator:
         handle = self._handle()
         if handle is not None:
             return handle.step_times
-        steps = list(self._journal().steps())
         return {
             one.step: (after.start_ns - one.start_ns) / NS
-            for one, after in pairwise(steps)
+            for one, after in pairwise(self._journal().steps())
             if after.step == one.step + 1
         }
 
 
 def _lasting(totals: Totals) -> Totals:
     if not totals.run.elapsed:
-        raise ValueError("no time of this job has been recorded: call record_job_start_time() first")
+        why = "everything is excluded" if totals.excluded else "call record_job_start_time() first"
+        raise ValueError(f"no time of this job has been accounted for: {why}")
     if not totals.run.known:
         report_once(
             "compat clock",
@@ -345,6 +345,6 @@ def _lasting(totals: Totals) -> Totals:
 
 
 def _seconds(told: datetime) -> float:
-    at = moment(told)
-    assert at is not None, "an interval has two ends"
-    return at / NS
+    if (at := moment(told)) is not None:
+        return at / NS
+    raise ValueError("an interval has two ends")

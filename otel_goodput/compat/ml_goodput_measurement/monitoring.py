@@ -189,7 +189,7 @@ class GoodputMonitor:
             return
         try:
             with self._drawing:  # TensorBoard reads one file after the other: there may not be two that grow
-                writer = self._writer = self._writer or ScalarWriter(self._folder)
+                writer = self._writer = self._writer or ScalarWriter(self._folder, shared=True)
             for tag, value, step in scalars:
                 writer.write(tag, value, step, time.time())
             writer.flush()

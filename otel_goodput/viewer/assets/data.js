@@ -40,7 +40,7 @@ export class Table {
   }
 }
 
-const TABLES = ["step_bins", "rank_steps", "histogram", "steps", "phases", "device", "owners", "window_owners", "saves", "at_risk"];
+const TABLES = ["step_bins", "rank_steps", "histogram", "steps", "phases", "device", "owners", "window_owners", "saves", "at_risk", "usage"];
 
 /** In place of the length of a span, where -1 is one that is open: it is over, and when it ended was not told. */
 export const OVER = -2;

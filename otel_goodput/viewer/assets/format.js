@@ -49,6 +49,18 @@ export function moment(ms) {
   return `${new Date(ms).toISOString().replace("T", " ").slice(0, 23)} UTC`;
 }
 
+/** An amount of memory: 812 MiB, 15.6 GiB. */
+export function bytes(value) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let size = value;
+  let unit = 0;
+  while (size >= 1023.5 && unit < units.length - 1) {
+    size /= 1024;
+    unit++;
+  }
+  return `${unit ? digits(size) : size} ${units[unit]}`;
+}
+
 export function count(value, singular, plural = `${singular}s`) {
   return `${value.toLocaleString("en")} ${value === 1 ? singular : plural}`;
 }

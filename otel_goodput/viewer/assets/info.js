@@ -75,6 +75,7 @@ function factTables(model, facts) {
     add("Versions", facts.versions);
     const waits = Object.entries(facts.scheduling || {}).map(([stage, seconds]) => [stage, duration(seconds * 1e9)]);
     add("Scheduling", Object.fromEntries(waits));
+    add("Compilation cache", cacheFacts(facts.compile_cache));
     if (facts.settings && Object.keys(facts.settings).length) {
       made.push([
         "Configuration in force",
@@ -83,6 +84,11 @@ function factTables(model, facts) {
     }
   }
   return made.map(([title, content]) => make("div", { class: "facts" }, make("h3", { text: title }), content));
+}
+
+function cacheFacts(cache) {
+  if (!cache || !("hits" in cache)) return null;
+  return { hits: cache.hits, misses: cache.misses, "compile time saved": duration(cache.saved_s * 1e9) };
 }
 
 /** A setting is {value, source}, or a bare value where its source was not told. */
@@ -108,6 +114,7 @@ function runFacts(model) {
   if (model.end) add("account until", timeText(model, model.end));
   add("attempts", model.attempts.length);
   add("processes", model.processes.length);
+  if (report.scheduling) add("rescheduled", report.scheduling.reschedules);
   add("clock of the steps", report.clock);
   for (const one of model.attempts) if (one.trace_id) add(`trace of attempt ${one.number}`, one.trace_id);
   add("page written", model.made_at ? moment(model.made_at * 1e3) : null);

@@ -12,6 +12,7 @@ import { startTopK } from "./topk.js";
 import { startCadence } from "./cadence.js";
 import { startFates } from "./fates.js";
 import { startCheckpoints } from "./checkpoints.js";
+import { startUsage } from "./usage.js";
 import { startCharts } from "./charts.js";
 import { startInfo } from "./info.js";
 import { startTimeline } from "./timeline.js";
@@ -37,6 +38,7 @@ const PARTS = () => [
   ["cadence", startCadence],
   ["fates", startFates],
   ["checkpoints", startCheckpoints],
+  ["usage", startUsage],
   ["charts", startCharts],
   ["info", startInfo],
   ["selection", startSelection],

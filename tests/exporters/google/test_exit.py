@@ -197,7 +197,9 @@ def test_services_that_let_nothing_through_are_asked_seldom(google: GoogleEmulat
         end = job.end()
     check_told_once(end, "PERMISSION_DENIED")
     assert "roles/cloudtrace.agent" in end.errors and "roles/monitoring.metricWriter" in end.errors
-    assert len(end.told) == len(SERVICES)
+    # A span may still be on its way where the machine is busy; that it arrives is checked below.
+    told = [line for line in end.told if "have not reached every exporter" not in line]
+    assert len(told) == len(SERVICES)
     assert len(refused) == 6 and set(refused) == {*METHODS, "CreateMetricDescriptor"}, "points of two exporters"
     check_delivered(google, end)
     assert cloud_spans(google) and otlp_spans(google, "llama")

@@ -1,0 +1,95 @@
+"""Usage of processor and memory by one attempt of one process, in a small file beside the journal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from typing import Final
+
+from otel_goodput.accounting.usage import MOST, UNKNOWN, Machine, Usage, UsageSeries
+from otel_goodput.files import write_privately
+from otel_goodput.guard import report_once
+from otel_goodput.journal.records import NewerVersion
+from otel_goodput.journal.rundir import USAGE, RunDirectory
+from otel_goodput.journal.sidecars import checked_json, read_json, whole
+
+FORMAT: Final = 1
+EVERY_S: Final = 30.0  # from one writing to the next: a killed process loses its latest samples
+
+
+class UsageSheet:
+    """Collects the samples of this process and writes them, now and then and at the end.
+
+    Args:
+        attempt, process: whose samples they are; attempts count from 0.
+    """
+
+    def __init__(self, attempt: int, process: int) -> None:
+        self._attempt = attempt
+        self._process = process
+        self._series = UsageSeries()
+        self._machine: Machine | None = None
+        self._adding = threading.Lock()
+        self._new = False
+        self._written = 0.0  # s, monotonic
+
+    def add(self, machine: Machine, usage: Usage) -> None:
+        """Add a sample."""
+        with self._adding:
+            self._machine = machine
+            self._series.add(usage)
+            self._new = True
+
+    def keep(self, run: RunDirectory, *, last: bool = False) -> None:
+        """Write the file if there is something new and it is time, or the `last` time. An error is reported once."""
+        now = time.monotonic()
+        if not self._new or (self._written and not last and now - self._written < EVERY_S):
+            return
+        self._written = now
+        with self._adding:
+            machine, usages, self._new = self._machine, self._series.usages, False
+        assert machine is not None, "there are samples"
+        columns = dict(zip(Usage._fields, map(list, zip(*usages, strict=True)), strict=True))
+        told = {"format": FORMAT, "attempt": self._attempt, "process": self._process, **machine._asdict(), **columns}
+        told["accelerator_memory"] = {"total": machine.accelerator_memory, "used": columns["accelerator_memory"]}
+        try:
+            write_privately(run.usage_path(self._attempt, self._process), checked_json(told))
+        except OSError as error:
+            self._new = True
+            report_once("usage", "the usage of processor and memory cannot be saved (will retry): %s", error)
+
+
+def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:
+    """Read the samples of an attempt (counted from 0) of a process.
+
+    Raises:
+        OSError: they cannot be read: they are not there, or too large.
+        NewerVersion: a newer version wrote them.
+        ValueError: they are damaged.
+    """
+    found = read_json(run.usage_path(attempt, process), USAGE)
+    form = found.get("format") if isinstance(found, dict) else None
+    if isinstance(form, int) and form > FORMAT:
+        raise NewerVersion(f"samples of format {form}, this otel_goodput reads format {FORMAT}")
+    if form != FORMAT or (found.get("attempt"), found.get("process")) != (attempt, process):
+        raise ValueError("these are no samples of this attempt")
+    try:
+        accelerator = found["accelerator_memory"]
+        machine = Machine(whole(found["cores"]), whole(found["memory"]), _maybe(accelerator["total"]))
+        columns = [
+            [_maybe(one) for one in (accelerator["used"] if name == "accelerator_memory" else found[name])]
+            for name in Usage._fields
+        ]
+        usages = [Usage(*row) for row in zip(*columns, strict=True)]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"something is missing in these samples: {error}") from error
+    if not machine.cores or len(usages) > MOST or any(min(one[:-1]) < 0 or not one.length for one in usages):
+        raise ValueError("samples are out of range")
+    if any(one.end >= other.end for one, other in pairwise(usages)):
+        raise ValueError("samples are not in the order of time")
+    return machine, usages
+
+
+def _maybe(found: object) -> int:
+    return UNKNOWN if found == UNKNOWN else whole(found)

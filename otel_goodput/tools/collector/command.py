@@ -1,0 +1,73 @@
+"""``otel-goodput collector``: print or write the file that was asked for."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+
+from otel_goodput import files
+from otel_goodput.tools.collector.manifests import KINDS, Values, manifest
+from otel_goodput.tools.collector.places import PLACES, Choices, configuration, head
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print or write the configuration or the manifest, and return 0.
+
+    Raises:
+        SystemExit: with 2, an option does not belong to the place.
+        OSError: the file cannot be written.
+    """
+    text = _config(options) if options.written == "config" else _k8s(options)
+    if options.output is None or options.output == "-":
+        sys.stdout.write(text)
+    else:
+        files.write_for_owner(files.named(options.output), text.encode())
+    return 0
+
+
+def _config(options: argparse.Namespace) -> str:
+    chosen = Choices(**{name: getattr(options, name) for name in Choices._fields})
+    _refuse_others(options, options.place, chosen._asdict(), PLACES[options.place].options)
+    words = ["otel-goodput", "collector", "config", options.place]
+    for name, value in chosen._asdict().items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", *([value] if value else [])]
+    return head(options.place, shlex.join(words), chosen) + configuration(options.place, chosen)
+
+
+def _k8s(options: argparse.Namespace) -> str:
+    kind = KINDS[options.kind]
+    given = {"hosts": options.hosts, "slices": options.slices}
+    trainer = {"image": options.image, "dir": options.dir}
+    others = {"accelerators": options.accelerators, "spool": options.spool or None}
+    allowed = {*(given if kind.hosts else ()), *((*trainer, *others) if kind.trains else ())}
+    _refuse_others(options, options.kind, {**given, **trainer, **others}, frozenset(allowed))
+    missing = [f"--{name}" for name, value in trainer.items() if kind.trains and value is None]
+    if missing:
+        options.parser.error(f"{options.kind} needs {' and '.join(missing)}")
+    return manifest(
+        options.kind,
+        Values(
+            project=options.project,
+            namespace=options.namespace,
+            new_namespace=options.create_namespace,
+            image=options.image,
+            directory=options.dir,
+            name=options.name,
+            account=options.account,
+            accelerators=options.accelerators,
+            hosts=options.hosts,
+            slices=options.slices,
+            spool=options.spool,
+        ),
+    )
+
+
+def _refuse_others(options: argparse.Namespace, place: str, given: dict[str, object], allowed: frozenset[str]) -> None:
+    """Say which options mean nothing for this place, rather than leave them out silently."""
+    wrong = [
+        f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and name not in allowed
+    ]
+    if wrong:
+        options.parser.error(f"{place} has no {' and no '.join(wrong)}")

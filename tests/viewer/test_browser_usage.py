@@ -1,0 +1,88 @@
+"""The page shows processor and memory where they were sampled, as the files say, and no empty panel elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_goodput.accounting.usage import Machine, Usage
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.usage import UsageSheet
+from otel_goodput.reports.session import Session
+from otel_goodput.viewer.page import of_run
+
+from .browser import Look
+from .conftest import live
+
+NS = 1_000_000_000
+GIB = 2**30
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run of two attempts and two processes; on four cores, the leader used one, all together three."""
+    for attempt in range(2):
+        for process in (0, 1):
+            live(tmp_path, "used", 20 * attempt, 20 * attempt + 19, process=process, processes=2)
+    return RunDirectory(tmp_path / "used")
+
+
+def sampled(run: RunDirectory) -> None:
+    began = Session.open(run).overview.begin
+    for process, attempt in ((0, 0), (0, 1), (1, 0)):
+        sheet = UsageSheet(attempt, process)
+        for at in range(10):
+            end = began + attempt * NS + (at + 1) * NS // 100
+            length = NS // 100
+            used = Usage(
+                end, length, length, 3 * length, (2 + process) * GIB, 10 * GIB + at, -1 if process else 6 * GIB
+            )
+            sheet.add(Machine(4, 16 * GIB, -1 if process else 32 * GIB), used)
+        sheet.keep(run, last=True)
+
+
+def shown(run: RunDirectory, tmp_path: Path, look: Look) -> Look:
+    place = tmp_path / "page.html"
+    place.write_text(of_run(run), encoding="utf-8")
+    look.open(place)
+    return look
+
+
+def test_a_run_without_samples_has_no_panel(run: RunDirectory, tmp_path: Path, look: Look) -> None:
+    shown(run, tmp_path, look).page.wait_for_selector("#usage-card", state="hidden")
+    look.check()
+
+
+def test_processor_and_memory(run: RunDirectory, tmp_path: Path, look: Look) -> None:
+    sampled(run)
+    page = shown(run, tmp_path, look).page
+    bar = page.inner_text("#processor-use").split("\n")
+    assert bar[1:] == [
+        "this process 25.00 %, 1.0 of 4 cores", "other processes 50.00 %, 2.0 of 4 cores", "idle 25.00 %, 1.0 of 4 cores"
+    ]  # fmt: skip
+    grown = page.eval_on_selector_all("[data-usage]", "(all) => all.map((one) => Number(one.style.flexGrow))")
+    assert grown == [0.25, 0.5, 0.25]
+    memory = page.eval_on_selector_all("#usage [data-memory]", "(all) => all.map((one) => one.innerText)")
+    assert memory == [
+        "this process at most 2.00 GiB of 16.0 GiB", "machine at most 10.0 GiB of 16.0 GiB",
+        "accelerators at most 6.00 GiB of 32.0 GiB",
+    ]  # fmt: skip
+    assert page.locator("#usage canvas").count() == 2
+    page.select_option("#usage select", "1")
+    assert "process 1" in page.inner_text("#usage .card-head")
+    memory = page.eval_on_selector_all("#usage [data-memory]", "(all) => all.map((one) => one.innerText)")
+    assert memory[0].startswith("this process at most 3.00 GiB") and len(memory) == 2
+    look.js("goodput.state.set({attempt: 2})")
+    page.wait_for_selector("#usage p:has-text('No sample was taken in this time')")
+    look.check()
+
+
+def test_a_past_moment_has_the_samples_until_then(run: RunDirectory, tmp_path: Path, look: Look) -> None:
+    sampled(run)
+    began = Session.open(run).overview.begin
+    place = tmp_path / "page.html"
+    place.write_text(of_run(run, at=began + NS // 20), encoding="utf-8")
+    look.open(place)
+    assert look.js("Array.from(goodput.model.usage.process)") == [0] * 5 + [1] * 5
+    look.check()
