@@ -39,6 +39,7 @@ MANUALS: Final[Mapping[str, Manual]] = {
     ),
     "export": Manual(("export --perfetto trace.json", "export runs/job-17 --perfetto trace.pftrace.gz"), (STATUS,)),
     "reason": Manual(("reason runs/job-17", "reason runs/job-17 2 preemption"),),
+    "collector": Manual(("collector config local", "collector k8s job --project my-project")),
     "replay": Manual(("replay timeline.jsonl", "replay - --json"), (STATUS,)),
     "recover": Manual(("recover", "recover runs/job-17 --exporters otlp"), (STATUS,)),
     "send": Manual(("send goodput/job-17 --dry-run", "send goodput/job-17 --endpoint http://localhost:4317"),),

@@ -75,10 +75,7 @@ def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
     assert done.stderr == "" and offered == expected
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", filter(shutil.which, SHELLS))
 def test_shells_take_their_scripts(shell: str, tmp_path: Path) -> None:
-    program = shutil.which(shell)
-    if program is None:
-        pytest.skip(f"{shell} is not installed")
     (tmp_path / "script").write_text(succeeded(goodput("completion", shell)))
-    subprocess.run([program, "-n", str(tmp_path / "script")], check=True, capture_output=True, timeout=PATIENCE_S)
+    subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, capture_output=True, timeout=PATIENCE_S)
