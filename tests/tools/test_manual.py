@@ -75,7 +75,7 @@ def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
     assert done.stderr == "" and offered == expected
 
 
-@pytest.mark.parametrize("shell", filter(shutil.which, SHELLS))
+@pytest.mark.parametrize("shell", [each for each in SHELLS if shutil.which(each)])
 def test_shells_take_their_scripts(shell: str, tmp_path: Path) -> None:
     (tmp_path / "script").write_text(succeeded(goodput("completion", shell)))
     subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, capture_output=True, timeout=PATIENCE_S)
