@@ -6,7 +6,8 @@ import argparse
 import textwrap
 from collections.abc import Iterator
 
-from otel_goodput.tools.cli import STATUSES, _parser
+from otel_goodput.tools.cli import _parser
+from otel_goodput.tools.manual import EXIT_STATUSES
 
 WIDTH = 100  # of the blocks of text
 
@@ -40,11 +41,11 @@ def called(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
 
 
 def entry(name: str, brief: str, parser: argparse.ArgumentParser) -> str:
+    """The section of one command. Its exit statuses are left to the table of all."""
     formatter = parser._get_formatter()
-    # A raw description is laid out for the terminal.
-    raw = isinstance(formatter, argparse.RawDescriptionHelpFormatter)
     told = parser.description or brief[:1].upper() + brief[1:] + "."
-    text = f"### {name}\n\n{_block(told) if raw and parser.description else cell(told) + chr(10)}\n"
+    laid_out = "\n " in told  # for the terminal
+    text = f"### {name}\n\n{_block(told) if laid_out else cell(told) + chr(10)}\n"
     if found := options(parser):
         text += "| argument |  |\n| --- | --- |\n"
         for action in found:
@@ -52,9 +53,8 @@ def entry(name: str, brief: str, parser: argparse.ArgumentParser) -> str:
             meaning = cell(formatter._expand_help(action)) if action.help else ""
             text += f"| `{cell(called(action, formatter))}` | {meaning}{'.' if needed else ''}{needed} |\n"
         text += "\n"
-    if parser.epilog:
-        text += (_block(parser.epilog) if raw else "\n".join(textwrap.wrap(cell(parser.epilog), 110)) + "\n") + "\n"
-    return text
+    epilog, _, _ = (parser.epilog or "").partition("exit status:")
+    return text + (f"{_block(epilog)}\n" if epilog.strip() else "")
 
 
 def _block(text: str) -> str:
@@ -66,4 +66,6 @@ def command_line() -> str:
 
 
 def statuses() -> str:
-    return "| status |  |\n| --- | --- |\n" + "".join(f"| {status} | {what} |\n" for status, what in STATUSES.items())
+    return "| status |  |\n| --- | --- |\n" + "".join(
+        f"| {status} | {what} |\n" for status, what in EXIT_STATUSES.items()
+    )

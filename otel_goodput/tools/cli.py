@@ -7,9 +7,9 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from otel_goodput import files
 from otel_goodput.errors import GoodputError
@@ -18,22 +18,13 @@ from otel_goodput.text.redact import REDACTED, shown
 from otel_goodput.tools import replay as replaying
 from otel_goodput.tools import report as reporting
 from otel_goodput.tools.arguments import add_run, found_in, length, place
+from otel_goodput.tools.completion import SHELLS, commands_of, script
+from otel_goodput.tools.manual import describe, statuses
 from otel_goodput.version import __version__
-
-# What the command ends with.
-STATUSES: Final[Mapping[int, str]] = {
-    0: "all is well",
-    1: "there is no answer, or doctor found a problem",
-    2: "wrong use",
-    3: "a part of a journal cannot be read",
-    4: "no condition of compare holds, but one asks for a figure that is not known",
-    5: "a condition of compare holds",
-    130: "interrupted with Ctrl-C",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status, one of ``STATUSES``."""
+    """Run the command and return its exit status: one of ``manual.EXIT_STATUSES``."""
     if sys.stdout is None:  # the parent process closed it
         with files.nowhere() as nowhere, redirect_stdout(nowhere):
             return main(arguments)
@@ -69,7 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="otel-goodput",
         description="How much of a training job's time makes progress: account, report, recover.",
-        epilog=f"Exit status: {'; '.join(f'{status}: {meaning}' for status, meaning in STATUSES.items())}.",
+        epilog=f"otel-goodput COMMAND --help explains a command.\n\n{statuses()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -111,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         "serve",
         help="show every run of a folder or URL live, in a browser",
         description="Show every run of a folder or URL live, in a browser: an index, a page for each run, and two runs "
-        "side by side. It only reads. Needs pip install 'otel-goodput[serve]'.",
+        "side by side. It only reads. It needs the extra 'serve'.",
     )
     serving.add_arguments(serve)
     serve.set_defaults(run=lambda options: serving.run(options, place(options)))
@@ -135,6 +127,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.set_defaults(run=_doctor)
+
+    shell = commands.add_parser("completion", help="print the script that completes this command in a shell")
+    shell.add_argument("shell", choices=SHELLS, help="for which shell")
+    shell.set_defaults(run=_completion)
+
+    explained = commands.add_parser("help", help="explain a command, as its --help does")
+    explained.add_argument("topic", nargs="*", metavar="COMMAND", help="the command (default: all in short)")
+    explained.set_defaults(run=_help)
+
+    for name, (purpose, command) in commands_of(parser).items():
+        describe(name, purpose, command)
     return parser
 
 
@@ -168,6 +171,16 @@ def _add_tools(commands: Any) -> None:
     said = commands.add_parser("reason", help="say afterwards why a run was disrupted, by hand or from a log")
     reason_arguments.add_arguments(said)
     said.set_defaults(run=_reason)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    print(script(options.shell, _parser()), end="")
+    return 0
+
+
+def _help(options: argparse.Namespace) -> int:
+    _parser().parse_args([*options.topic, "--help"])  # raises SystemExit
+    return 0
 
 
 def _reason(options: argparse.Namespace) -> int:

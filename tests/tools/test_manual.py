@@ -1,0 +1,81 @@
+"""What the command says of itself: help with examples and exit statuses, and completion in a real bash."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from otel_goodput.tools import cli
+from otel_goodput.tools.completion import SHELLS, commands_of
+from otel_goodput.tools.manual import EXIT_STATUSES, MANUALS
+
+from .commands import PATIENCE_S, goodput, succeeded
+
+PARSER = cli._parser()
+COMMANDS = commands_of(PARSER)
+
+
+def test_every_command_has_a_manual() -> None:
+    assert set(MANUALS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_the_purpose_examples_and_statuses(name: str) -> None:
+    text = COMMANDS[name][1].format_help()
+    described = text.split("\n\n")[1].strip()
+    assert described[0].isupper() and described.endswith(".")
+    assert "\nexamples:\n  " in text
+    for status in (0, 1, 2, 130, *MANUALS[name].statuses):
+        assert f"\n  {status:<4}{EXIT_STATUSES[status]}\n" in text
+    assert succeeded(goodput("help", name)) == succeeded(goodput(name, "--help"))
+
+
+@pytest.mark.parametrize("example", [each for manual in MANUALS.values() for each in manual.examples])
+def test_examples_are_taken(example: str) -> None:
+    if not example.startswith("eval"):
+        assert isinstance(PARSER.parse_args(shlex.split(example)), argparse.Namespace)
+
+
+def test_help_of_what_is_not_there() -> None:
+    done = goodput("help", "nosuch")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nosuch" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("rep", {"report", "replay"}),
+        ("report --js", {"--json"}),
+        ("export --format ", {"json", "proto"}),
+        ("completion ", set(SHELLS)),
+        ("report --run job", {"job-1", "job 2"}),
+        ("compare job-", {"job-1"}),
+        ("help doc", {"doctor"}),
+        ("env nosuch", set()),
+    ],
+)
+def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
+    for name in ("job-1", "job 2", "quoted%2Fname"):
+        (tmp_path / "goodput" / name).mkdir(parents=True)
+    script = succeeded(goodput("completion", "bash"))
+    words = ["otel-goodput", *line.split(" ")]
+    shown = '((${#COMPREPLY[@]})) && printf "%s\\n" "${COMPREPLY[@]}"; true'
+    asked = f"COMP_WORDS=({' '.join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; _otel_goodput\n"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script + asked + shown],
+        capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S, env={"PATH": "/usr/bin:/bin"}, check=True,
+    )  # fmt: skip
+    offered = set(done.stdout.splitlines()) - {"-h", "--help"}
+    assert done.stderr == "" and offered == expected
+
+
+@pytest.mark.parametrize("shell", [each for each in SHELLS if shutil.which(each)])
+def test_shells_take_their_scripts(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(succeeded(goodput("completion", shell)))
+    subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, capture_output=True, timeout=PATIENCE_S)
