@@ -6,7 +6,7 @@
     otel_goodput.compat.install()  # before the first import of ml_goodput_measurement
 
 or, without any change, ``python -m otel_goodput.compat -m package.module …``. What it does is described in
-docs/compat.md.
+docs/migration.md.
 """
 
 from __future__ import annotations

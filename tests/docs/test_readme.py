@@ -35,7 +35,6 @@ README = PAGES["README.md"]
 TESTED = {
     "docs/accounting.md",
     "docs/attack.md",
-    "docs/compat.md",
     "docs/journal.md",
     "docs/reasons.md",
     "docs/runs.md",

@@ -296,7 +296,7 @@ def test_a_url_that_hangs_holds_up_neither_steps_nor_the_end(tmp_path: Path) -> 
 
 
 def test_the_documents_name_every_tag() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "compat.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
     sample = {
         semconv.GOODPUT_CATEGORY: "<category>",
         semconv.GOODPUT_STEP_STATE: semconv.STEP_KEPT,
