@@ -14,7 +14,7 @@ from .drawings import Drawing, drawings
 
 ROOT = Path(__file__).parents[2]
 RULES = (ROOT / "docs/accounting.md").read_text()
-DEFINED = set(re.findall(r"^(?:- )?\*\*([RP]\d)\b", RULES, re.MULTILINE))
+DEFINED = set(re.findall(r"^(?:### |- \*\*)([RP]\d)\b", RULES, re.MULTILINE))
 DRAWN = drawings(RULES)
 
 
