@@ -1,8 +1,8 @@
 """The fields of a report's JSON, as types: what ``Report.to_json()`` returns and ``otel-goodput report --json`` prints.
 
-Times ending in ``_s`` are lengths in seconds; ``started_at`` and the like are seconds since the epoch. Figures that
-rest on the fate of steps are None, in the run and in each window, while nothing tells when steps were done; `reason`
-says so.
+Names ending in ``_s`` are lengths in seconds; ``started_at`` and other moments are seconds since the epoch. If nothing
+tells when steps are done, figures that depend on the fate of steps are None, in the run and in each window; `reason`
+says why.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import TypedDict
 
 
 class SliceEfficiencyFields(TypedDict, total=False):
-    """Of an elastic job: shares of the time in which slice counts are known.
+    """Slices of an elastic job, as shares from 0 to 1 over the time in which slice counts are known.
 
     Attributes:
-        stepping: slices that did steps, of all.
-        available: slices that were there, of all.
+        stepping: slices that did steps / all slices.
+        available: slices that were up / all slices.
     """
 
     stepping: float
@@ -23,15 +23,15 @@ class SliceEfficiencyFields(TypedDict, total=False):
 
 
 class PartitionFields(TypedDict):
-    """An account of some time.
+    """Where the time of a run, or of a window, went.
 
     Attributes:
-        elapsed_s: all of it; the sum of `seconds`.
-        goodput: the productive share, 0 to 1; None if nothing has elapsed or it is not known.
+        elapsed_s: the whole time; equals the sum of `seconds`.
+        goodput: productive share, 0 to 1; None if no time has passed or it is unknown.
         reason: why figures are None; None if they are known.
-        seconds: by category; ``custom`` has the seconds of each custom phase by name, if there is one.
-        max_productive_step: the highest step that is kept.
-        slice_efficiency: None for a job whose slices nobody counted.
+        seconds: by category; ``custom``, if present, has seconds by name of the custom phase.
+        max_productive_step: highest kept step; None if there is none.
+        slice_efficiency: None unless slices were counted.
     """
 
     elapsed_s: float
@@ -43,7 +43,11 @@ class PartitionFields(TypedDict):
 
 
 class WindowFields(PartitionFields):
-    """An account of a window; `start` and `end` are seconds since the epoch."""
+    """Where the time of a window went.
+
+    Attributes:
+        start, end: of the window, in seconds since the epoch.
+    """
 
     start: float
     end: float
@@ -53,19 +57,19 @@ class DisruptionFields(TypedDict):
     """A disruption.
 
     Attributes:
-        attempt: number of the attempt that it began, from 1; None for a rollback within an attempt.
-        reason: why, such as ``crash``, ``preemption``, ``maintenance`` or ``rollback``.
+        attempt: number of the attempt that began with it, from 1; None for a rollback within an attempt.
+        reason: ``crash``, ``preemption``, ``maintenance``, ``signal``, ``restart`` or ``rollback``.
         recovery_s: from the last sign of life to the next job start.
         wasted_s: own time of the steps that were lost.
-        from_step, to_step: the last step before it, and the first one after it.
-        first_reason: the reason in the journal; `reason` is another one if somebody corrected it.
-        said_by: who said `reason` afterwards, with ``otel-goodput reason``; None if nobody did.
-        note: what they added; None if nothing.
-        kept_step: the highest step that was kept before it; None if none was.
-        first_step_s: from the job's start to the end of its first completed step; None before that, for a rollback
-            within an attempt, and if the job ended before.
-        regained_s: from the job's start, or the rollback, to the end of the first step after it that is kept and has
-            the number `kept_step` or a higher one; None before that, and if the job ended before.
+        from_step, to_step: last step before it; first step after it.
+        first_reason: the reason in the journal; `reason` differs from it if somebody corrected it.
+        said_by: who corrected `reason`, with ``otel-goodput reason``; None if nobody did.
+        note: their note; None if there is none.
+        kept_step: highest step kept before it; None if there is none.
+        first_step_s: from the job's start to the end of its first completed step; None until then, for a rollback
+            within an attempt, or if the job ended before.
+        regained_s: from the job's start, or the rollback, to the end of the first kept step with the number `kept_step`
+            or higher; None until then, or if the job ended before.
     """
 
     attempt: int | None
@@ -83,7 +87,12 @@ class DisruptionFields(TypedDict):
 
 
 class StepsFields(TypedDict):
-    """Executions of steps: completed ones, and of those and of failed ones, what became of them."""
+    """Executions of steps.
+
+    Attributes:
+        executed, kept: completed ones, including those lost later; those that count as productive.
+        lost: those that were repeated after a restart or rollback, failed, or were open when the process died.
+    """
 
     executed: int
     kept: int
@@ -91,7 +100,12 @@ class StepsFields(TypedDict):
 
 
 class StepTimeFields(TypedDict):
-    """Net times of the latest kept steps, up to 1,000."""
+    """Net times of the latest kept steps, up to 1,000.
+
+    Attributes:
+        count: how many steps.
+        mean_s, min_s, median_s, p90_s, max_s: of their net times; `p90_s` is the 90th percentile.
+    """
 
     count: int
     mean_s: float
@@ -102,7 +116,13 @@ class StepTimeFields(TypedDict):
 
 
 class PaceFields(TypedDict):
-    """How fast one process steps: number of steps, median and 90th percentile of their times, time outside of steps."""
+    """How fast one process does its steps.
+
+    Attributes:
+        steps: how many recent steps it covers.
+        median_s, p90_s: median and 90th percentile of their net times.
+        outside_s: mean time between the end of a step and the start of the next.
+    """
 
     steps: int
     median_s: float
@@ -111,21 +131,38 @@ class PaceFields(TypedDict):
 
 
 class StragglerFields(TypedDict):
-    """The slowest process, and its median step time relative to the median of all processes."""
+    """The slowest process.
+
+    Attributes:
+        process: its index.
+        ratio: its median step time / the median of all processes.
+    """
 
     process: int
     ratio: float
 
 
 class LateFields(TypedDict):
-    """The process that spends most outside of steps, and the share of its cadence that it spends there."""
+    """The process that spends most time between steps.
+
+    Attributes:
+        process: its index.
+        share: that time / the time from one step's start to the next one's, 0 to 1.
+    """
 
     process: int
     share: float
 
 
 class ProcessesFields(TypedDict):
-    """All processes of the run: how many, the paces of those that told one by process index, and who stands out."""
+    """All processes of the run.
+
+    Attributes:
+        count: how many there are.
+        paces: of each process that reported one, by its index.
+        straggler: the slowest process; None if fewer than two processes reported.
+        late: the process that spends most time between steps; None in the same case.
+    """
 
     count: int
     paces: dict[str, PaceFields]
@@ -134,7 +171,12 @@ class ProcessesFields(TypedDict):
 
 
 class SlowestFields(TypedDict):
-    """The process on which a stage takes longest on average: that mean, and the median of the means of all."""
+    """The process on which a stage takes longest on average.
+
+    Attributes:
+        process, mean_s: its index and mean.
+        median_s: median of the means of all processes.
+    """
 
     process: int
     mean_s: float
@@ -142,12 +184,13 @@ class SlowestFields(TypedDict):
 
 
 class StageFields(TypedDict):
-    """Lengths of one stage of checkpoints on the process of the report.
+    """How long one stage of checkpoints took on the process of the report.
 
     Attributes:
-        count: how often it has ended, in all attempts.
-        deviation_s: sample standard deviation (divided by count - 1); 0 for a single one.
-        slowest: None unless at least two processes tell of the stage. A job asked for its own report does not know it.
+        count: how often it ended, in all attempts.
+        min_s, mean_s, max_s: of its lengths.
+        deviation_s: sample standard deviation (divided by count - 1); 0 if `count` is 1.
+        slowest: the slowest process; None unless two report the stage, and in a job's report on itself.
     """
 
     count: int
@@ -159,10 +202,10 @@ class StageFields(TypedDict):
 
 
 class SchedulingFields(TypedDict):
-    """What the attempts of a run waited for, where Kubernetes tells; of the process of the report.
+    """What the attempts waited for on Kubernetes, for the process of the report.
 
     Attributes:
-        reschedules: attempts that ran in another pod than the attempt before; None if nothing tells of pods.
+        reschedules: attempts that ran in another pod than the attempt before; None if the pods are unknown.
         first_s: seconds that the first attempt waited before its program ran, by stage: `queued`, `image_pull`,
             `container_start`, `program_start`.
         later_s: seconds that all later attempts waited, by stage.
@@ -174,12 +217,12 @@ class SchedulingFields(TypedDict):
 
 
 class CompileCacheFields(TypedDict):
-    """What jax's persistent compilation cache did in all attempts.
+    """What JAX's persistent compilation cache did in all attempts.
 
     Attributes:
-        hits: functions that it had.
-        misses: functions that were compiled, and stored in it.
-        saved_s: seconds of compiling that the hits saved, less the time to fetch them; may be negative.
+        hits: functions found in it.
+        misses: functions compiled and stored in it.
+        saved_s: compile time saved by the hits, minus the time to fetch them; may be negative.
     """
 
     hits: int
@@ -188,7 +231,13 @@ class CompileCacheFields(TypedDict):
 
 
 class WarningFields(TypedDict):
-    """What a person must know to read the figures; `doubts` names the categories that may be wrong."""
+    """What you must know to read the figures.
+
+    Attributes:
+        kind: which warning it is.
+        text: the warning.
+        doubts: categories that may be wrong.
+    """
 
     kind: str
     text: str
@@ -207,6 +256,15 @@ DamageFields = TypedDict(
         "newer_version": bool,
     },
 )
+DamageFields.__doc__ = """A part of a journal that could not be read.
+
+    Attributes:
+        where: the file, and the place in it.
+        what: what is wrong.
+        from, to: the time about which it leaves doubts, in seconds since the epoch; None if that bound is unknown.
+        uncertain_s: how much time is in doubt; None if unknown.
+        newer_version: whether it is intact, but a newer version of this package wrote it.
+"""
 
 
 class _AlwaysFields(PartitionFields):
@@ -250,36 +308,36 @@ class ReportFields(_AlwaysFields, total=False):
     """The account of a run.
 
     Attributes:
-        run_id, job_name: which run.
-        started_at: the first job start; None if no job has begun.
-        ended: the latest job is over.
-        state: ``running``, ``ended``, ``died``, or ``silent``: no recent sign of life of a process elsewhere.
-        last_sign_of_life, last_step_open_s: of a run that died or is silent, and how long its last step had been open.
-        excluded_s: time that is in no category.
+        run_id, job_name: id of the run; name of the job.
+        started_at: first job start; None if no job has begun.
+        ended: whether the latest job is over.
+        state: ``running``, ``ended``, ``died``, or ``silent``: no recent sign of life from another machine.
+        last_sign_of_life, last_step_open_s: of a run that died or is silent; how long its last step had been open.
+        excluded_s: time that you excluded; it is in no category.
         last_step: number of the latest step that began.
-        in_flight_step, in_flight_step_s: the open step, and for how long it has been.
-        disruptions, disruption_reasons, disruption_list: how many, how many by reason, and the latest of them.
+        in_flight_step, in_flight_step_s: number of the open step; how long it has been open.
+        disruptions, disruption_reasons, disruption_list: how many; how many by reason; the latest ones.
         attempts: job starts.
-        first_step_s: from the start of the latest job to the end of its first completed step; None before that.
-        clock: what told the end of the latest step: ``device``, ``host`` or ``unknown``.
-        steps, pending_steps, started_steps: executions by fate; those whose fate is open; all.
-        ideal_step_time_s, step_time_deviation_s: the ideal net time of a step, and how much longer recent ones take.
+        first_step_s: from the start of the latest job to the end of its first completed step; None until then.
+        clock: where the end of the latest step came from: ``device``, ``host`` or ``unknown``.
+        steps, pending_steps, started_steps: executions by fate; those whose fate is open; all that began.
+        ideal_step_time_s, step_time_deviation_s: ideal net time of a step; how much longer recent ones take.
         at_risk_s: productive time that no durable checkpoint covers.
-        overlapped_data_loading_s: data loading beside the training thread.
-        recompilations, recompiled: functions compiled again in an attempt: how often, and by function.
-        compilations_seen: start-up is measured from compilations.
-        step_cadence_s: from one step's begin to the next one's, median of recent ones.
-        observed_steps: the end of at least one step was told by the device.
-        skewed_clocks: clocks of hosts differ.
-        behind_s: how far the account is behind the moment that was asked for.
-        windows: accounts of the windows that were asked for.
-        damage, warnings: what could not be read, and what a person must know.
-        scheduling_goodput, program_goodput, productivity_goodput: factors of ML productivity goodput, 0 to 1.
-        processes: if processes told their paces.
-        step_time: if there are kept steps.
-        checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax told any.
-        scheduling: if Kubernetes told of it. A job asked for its own report does not know it.
-        compile_cache: if it is in use. A job asked for its own report does not know it.
+        overlapped_data_loading_s: data loading that did not block training.
+        recompilations, recompiled: functions compiled again in an attempt: how often; by function.
+        compilations_seen: whether start-up is measured from compilations, not estimated.
+        step_cadence_s: median time from the start of one step to the start of the next, of recent steps.
+        observed_steps: whether the device reported the end of at least one step.
+        skewed_clocks: whether the clocks of hosts differ.
+        behind_s: how far the account lags behind the moment that you asked for.
+        windows: the windows that you asked for.
+        damage, warnings: what could not be read; what you must know to read the figures.
+        scheduling_goodput, program_goodput, productivity_goodput: the last is the product with `goodput`.
+        processes: if processes reported their paces.
+        step_time: None if no step is kept.
+        checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax reported any.
+        scheduling: if Kubernetes reported it; missing in a job's report on itself.
+        compile_cache: if it is in use; missing in a job's report on itself.
     """
 
     scheduling_goodput: float
