@@ -134,8 +134,7 @@ class StragglerFields(TypedDict):
     """The slowest process.
 
     Attributes:
-        process: its index.
-        ratio: its median step time / the median of all processes.
+        process, ratio: its index; its median step time / the median of all processes.
     """
 
     process: int
@@ -190,7 +189,7 @@ class StageFields(TypedDict):
         count: how often it ended, in all attempts.
         min_s, mean_s, max_s: of its lengths.
         deviation_s: sample standard deviation (divided by count - 1); 0 if `count` is 1.
-        slowest: the slowest process; None unless two report the stage, and in a job's report on itself.
+        slowest: the slowest process; None if only one reports the stage, and always in a job's report on itself.
     """
 
     count: int
@@ -332,7 +331,7 @@ class ReportFields(_AlwaysFields, total=False):
         behind_s: how far the account lags behind the moment that you asked for.
         windows: the windows that you asked for.
         damage, warnings: what could not be read; what you must know to read the figures.
-        scheduling_goodput, program_goodput, productivity_goodput: the last is the product with `goodput`.
+        scheduling_goodput, program_goodput, productivity_goodput: two factors; their product with `goodput`.
         processes: if processes reported their paces.
         step_time: None if no step is kept.
         checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax reported any.
