@@ -38,7 +38,7 @@ SCENARIOS = (
             "exporters/google/test_restarts.py",
         ),
     ),
-    Scenario("names that no encoding has", ("recording/test_misuse.py", "exporters/test_otlp_json.py")),
+    Scenario("names that no encoding can express", ("recording/test_misuse.py", "exporters/test_otlp_json.py")),
     Scenario(
         "queues that overflow, floods of phases",
         ("recording/test_span_queue.py", "recording/test_thinning.py", "recording/test_floods.py"),
@@ -55,7 +55,7 @@ SCENARIOS = (
     ),
     Scenario("collectors: full disks", ("otelcol/test_full_disk.py",)),
     Scenario(
-        "collectors: outages, refusals for good, who may send",
+        "collectors: outages, permanent refusals, access",
         (
             "otelcol/test_losses.py",
             "otelcol/test_refusals.py",
@@ -65,7 +65,7 @@ SCENARIOS = (
         ),
     ),
     Scenario("JobSets, pods and their security", ("collector/test_jobset.py", "collector/test_pod_security.py")),
-    Scenario("runs that are gone", ("recording/test_job_state.py", "collector/test_alerts.py")),
+    Scenario("runs that disappear", ("recording/test_job_state.py", "collector/test_alerts.py")),
     Scenario(
         "exits and deadlines",
         (
@@ -76,16 +76,16 @@ SCENARIOS = (
         ),
     ),
     Scenario(
-        "who may open what: links, FIFOs, other users, bombs",
+        "file access: links, FIFOs, other users, decompression bombs",
         ("journal/test_hostile_files.py", "tools/send/test_send_files.py", "layout/test_files.py"),
     ),
     Scenario("disks that are full, read-only or gone", ("journal/test_disk.py",)),
     Scenario("journals at URLs", ("journal/test_remote.py",)),
     Scenario(
-        "outside data: whatever lies in a run's folder",
+        "unexpected data in a run's folder",
         ("journal/test_outside_data.py", "journal/test_damage.py"),
     ),
-    Scenario("one byte turned over, deaths and damage", ("journal/test_flips.py",)),
+    Scenario("one flipped byte, deaths and damage", ("journal/test_flips.py",)),
     Scenario("fuzz of journals, JSON files and variables", ("journal/test_fuzz.py",)),
     Scenario("real processes, killed", ("crash/*.py",)),
     Scenario(
@@ -93,7 +93,7 @@ SCENARIOS = (
         ("tools/test_escapes.py", "exporters/google/test_credentials.py", "disruption/test_reception.py"),
     ),
 )
-OTHERS = "what else takes long"
+OTHERS = "other long tests"
 
 
 class Count(NamedTuple):
@@ -148,11 +148,12 @@ def table(counts: dict[str, Count]) -> list[tuple[str, Count]]:
 def written(rows: Sequence[tuple[str, Count]]) -> str:
     """The counts in Markdown."""
     lines = [
-        "# What `make attack` found",
+        "# Results of `make attack`",
         "",
-        f"Written by `make attack` on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores,",
-        f"Python {platform.python_version()}. A scenario is the tests that `tests/attack.py` names for it; the",
-        "seconds are those of its tests, added up.",
+        "`make attack` runs this package against hostile files, receivers, disks and kills. A scenario is a group of",
+        "tests that `tests/attack.py` lists. The seconds are the sum over its tests.",
+        "",
+        f"Written on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}.",
         "",
         "| scenario | passed | failed | skipped | seconds |",
         "|---|---|---|---|---|",
@@ -184,7 +185,7 @@ def main() -> int:
             for module, count in counted(results).items():
                 counts[module] = counts.get(module, Count()).plus(count)
     rows = table(counts)
-    rows.append(("together", Count(*(sum(each) for each in zip(*(count for _, count in rows), strict=True)))))
+    rows.append(("total", Count(*(sum(each) for each in zip(*(count for _, count in rows), strict=True)))))
     if options.write:
         RESULTS.write_text(written(rows), encoding="utf-8")
     width = max(len(name) for name, _ in rows)
