@@ -1,6 +1,6 @@
 """The environment variables of this package: one constant for each, with type, default and description.
 
-OpenTelemetry's own variables (``OTEL_*``) are honoured where they apply and never renamed.
+OpenTelemetry's own variables (``OTEL_*``) are honored where they apply and never renamed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ OTEL_GOODPUT_STRICT: Final = EnvVar(
 
 ENVVARS: Final[tuple[EnvVar, ...]] = tuple(each for each in tuple(globals().values()) if isinstance(each, EnvVar))
 
-# Standard variables that change the behaviour of this package, read by OpenTelemetry's SDK or by this package.
+# Standard variables that change the behavior of this package, read by OpenTelemetry's SDK or by this package.
 STANDARD: Final[tuple[EnvVar, ...]] = (
     EnvVar("OTEL_SDK_DISABLED", "bool", "false", "true: every call of this package is a no-op"),
     EnvVar("OTEL_SERVICE_NAME", "string", "", "the job's name if configure() is not given one"),

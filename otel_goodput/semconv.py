@@ -412,7 +412,7 @@ REGAINED: Final = Metric(
     "From the latest disruption until the highest step kept before it was reached again, once it was.",
 )
 SCHEDULING_RATIO: Final = Metric(
-    "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time over elapsed and queueing time."
+    "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time divided by elapsed plus queued time."
 )
 SCHEDULING_DURATION: Final = Metric(
     "goodput.scheduling.duration",

@@ -1,6 +1,6 @@
 """The whole run in at most 512 equal bins of wall time, by category, exact however long the run is.
 
-Bins begin narrow. When they do not reach any more, every two neighbours become one, so that the width doubles; it is a
+Bins begin narrow. When they do not reach any more, every two neighbors become one, so that the width doubles; it is a
 power of two of ns, the least that reaches. Exclusions (rule R7) are not in them, and the start-up hidden in a first
 step (rule R5) is taken from where that step's first own time passed.
 """

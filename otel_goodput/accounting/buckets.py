@@ -79,7 +79,7 @@ class Buckets:
         parts: Parts = getattr(execution, self.PARTS)
         for place, duration in parts:
             self._move(place, IN_FLIGHT, PRODUCTIVE, duration)
-        if inserted:  # its index tells when its neighbours completed
+        if inserted:  # its index tells when its neighbors completed
             self._mark(execution)
             parts = getattr(execution, self.PARTS)
         if parts:

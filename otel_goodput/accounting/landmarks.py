@@ -81,7 +81,7 @@ class Landmarks:
 
 
 def thinned(corners: Sequence[Corner]) -> tuple[Corner, ...]:
-    """Of every two neighbouring jumps the one from the higher value."""
+    """Of every two neighboring jumps the one from the higher value."""
     jumps = list(zip(corners[::2], corners[1::2], strict=True))
     higher = (max(pair, key=lambda jump: jump[0][1]) for pair in zip(jumps[::2], jumps[1::2], strict=False))
     kept = [*higher, *(jumps[-1:] if len(jumps) % 2 else ())]

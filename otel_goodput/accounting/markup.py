@@ -13,7 +13,7 @@ NS: Final = 1_000_000_000  # here too: the pure core imports nothing but the wor
 # Productive time is green. Each kind of badput has a hue of its own.
 _PRODUCTIVE: Final = "#2e7d32"
 _BADPUT: Final = ("#c62828", "#ef6c00", "#f9a825", "#6a1b9a", "#1565c0", "#00838f", "#ad1457", "#4e342e", "#546e7a")
-COLOURS: Final = {
+COLORS: Final = {
     name: _PRODUCTIVE if name == Category.PRODUCTIVE else _BADPUT[at % len(_BADPUT)]
     for at, name in enumerate(CATEGORIES)
 }
@@ -30,7 +30,7 @@ def render(
     rows = sorted(held, key=lambda row: (row[0] != Category.PRODUCTIVE, -row[2]))
     pieces = "".join(
         f'<span title="{_label(category, name)} {_share(ns, elapsed)}" style="display:inline-block;'
-        f'height:1em;width:{100 * ns / elapsed:.3f}%;background:{COLOURS[category]}"></span>'
+        f'height:1em;width:{100 * ns / elapsed:.3f}%;background:{COLORS[category]}"></span>'
         for category, name, ns in rows
     )
     bar = (
@@ -39,7 +39,7 @@ def render(
         else ""
     )
     lines = "".join(
-        f'<tr><td style="text-align:left"><span style="color:{COLOURS[category]}">&#9632;</span> '
+        f'<tr><td style="text-align:left"><span style="color:{COLORS[category]}">&#9632;</span> '
         f"{_label(category, name)}</td><td>{ns / NS:.3f} s</td>"
         + (f"<td>{_share(ns, elapsed)}</td>" if known else "")
         + "</tr>"

@@ -219,12 +219,12 @@ class Progress:
         for chunk in self._chunks:
             numbers = chunk.numbers
             regular = isinstance(numbers, range)
-            spelt = [numbers.start, numbers.stop, numbers.step] if isinstance(numbers, range) else list(numbers)
+            spelled = [numbers.start, numbers.stop, numbers.step] if isinstance(numbers, range) else list(numbers)
             code = None
             if isinstance(chunk.nets, array):
                 code = chunk.nets.typecode
                 blobs.append(chunk.nets)
-            chunks.append([regular, spelt, code, chunk.count, chunk.total])
+            chunks.append([regular, spelled, code, chunk.count, chunk.total])
         return {"chunks": chunks, "numbers": self._numbers, "nets": self._nets, "total": self.total}, blobs
 
     @classmethod
@@ -236,8 +236,8 @@ class Progress:
         """
         progress = cls()
         at = 0
-        for regular, spelt, code, entries, total in head["chunks"]:
-            numbers: Sequence[int] = range(*spelt) if regular else (array("q", spelt) if code else tuple(spelt))
+        for regular, spelled, code, entries, total in head["chunks"]:
+            numbers: Sequence[int] = range(*spelled) if regular else (array("q", spelled) if code else tuple(spelled))
             nets = None
             if code:
                 nets = array(code)

@@ -1,6 +1,6 @@
 """Successive executions of steps in at most 1,024 bins of equal count, in order of completion.
 
-The first 1,024 executions are a bin each. When bins do not reach any more, neighbours become one: first every sixteen,
+The first 1,024 executions are a bin each. When bins do not reach any more, neighbors become one: first every sixteen,
 since small bins cost the most, then every two. A rollback changes the fate of kept executions (rule R4): the bins
 follow by the length of the kept stack when each began.
 """
@@ -111,7 +111,7 @@ class StepBins:
             self._lows[at] = index
 
     def _widen(self) -> None:
-        """Join neighbours. The open bin is empty; the number of bins is a multiple of how many become one."""
+        """Join neighbors. The open bin is empty; the number of bins is a multiple of how many become one."""
         if self._power:
             self._power += 1
             step = 2

@@ -272,7 +272,7 @@ class Trace:
         return map(StepTrace._make, zip(*self._tracer.columns.values(), strict=True))
 
     def intervals(self) -> Iterator[Interval]:
-        """Successive intervals from the first job's start on, ``EXCLUDED`` ones included; no neighbours are alike."""
+        """Successive intervals from the first job's start on, ``EXCLUDED`` ones included; no neighbors are alike."""
         begin = end = 0
         category: int | None = None
         for one, other, owned in self._pieces():

@@ -36,7 +36,7 @@ class Launch(NamedTuple):
 
 
 # Shells report the end by a signal as 128 + its number, Python's subprocess as minus its number.
-_SIGNALLED: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+_SIGNALED: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 def launches(environ: Mapping[str, str] | None = None) -> tuple[Launch, ...]:
@@ -68,7 +68,7 @@ def exit_reason(code: int) -> str:
     if code == 0:
         return Reason.RESTART
     number = -code if code < 0 else code - 128
-    return Reason.SIGNAL if number in _SIGNALLED else Reason.CRASH
+    return Reason.SIGNAL if number in _SIGNALED else Reason.CRASH
 
 
 def _marked(launcher: Launcher, environ: Mapping[str, str]) -> bool:

@@ -217,7 +217,7 @@ def foreign(high: int, low: int) -> int:
 
 
 class Names:
-    """Names by id, learnt while reading records."""
+    """Names by id, learned while reading records."""
 
     def __init__(self, known: dict[int, str] | None = None) -> None:
         self.known: dict[int, str] = known or {}

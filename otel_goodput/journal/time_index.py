@@ -64,7 +64,7 @@ class WindowRecords(NamedTuple):
 
 
 class TimeIndex:
-    """The segments of a process by time. It remembers what it has learnt, for windows asked one after another."""
+    """The segments of a process by time. It remembers what it has learned, for windows asked one after another."""
 
     def __init__(self, run: RunDirectory, process: int = 0) -> None:
         self.run = run

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from otel_goodput.accounting.markup import COLOURS
+from otel_goodput.accounting.markup import COLORS
 from otel_goodput.reports import comparison_text as text
 from otel_goodput.reports.comparison import Comparison
 from otel_goodput.reports.sides import Side
@@ -75,7 +75,7 @@ def _bar(name: str, side: Side) -> str:
             continue
         label = _escaped(f"{category} {100 * share:.2f} %")
         pieces.append(
-            f'<rect x="{_WIDTH * at:.2f}" y="0" width="{_WIDTH * share:.2f}" height="22" fill="{COLOURS[category]}">'
+            f'<rect x="{_WIDTH * at:.2f}" y="0" width="{_WIDTH * share:.2f}" height="22" fill="{COLORS[category]}">'
             f"<title>{label}</title></rect>"
         )
         at += share
@@ -99,11 +99,11 @@ def _histogram(found: Comparison) -> str:
     bars = []
     for at, (low, high, *shares) in enumerate(rows):
         span = _escaped(f"{format_duration(low / 1e9)} to {format_duration(high / 1e9)}")
-        for place, (name, colour, share) in enumerate(zip("AB", (_A, _B), shares, strict=True)):
+        for place, (name, color, share) in enumerate(zip("AB", (_A, _B), shares, strict=True)):
             tall = _HEIGHT * share / most
             bars.append(
                 f'<rect x="{at * width + place * width / 2:.2f}" y="{_HEIGHT - tall:.2f}" width="{width / 2:.2f}" '
-                f'height="{tall:.2f}" fill="{colour}"><title>{name}: {100 * share:.2f} % of steps take {span}</title>'
+                f'height="{tall:.2f}" fill="{color}"><title>{name}: {100 * share:.2f} % of steps take {span}</title>'
                 "</rect>"
             )
     # Buckets without a step are left out, so labels name the bucket below them rather than a position on an axis.

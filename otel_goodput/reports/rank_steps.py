@@ -31,7 +31,7 @@ class RankSteps(NamedTuple):
 
 
 def rank_steps(bins: Sequence[StepBin], rows: int) -> list[RankSteps]:
-    """Return the step bins of a process as at most `rows` rows; if there are more, neighbours are joined."""
+    """Return the step bins of a process as at most `rows` rows; if there are more, neighbors are joined."""
     stored = rows_of_step_bins(bins)
     size = max(1, -(-len(stored) // max(1, rows)))
     return [_joined(stored[first : first + size]) for first in range(0, len(stored), size)]

@@ -73,7 +73,7 @@ class DetectedResource(Resource):
         return whole
 
     def __hash__(self) -> int:
-        # Cached: the SDK serialises all attributes for each call, and its encoder calls this for every span.
+        # Cached: the SDK serializes all attributes for each call, and its encoder calls this for every span.
         if self._hash is None:
             self._hash = super().__hash__()
         return self._hash

@@ -28,7 +28,7 @@ _NAMED: Final = re.compile(
 _HEADER: Final = re.compile(r"((?:proxy-)?authorization['\"]?\s*[:=]\s*)(?!\(hidden\))[^\r\n,;]+", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"\b(bearer)((?:\s|%20|\+)+)(?!tokens?\b)[\w.~+/=%-]{6,}", re.IGNORECASE)
 _BASIC: Final = re.compile(r"\b([Bb]asic|BASIC)((?:\s|%20)+)(?=[\w+/]*[0-9A-Z=])[\w+/]{8,}={0,2}(?![\w+/])")
-# Tokens recognised by their form: JSON web tokens, and Google's access tokens.
+# Tokens recognized by their form: JSON web tokens, and Google's access tokens.
 _TOKEN: Final = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?|\bya29\.[\w.-]+")
 # Shorter parts of a header (in characters) are not secret, and replacing them would garble every message.
 _LEAST: Final = 4

@@ -27,7 +27,7 @@ _IDS: Final = ("traceId", "spanId", "parentSpanId")
 _EXPORTERS_OWN: Final = re.compile(rf"({TRACES}|{METRICS})-.*\.jsonl")
 _COLLECTORS: Final = "goodput.otlp*.json"
 # Lines to try: if none of so many is OTLP JSON, the file holds something else; otherwise lines are damaged.
-_NEIGHBOURS: Final = 16
+_NEIGHBORS: Final = 16
 _BLOCK: Final = files.MIB
 
 
@@ -118,7 +118,7 @@ def _first(path: Path) -> str | None:
                 return read(line.data).signal
             except ValueError:
                 seen += 1
-                if seen == _NEIGHBOURS:
+                if seen == _NEIGHBORS:
                     break
     if seen:
         raise wrong

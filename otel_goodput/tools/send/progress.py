@@ -42,7 +42,7 @@ class Losses:
 class Progress:
     """How much of the file `path`, opened as `content`, has been sent to `receiver`; saved in ``<path>.sent``.
 
-    A file is recognised by its content: the digest of its beginning, and the end of a line where sending stopped. So it
+    A file is recognized by its content: the digest of its beginning, and the end of a line where sending stopped. So it
     may be copied together with its ``.sent`` file, or renamed without it.
 
     Args:

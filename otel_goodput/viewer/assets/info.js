@@ -135,8 +135,8 @@ function drawSettings(model, state, draw) {
   const line = (name, control) => make("div", { class: "setting" }, make("span", { text: name }), control);
   const lines = [
     line(
-      "Colours",
-      choice("Colours", themes, chosenTheme(), (name) => (chooseTheme(name, state), draw())),
+      "Colors",
+      choice("Colors", themes, chosenTheme(), (name) => (chooseTheme(name, state), draw())),
     ),
     line(
       "Times",

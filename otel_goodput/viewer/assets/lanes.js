@@ -290,13 +290,13 @@ export class LaneSource extends RunSource {
 const PHASE_LANES = [
   ["loading", "loading, exposed", "Data loading that the training thread waited for"],
   ["loading-hidden", "loading, hidden", "Data loading beside the training thread"],
-  ["init", "init and prep", "Accelerator initialisation and training preparation"],
+  ["init", "init and prep", "Accelerator initialization and training preparation"],
   ["checkpoints", "checkpoints", "Saves and restores, as long as they hold up training"],
   ["commits", "commits", "Saves on their way to durable storage"],
   ["custom", "custom", "Phases of your own"],
   ["compile", "compile", "Compilations by function"],
   ["parts", "parts", "Parts of steps and stages of checkpoints; the time stays the step's or the checkpoint's"],
-  ["elastic", "elastic, excluded", "Waiting for slices, reinitialisations, excluded times"],
+  ["elastic", "elastic, excluded", "Waiting for slices, reinitializations, excluded times"],
   ["jobs", "jobs", "From the start of a job to its end"],
 ];
 
