@@ -27,6 +27,7 @@ COPIED = {
         "configs/overlays/gateway-mtls.yaml",
         "configs/overlays/gateway-token.yaml",
     ),
+    "systemd": ("systemd/otelcol-goodput.service",),
     "kubernetes": (
         "kubernetes/base/access.yaml",
         "kubernetes/job/queue.yaml",

@@ -162,8 +162,9 @@ def _add_tools(commands: Any) -> None:
 
     collector = commands.add_parser(
         "collector",
-        help="write the OpenTelemetry Collector's configuration, or a Kubernetes manifest",
-        description="Write the OpenTelemetry Collector's configuration, or a Kubernetes manifest, in one file.",
+        help="write what runs the OpenTelemetry Collector: a configuration, a systemd unit, a Kubernetes manifest",
+        description="Write the OpenTelemetry Collector's configuration, a script that installs it as a systemd unit, "
+        "or a Kubernetes manifest, in one file.",
     )
     collector_arguments.add_arguments(collector)
     collector.set_defaults(run=_collector)

@@ -25,7 +25,7 @@ def test_the_copies_are_up_to_date() -> None:
 
 
 def test_copies_that_are_out_of_date_are_found_and_renewed(tmp_path: Path) -> None:
-    for folder in ("configs", "kubernetes"):
+    for folder in ("configs", "kubernetes", "systemd"):
         shutil.copytree(COLLECTOR / folder, tmp_path / "collector" / folder)
     assert packaged("--root", str(tmp_path)).returncode == 0
     assert packaged("--check", "--root", str(tmp_path)).returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from otel_goodput.tools.collector.places import PLACES
 
 from .written import COLLECTOR
 
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in (COLLECTOR.parent / "docs" / "collector").glob("*.md")}
+DOCS = COLLECTOR.parent / "docs" / "collector"
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")}
 OPTIONAL = {"with --spool": "overlays/spool.yaml", "with --tls token": "overlays/{}-token.yaml"}
 
 
@@ -34,7 +36,12 @@ def commands(text: str) -> list[list[str]]:
     ("page", "command"), [(page, each) for page in sorted(PAGES) for each in commands(PAGES[page])]
 )
 def test_the_commands_work(page: str, command: list[str]) -> None:
-    assert [*yaml.safe_load_all(succeeded(goodput(*command)))]
+    text = succeeded(goodput(*command))
+    if command[1] == "systemd":
+        done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        assert [*yaml.safe_load_all(text)]
 
 
 def test_every_place_and_kind_has_a_command_on_its_page() -> None:
@@ -85,7 +92,7 @@ def test_links_lead_somewhere() -> None:
     for page, text in PAGES.items():
         for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
             name, _, anchor = target.partition("#")
-            there = PAGES[name or page]
+            there = ((DOCS / name) if name else DOCS / page).read_text(encoding="utf-8")
             assert not anchor or anchor in {slug(each) for each in re.findall(r"^#+ (.*)$", there, re.MULTILINE)}, (
                 target
             )

@@ -19,6 +19,7 @@ import otel_goodput
 from otel_goodput import semconv
 from otel_goodput.envvars import ENVVARS, STANDARD
 from otel_goodput.recording.phases import Phases
+from otel_goodput.tools import cli
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
@@ -27,6 +28,7 @@ PAGES = {
     for path in (
         ROOT / "README.md",
         *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs/google-cloud").glob("*.md")),
         *sorted((ROOT / "docs/reference").glob("*.md")),
     )
 }
@@ -95,13 +97,18 @@ def run(command: list[str], here: Path) -> str:
     "page", [page for page in GUIDE if any(one.language in ("python", "sh") for one in blocks(page))]
 )
 def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
-    """Every block of Python and every command of a block of `sh`, in order, in one folder."""
+    """Every block of Python and every command of a block of `sh`, in order, in one folder.
+
+    Blocks of `bash` need a cloud: :func:`test_commands_for_a_cloud_are_written_right` looks at them.
+    """
     from emulators.google import GoogleEmulator
     from exporters.backends import grpc_backend
 
     said: dict[str, str] = {}
-    with grpc_backend() as received, GoogleEmulator() as google:
-        on_google = f"OTEL_GOODPUT_GCP_ENDPOINT={google.endpoint} OTEL_GOODPUT_GCP_PROJECT=test-project "
+    with grpc_backend() as received, GoogleEmulator(projects=["my-project"]) as google:
+        # A machine of Google's would tell its project.
+        on_google = f"export OTEL_GOODPUT_GCP_ENDPOINT={google.endpoint} OTEL_GOODPUT_GCP_PROJECT=my-project; "
+        before = on_google if "/google-cloud/" in page else ""
         for block in blocks(page):
             if block.language == "python" and block.file:
                 (here / block.file).write_text(block.text)
@@ -110,8 +117,10 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
             elif block.language == "sh":
                 for line in lines(block):
                     there = line.replace("http://localhost:4317", received.endpoint)
-                    there = on_google + there if "--gcp" in line else there
-                    said[line] = run(["bash", "-c", there], here)
+                    if line.startswith("export "):  # for all that come after it
+                        before += f"{there}; "
+                    else:
+                        said[line] = run(["bash", "-c", before + there], here)
     for block in blocks(page):
         assert not block.file or any(line.startswith(f"python {block.file}") for line in said), (
             f"{block.file} is never run"
@@ -120,8 +129,11 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
         printed = said["python train.py"]
         assert printed.startswith("Goodput of first, 1 attempt, since ") and "200 started = 200 kept" in printed
         assert said["otel-goodput report"].splitlines()[0] == printed.splitlines()[0].replace("not ended", "ended")
-    if page == "docs/google-cloud.md":
+    if page == "docs/google-cloud/laptop.md":
         assert {"BatchWriteSpans", "CreateTimeSeries"} <= {request.method for request in google.requests}
+        assert "\n0 problems, " in said["otel-goodput doctor --gcp"]
+        assert len({span.name for span in google.spans}) > 100 and google.refusals == []
+        assert sum(series.type.startswith("workload.googleapis.com/") for series in google.series) == 83
     if page == "docs/report.md":
         assert "7.000 s" in said["otel-goodput replay timeline.jsonl"]
     if page == "docs/tutorial.md":
@@ -141,8 +153,21 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
 
 @pytest.mark.parametrize("page", GUIDE)
 def test_blocks_say_what_they_are(page: str) -> None:
-    assert {block.language for block in blocks(page)} <= {"python", "sh", "text", "toml"}
+    assert {block.language for block in blocks(page)} <= {"python", "sh", "bash", "yaml", "text", "toml"}
     assert PAGES[page].count("\n```") % 2 == 0
+
+
+@pytest.mark.parametrize("page", [page for page in GUIDE if any(one.language == "bash" for one in blocks(page))])
+def test_commands_for_a_cloud_are_written_right(page: str) -> None:
+    """The shell can read them, and our own command takes what it is given in them."""
+    for block in blocks(page):
+        if block.language != "bash":
+            continue
+        done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), block.text
+        for command in re.findall(r"^ *otel-goodput (.*)$", block.text.replace("\\\n", " "), re.MULTILINE):
+            words = shlex.split(re.split(r" [>|&#]", command)[0])
+            assert cli._parser().parse_args(words), command
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))

@@ -221,7 +221,7 @@ def test_every_command_and_option_is_on_the_page_of_the_command_line() -> None:
     sections = dict(re.findall(r"^### ([\w ]+)\n(.*?)(?=^### |^<!-- end)", page, re.MULTILINE | re.DOTALL))
     top = helped()
     names = re.findall(r"^    (\w+) ", top, re.MULTILINE) + re.findall(r"^    (\w+)$", top, re.MULTILINE)
-    assert set(names) | {"collector config", "collector k8s"} == set(sections)
+    assert set(names) | {"collector config", "collector systemd", "collector k8s"} == set(sections)
     for name, section in sections.items():
         told = set(re.findall(r"^  (--[\w-]+)", helped(*name.split()), re.MULTILINE))
         assert set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE)) == told, name

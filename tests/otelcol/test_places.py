@@ -34,6 +34,7 @@ from waits import until
 from collector import places
 
 from .collector import COLLECTOR, OVERLAYS, Collector, binary, validated
+from .flat import without_credentials
 
 AUTH = "google-auth.yaml"
 GATEWAY = ("OTELCOL_GOODPUT_GATEWAY", "OTELCOL_GOODPUT_GATEWAY_PORT")
@@ -336,3 +337,29 @@ def test_what_is_kept_of_a_pod_is_sent_by_another(google: GoogleEmulator, tmp_pa
         spool, endpoint = tmp_path / "pod" / command[2][1:], f"http://{collector.grpc}"
         succeeded(goodput(*command[1:2], spool, command[3], endpoint))
         until(lambda: told(google, "refused")[0] == 1)
+
+
+def test_what_the_script_for_a_vm_installs_runs(google: GoogleEmulator, tmp_path: Path) -> None:
+    """As the unit that it writes starts it, with the one configuration that it writes."""
+    script = tmp_path / "install.sh"
+    script.write_text(succeeded(goodput("collector", "systemd", "classic", "--spool")), encoding="utf-8")
+    root = tmp_path / "root"
+    subprocess.run(["sh", str(script)], env={**os.environ, "DESTDIR": str(root)}, check=True, timeout=60)
+    unit = places.settings((root / "etc/systemd/system" / places.UNIT.name).read_text(encoding="utf-8"))
+    given = places.settings((root / unit["EnvironmentFile"][0][1:]).read_text(encoding="utf-8"))
+    state = tmp_path / "state"
+    environ = dict(each.replace("%S/otelcol-goodput", str(state)).split("=", 1) for each in unit["Environment"])
+    environ |= {"GOOGLE_CLOUD_PROJECT": "PROJECT", "GOOGLE_EMULATOR": google.endpoint.removeprefix("http://")}
+    config = root / given["OTELCOL_OPTIONS"][0].removeprefix("--config=/")
+    config.write_text(yaml.safe_dump(without_credentials(yaml.safe_load(config.read_text(encoding="utf-8")))))
+    state.mkdir()
+    (state / "exporter_otlp_grpc_google_traces").write_bytes(b"no queue at all" * 1000)
+    (check,) = unit["ExecStartPre"]
+    sh, path = check.removeprefix("-").split()
+    subprocess.run([sh, f"{root}{path}"], env={**os.environ, **environ}, check=True, timeout=60)
+    assert [*state.glob("*.broken.*")]
+    with Collector(tmp_path / "run", config, OVERLAYS / "emulator.yaml", environ=environ) as collector:
+        tell(collector.grpc, "vm", 7)
+        until(lambda: told(google, "vm") == (1, [7]))
+        until(lambda: (state / "spool" / "goodput.otlp.json").exists())
+    assert google.refusals == []

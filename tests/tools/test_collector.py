@@ -42,6 +42,11 @@ def test_the_head_says_what_it_is_and_how_it_was_written(place: str) -> None:
         (("config", "gateway", "--listen", "4317"), "HOST:PORT"),
         (("config", "gateway", "--listen", "0.0.0.0:70000"), "HOST:PORT"),
         (("config", "fleet", "--gateway", "http://host"), "HOST[:PORT]"),
+        (("systemd",), "PLACE"),
+        (("systemd", "cloud"), "'cloud'"),
+        (("systemd", "local", "--project", "my-project"), "local has no --project"),
+        (("systemd", "gateway", "--spool"), "gateway has no --spool"),
+        (("systemd", "classic", "--queue-dir", "/q"), "--queue-dir"),
         (("k8s", "job"), "--project"),
         (("k8s", "job", "--project", "my-project"), "job needs --image and --dir"),
         (("k8s", "gateway", "--project", "my-project", "--image", "i:1"), "gateway has no --image"),
@@ -60,7 +65,7 @@ def test_wrong_use_is_told_of(arguments: tuple[str, ...], said: str) -> None:
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("what", ["config", "k8s"])
+@pytest.mark.parametrize("what", ["config", "systemd", "k8s"])
 def test_help_has_examples_that_work(what: str) -> None:
     text = succeeded(goodput("collector", what, "--help"))
     examples = text.partition("examples:\n")[2].replace("\\\n", " ").splitlines()

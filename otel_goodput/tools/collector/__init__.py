@@ -1,1 +1,1 @@
-"""``otel-goodput collector``: the collector's configuration, or a Kubernetes manifest, in one file."""
+"""``otel-goodput collector``: the collector's configuration, its systemd unit or a Kubernetes manifest, in one file."""

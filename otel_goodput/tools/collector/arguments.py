@@ -18,6 +18,12 @@ examples:
   otel-goodput collector config fleet --project my-project --gateway gateway.internal > config.yaml
   otel-goodput collector config gateway --project my-project --listen 0.0.0.0:4317 > config.yaml
 """
+_SYSTEMD = """\
+examples:
+  otel-goodput collector systemd classic --project my-project --spool > install.sh
+  otel-goodput collector systemd gateway --project my-project --listen 0.0.0.0:4317 > install.sh
+  sudo sh install.sh
+"""
 _K8S = """\
 examples:
   otel-goodput collector k8s job --project my-project --image IMAGE --dir gs://my-bucket/goodput > manifest.yaml
@@ -28,7 +34,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the commands ``config`` and ``k8s`` to `parser`."""
+    """Add the commands ``config``, ``systemd`` and ``k8s`` to `parser`."""
     written = parser.add_subparsers(dest="written", required=True, metavar="WHAT")
     config = written.add_parser(
         "config",
@@ -37,8 +43,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=_CONFIG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    config.add_argument("place", choices=tuple(PLACES), metavar="PLACE", help=", ".join(PLACES))
     _add_choices(config)
+    config.add_argument("--queue-dir", type=folder, metavar="DIR", help="where requests wait on disk")
+    config.add_argument(
+        "--spool", nargs="?", const="", type=folder, metavar="DIR",
+        help=f"also keep what jobs send in files, the newest 600 MB (default: QUEUE_DIR/spool, else {SPOOL})",
+    )  # fmt: skip
+    systemd = written.add_parser(
+        "systemd",
+        help="a script that installs the collector as a systemd unit on a VM",
+        description=_table("A script that installs the collector as a systemd unit, for a place:", PLACES),
+        epilog=_SYSTEMD,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_choices(systemd)
+    systemd.add_argument(
+        "--spool", action="store_const", const="", help=f"also keep what jobs send in {SPOOL}, the newest 600 MB"
+    )
+    systemd.set_defaults(queue_dir=None)  # the unit has a directory of its own
     k8s = written.add_parser(
         "k8s",
         help="a Kubernetes manifest with the collector and its configuration, in one file",
@@ -48,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     k8s.add_argument("kind", choices=tuple(KINDS), metavar="KIND", help=", ".join(KINDS))
     _add_values(k8s)
-    for each in (config, k8s):
+    for each in (config, systemd, k8s):
         each.add_argument("--output", metavar="FILE", help="write here, for you alone to read (default: print it)")
         each.set_defaults(parser=each)
 
@@ -58,14 +80,10 @@ def _table(title: str, rows: Any) -> str:
 
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("place", choices=tuple(PLACES), metavar="PLACE", help=", ".join(PLACES))
     parser.add_argument(
         "--project", type=project, metavar="ID", help="Google Cloud project (default: GOOGLE_CLOUD_PROJECT as it runs)"
     )
-    parser.add_argument("--queue-dir", type=folder, metavar="DIR", help="where requests wait on disk")
-    parser.add_argument(
-        "--spool", nargs="?", const="", type=folder, metavar="DIR",
-        help=f"also keep what jobs send in files, the newest 600 MB (default: QUEUE_DIR/spool, else {SPOOL})",
-    )  # fmt: skip
     parser.add_argument("--gateway", type=address, metavar="HOST[:PORT]", help="fleet: where the gateway is")
     parser.add_argument("--listen", type=endpoint, metavar="HOST:PORT", help="gateway: default localhost:4317")
     parser.add_argument(

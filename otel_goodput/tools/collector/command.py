@@ -5,20 +5,23 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Callable
+from typing import Final
 
 from otel_goodput import files
 from otel_goodput.tools.collector.manifests import KINDS, Values, manifest
 from otel_goodput.tools.collector.places import PLACES, Choices, configuration, head
+from otel_goodput.tools.collector.unit import installer
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print or write the configuration or the manifest, and return 0.
+    """Print or write what was asked for, and return 0.
 
     Raises:
         SystemExit: with 2, an option does not belong to the place.
         OSError: the file cannot be written.
     """
-    text = _config(options) if options.written == "config" else _k8s(options)
+    text = _WRITERS[options.written](options)
     if options.output is None or options.output == "-":
         sys.stdout.write(text)
     else:
@@ -27,13 +30,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> str:
+    chosen, command = _chosen(options)
+    return head(options.place, command, chosen) + configuration(options.place, chosen)
+
+
+def _systemd(options: argparse.Namespace) -> str:
+    chosen, command = _chosen(options)
+    return installer(options.place, command, chosen)
+
+
+def _chosen(options: argparse.Namespace) -> tuple[Choices, str]:
+    """Return what was chosen for the place, and the command that chooses the same."""
     chosen = Choices(**{name: getattr(options, name) for name in Choices._fields})
     _refuse_others(options, options.place, chosen._asdict(), PLACES[options.place].options)
-    words = ["otel-goodput", "collector", "config", options.place]
+    words = ["otel-goodput", "collector", options.written, options.place]
     for name, value in chosen._asdict().items():
         if value is not None:
             words += [f"--{name.replace('_', '-')}", *([value] if value else [])]
-    return head(options.place, shlex.join(words), chosen) + configuration(options.place, chosen)
+    return chosen, shlex.join(words)
 
 
 def _k8s(options: argparse.Namespace) -> str:
@@ -71,3 +85,10 @@ def _refuse_others(options: argparse.Namespace, place: str, given: dict[str, obj
     ]
     if wrong:
         options.parser.error(f"{place} has no {' and no '.join(wrong)}")
+
+
+_WRITERS: Final[dict[str, Callable[[argparse.Namespace], str]]] = {
+    "config": _config,
+    "systemd": _systemd,
+    "k8s": _k8s,
+}
