@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import email
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from tools.commands import environment
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.usage import read_usage
 
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 100
 # A new environment may have these of its own, and nothing of ours asks for a version.
 LEFT_OUT = {"pip", "setuptools", "uv", "wheel", "otel-goodput"}
@@ -249,6 +251,23 @@ USES: dict[str, Callable[[Installed], None]] = {
     "usage": usage,
     "all": everything,
 }
+
+
+def test_every_extra_is_tested_documented_and_in_all(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as content:
+        (name,) = (name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
+        told = email.message_from_bytes(content.read(name))
+    needs: dict[str, set[str]] = {extra: set() for extra in told.get_all("Provides-Extra", [])}
+    assert needs.keys() == USES.keys() - {""}
+    for line in told.get_all("Requires-Dist", []):
+        requirement, _, extra = line.partition("; extra == ")
+        if extra:
+            needs[extra.strip("'")].add(requirement)
+    whole = needs.pop("all")
+    assert all(needs.values()) and whole == set().union(*needs.values())
+    table = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    documented = re.findall(r"`([\w-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    assert sorted(documented) == sorted([*needs, "all"])
 
 
 @pytest.mark.servers
