@@ -184,6 +184,7 @@ def usage(here: Installed) -> None:
 def jax(here: Installed) -> None:
     told = here.run("-c", WITH_JAX, OTEL_GOODPUT_EXPORTERS="none", JAX_PLATFORMS="cpu")
     assert json.loads(told)["clock"] == "device"
+    assert "step 299  error" in here.run(str(ROOT / "examples" / "quickstart.py"), JAX_PLATFORMS="cpu")
 
 
 WITH_JAX = """
