@@ -22,6 +22,7 @@ from otel_goodput.tools.doctor.log_capture import LogCapture, captured_logs
 from otel_goodput.tools.doctor.services import GOOGLE
 from otel_goodput.tools.doctor.settings import InForce
 from otel_goodput.tools.doctor.variables import rows
+from otel_goodput.tools.doctor.verdict import verdict
 from otel_goodput.version import __version__
 
 _LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))
@@ -41,27 +42,35 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
     if not (math.isfinite(timeout_s) and timeout_s > 0):
         raise ConfigurationError(f"--timeout takes seconds above 0, not {timeout_s:g}")
     exports: list[Export] = []
+    exporters: list[str] = []
     hidden = secrets(os.environ)
     with captured_logs() as said, warnings.catch_warnings():
         if gcp:  # Google's libraries warn about matters of the job; with -W error these would raise here
             warnings.simplefilter("ignore")
         force = settings.in_force(os.environ)
         said.take()  # already reported by the check of the settings
-        found = list(_findings(force, timeout_s, said, exports, gcp, hidden))
+        found = list(_findings(force, timeout_s, said, exporters, exports, gcp, hidden))
     hidden.sort(key=len, reverse=True)
     findings = [Finding(*(redact(text, hidden) for text in one)) for one in found]
     exports = [Export(*(redact(text, hidden) for text in one)) for one in exports]
+    line = redact(verdict(findings, force.config, exporters, os.environ, asked=gcp), hidden)
     if as_json:
-        _write_json(force, findings, exports)
+        _write_json(line, force, findings, exports)
     else:
-        _write_text(findings)
+        _write_text(line, findings)
     return int(any(finding.level == PROBLEM for finding in findings))
 
 
 def _findings(
-    force: InForce, timeout_s: float, said: LogCapture, exports: list[Export], gcp: bool, hidden: list[str]
+    force: InForce,
+    timeout_s: float,
+    said: LogCapture,
+    names: list[str],
+    exports: list[Export],
+    gcp: bool,
+    hidden: list[str],
 ) -> Iterator[Finding]:
-    """Yield all findings; appends to `exports` and `hidden`."""
+    """Yield all findings; appends to `names` (of exporters), `exports` and `hidden`."""
     config = force.config
     yield Finding(OK, "versions", ", ".join(f"{name} {number}" for name, number in settings.versions().items()))
     yield from settings.check(os.environ, rows(os.environ), config)
@@ -83,13 +92,13 @@ def _findings(
     if not force.run_id:
         folder = folder.with_name("<run id>")
     exporters = ExporterChecks(config, folder, timeout_s, said)
-    names = exporters.names()
+    names += exporters.names()
     for name in names:
         with _waiting_for(f"exporter {name}"):
             yield from exporters.check(name)
-    yield from exporters.idle(names)
+    yield from exporters.idle(tuple(names))
     if gcp or not GOOGLE.keys().isdisjoint(names):
-        yield from _google(Google(os.environ, names, timeout_s), gcp, hidden)
+        yield from _google(Google(os.environ, tuple(names), timeout_s), gcp, hidden)
     exports += exporters.exports
 
 
@@ -119,22 +128,20 @@ def _waiting_for(thing: str) -> Iterator[None]:
         stream.flush()
 
 
-def _write_text(findings: list[Finding]) -> None:
+def _write_text(line: str, findings: list[Finding]) -> None:
+    sys.stdout.write(f"{line}\n\n")
     indent = " " * (_LEVEL_WIDTH + 2)
-    for level, about, what, do in findings:
+    for level, about, what, do, _ in findings:
         sys.stdout.write(f"{level:<{_LEVEL_WIDTH}}  {about}: {what}\n")
         if do:
             sys.stdout.write(f"{indent}{do}\n")
-    problems, warnings = (sum(finding.level == level for finding in findings) for level in (PROBLEM, WARNING))
-    sys.stdout.write(f"\n{_counted(problems, PROBLEM)}, {_counted(warnings, WARNING)}\n")
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _write_json(force: InForce, findings: list[Finding], exports: list[Export]) -> None:
+def _write_json(line: str, force: InForce, findings: list[Finding], exports: list[Export]) -> None:
     answer = {
+        "verdict": line,
+        "problems": [finding._asdict() for finding in findings if finding.level == PROBLEM],
+        "warnings": [finding._asdict() for finding in findings if finding.level == WARNING],
         "version": __version__,
         "versions": settings.versions(),
         "run_id": redact(force.run_id) or None,
@@ -143,7 +150,5 @@ def _write_json(force: InForce, findings: list[Finding], exports: list[Export]) 
         "process_count": force.config.process_count,
         "exports": [one._asdict() for one in exports],
         "findings": [finding._asdict() for finding in findings],
-        "problems": sum(finding.level == PROBLEM for finding in findings),
-        "warnings": sum(finding.level == WARNING for finding in findings),
     }
     sys.stdout.write(json.dumps(answer, indent=1) + "\n")

@@ -70,7 +70,8 @@ class ExporterChecks:
         try:
             opened = registry.open_exporter(name, context)
         except ExporterUnavailable as error:
-            yield Finding(PROBLEM, about, f"cannot be opened: {error.reason}", error.hint or "use another exporter")
+            what, do = f"cannot be opened: {error.reason}", error.hint or "use another exporter"
+            yield Finding(PROBLEM, about, what, do, f"{about} cannot be opened")
         try:
             yield from self._opened(name, about, context, opened)
         finally:
@@ -117,7 +118,10 @@ class ExporterChecks:
             reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
             if reason and name not in names and (missing := registry.missing(name, os.environ)):
                 what = f"{reason}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
-                yield Finding(PROBLEM, f"exporter {name}", f"{what}nothing goes there", registry.spec(name).hint)
+                yield Finding(
+                    PROBLEM, f"exporter {name}", f"{what}nothing goes there", registry.spec(name).hint,
+                    f"packages of exporter {name} are missing",
+                )  # fmt: skip
         if not self._config.exports_spans():
             yield Finding(OK, "exporters", f"spans of this process are not exported ({self._config.processes})")
         if not self._config.leads:
@@ -159,7 +163,8 @@ class ExporterChecks:
             if same[0].url == same[-1].url:
                 where = f"{' and '.join(one.signal for one in same)} to {same[0]}"
             if failure:
-                yield Finding(PROBLEM, about, f"{where}: {failure}", advice)
+                signals = " and ".join(dict.fromkeys(one.signal for one in same))
+                yield Finding(PROBLEM, about, f"{where}: {failure}", advice, f"{about} cannot send {signals}")
             elif opened is not None:
                 yield Finding(OK, about, f"{where}: accepted an empty export")
             else:

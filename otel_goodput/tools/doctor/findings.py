@@ -10,12 +10,16 @@ PROBLEM: Final = "problem"
 
 
 class Finding(NamedTuple):
-    """One finding: its level (``OK``, ``WARNING``, ``PROBLEM``), its subject, what was found, and what to do."""
+    """One finding: its level (``OK``, ``WARNING``, ``PROBLEM``), its subject, what was found, and what to do.
+
+    `brief` is a problem in a few words, for the verdict; empty if `about` says enough.
+    """
 
     level: str
     about: str
     what: str
     do: str = ""
+    brief: str = ""
 
 
 class Export(NamedTuple):

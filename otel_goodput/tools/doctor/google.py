@@ -119,10 +119,12 @@ class Google:
                 continue
             needed = name in _USUAL and not self._names
             what = f"what exporter {name} needs is not installed" + ("" if needed else "; no active exporter needs it")
-            yield Finding(PROBLEM if needed else OK, _PLACE, what, registry.spec(name).hint)
+            level = PROBLEM if needed else OK
+            yield Finding(level, _PLACE, what, registry.spec(name).hint, f"packages of exporter {name} are missing")
         failure = _imported() if found else ""
         if failure:
-            yield Finding(PROBLEM, _PLACE, failure, "reinstall them in compatible versions (see pip check)")
+            do = "reinstall them in compatible versions (see pip check)"
+            yield Finding(PROBLEM, _PLACE, failure, do, "Google's packages cannot be imported")
         if failure or not found:
             self._unasked = "the packages for it are missing or broken"
             return
@@ -232,7 +234,7 @@ class Google:
         off = f"{format_duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} {whose}"
         for bound, level, why in _AHEAD if seconds > 0 else _BEHIND:
             if abs(seconds) > bound:
-                yield Finding(level, _CLOCK, f"{off}: {why}", _SET_IT)
+                yield Finding(level, _CLOCK, f"{off}: {why}", _SET_IT, "this machine's clock is off")
                 return
         yield Finding(OK, _CLOCK, f"{off}, within the tolerance")
 
@@ -257,7 +259,8 @@ def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
 
 
 def _no_project() -> Finding:
-    return Finding(PROBLEM, _PROJECT, "no Google Cloud project is known", cure(_PROJECT, TRACE, "", ""))
+    what = "no Google Cloud project is known"
+    return Finding(PROBLEM, _PROJECT, what, cure(_PROJECT, TRACE, "", ""), what)
 
 
 def _imported() -> str:

@@ -19,6 +19,7 @@ from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 
 ABOUT: Final = "credentials"
 QUOTA: Final = "quota project"
+_BRIEF: Final = "the credentials cannot be used"
 NO_MACHINE: Final = "this machine does not appear to run on Google Cloud"
 _QUOTA_ROLE: Final = "roles/serviceusage.serviceUsageConsumer"
 # Google's libraries write these words before they quote an answer, or give advice that does not apply here.
@@ -50,7 +51,7 @@ class Identity:
             what = f"none are needed: {OTEL_GOODPUT_GCP_ENDPOINT.name} is plaintext"
             return Finding(OK, ABOUT, what)
         if self.file is not None and self.file.wrong:
-            return Finding(PROBLEM, ABOUT, f"{self.file.where}: {self.file.wrong}", self.file.do)
+            return Finding(PROBLEM, ABOUT, f"{self.file.where}: {self.file.wrong}", self.file.do, _BRIEF)
         if self.file is not None or self._metadata:
             return Finding(OK, ABOUT, self._whose())
         return Finding(WARNING, ABOUT, f"there is no credentials file, and {NO_MACHINE}", cure(ABOUT, TRACE, "", ""))
@@ -106,7 +107,7 @@ class Identity:
             yield Finding(WARNING, QUOTA, what, cure(QUOTA, TRACE, "", project or "PROJECT"))
 
     def _bad(self, why: str) -> Finding:
-        return Finding(PROBLEM, ABOUT, f"{self._whose()}: {why}", advice(why) or cure(ABOUT, TRACE, "", ""))
+        return Finding(PROBLEM, ABOUT, f"{self._whose()}: {why}", advice(why) or cure(ABOUT, TRACE, "", ""), _BRIEF)
 
     def _whose(self) -> str:
         if self.file is not None:

@@ -184,8 +184,10 @@ class Asker:
             cause = "NOT_FOUND"
         if cause in _LET_IN:
             return Finding(OK, service.name, f"{where} and grants access; it answers an empty {method} with {said}")
-        what = f"{where}, but {_MEANINGS.get(cause, 'it refuses')}: {method}: {said}"
-        return self.judged(service, WARNING if cause in _PASSING else PROBLEM, what, self._help(service, cause))
+        meaning = _MEANINGS.get(cause, "it refuses")
+        what = f"{where}, but {meaning}: {method}: {said}"
+        level = WARNING if cause in _PASSING else PROBLEM
+        return self.judged(service, level, what, self._help(service, cause), f"{service.name}: {meaning}")
 
     def _help(self, service: Service, cause: str) -> str:
         if cause == "PERMISSION_DENIED":
@@ -200,8 +202,8 @@ class Asker:
         kind = "user" if self.owner and not self.owner.endswith(".gserviceaccount.com") else "serviceAccount"
         return f"{kind}:{self.owner or 'EMAIL'}"
 
-    def judged(self, service: Service, level: str, what: str, do: str) -> Finding:
+    def judged(self, service: Service, level: str, what: str, do: str, brief: str = "") -> Finding:
         """Return a finding about a service; its level is OK if the job does not need the service."""
         if service in self.needed:
-            return Finding(level, service.name, what, do)
+            return Finding(level, service.name, what, do, brief or f"{service.name} cannot be reached")
         return Finding(OK, service.name, f"no active exporter needs it; {what}", do)

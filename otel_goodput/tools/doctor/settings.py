@@ -60,7 +60,8 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
         name = row.variable.name
         if row.ignored:
             used = "" if row.source == "environment" else f"; {row.value or 'no value'!r} is used"
-            yield Finding(PROBLEM, "settings", f"{name} is ignored{used}: {row.ignored}", "correct it or unset it")
+            what = f"{name} is ignored{used}: {row.ignored}"
+            yield Finding(PROBLEM, "settings", what, "correct it or unset it", f"{name} is ignored")
         if row.note and row.source == "environment" and not row.note.startswith("from "):
             yield Finding(WARNING, "settings", f"{name} {row.note}", "unset it")
     for name, alike in unknown(environ).items():
@@ -94,8 +95,9 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
     ]
     for name in wrong:
         yield Finding(
-            PROBLEM, "processes", f"{name}={environ[name]!r} is not an integer >= 0", "correct it or unset it"
-        )
+            PROBLEM, "processes", f"{name}={environ[name]!r} is not an integer >= 0", "correct it or unset it",
+            f"{name} is not an integer >= 0",
+        )  # fmt: skip
     told, (rank, size, doubt, advice) = placement.places(environ), placement.place(environ)
     others = [each for each in told if not _within(told, each)]
     for numbers in ([each.rank for each in others if each.rank], [each.size for each in others if each.size]):
@@ -103,7 +105,7 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
             said = f"{', '.join(map(str, numbers))}: {numbers[0].by} counts"
             yield Finding(WARNING, "processes", said, "check that all of them mean this process")
     if doubt:
-        yield Finding(PROBLEM, "processes", doubt, advice)
+        yield Finding(PROBLEM, "processes", doubt, advice, "the index of this process is in doubt")
     elif rank and size and rank.number >= size.number:
         yield Finding(
             PROBLEM,
@@ -111,6 +113,7 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
             f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which is impossible; "
             f"{rank.number + 1} processes are assumed",
             "correct these variables, or pass process_index= and process_count= to configure()",
+            f"{rank.by} contradicts {size.by}",
         )
     elif size and size.number > 1 and not rank:
         yield Finding(

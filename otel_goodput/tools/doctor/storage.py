@@ -24,6 +24,7 @@ from otel_goodput.tools.doctor.plaintext import check_journal
 
 SCARCE: Final = 1024 * files.MIB
 TOO_LITTLE: Final = 16 * files.MIB  # the journal allocates segments of 1 MiB, and one in advance
+_URL: Final = "the journal's URL cannot be used"
 SHOWN: Final = 5  # number of runs examined if the run id is unknown
 
 
@@ -88,12 +89,14 @@ def _local(base: Path, thing: str) -> Finding:
         return Finding(
             PROBLEM, "journal", f"{thing} cannot be written to {base}: {error.strerror or error} ({place})",
             f"make it writable, or {elsewhere}; otherwise a restart knows nothing of earlier attempts",
+            f"{thing} cannot be written",
         )  # fmt: skip
     room = f"{free / 2**30:.1f} GiB free" if free >= SCARCE else f"{free / files.MIB:.0f} MiB free"
     if free < TOO_LITTLE:
         return Finding(
-            PROBLEM, "journal", f"there is no room for {thing} in {base}: {room}", f"free some, or {elsewhere}"
-        )
+            PROBLEM, "journal", f"there is no room for {thing} in {base}: {room}", f"free some, or {elsewhere}",
+            f"there is no room for {thing}",
+        )  # fmt: skip
     if free < SCARCE:
         return Finding(WARNING, "journal", f"there is little room for {thing} in {base}: {room}", "free some")
     if files.open_to_all(place):
@@ -144,18 +147,19 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
     close_all([("journal", lambda _: look())], timeout_s)
     if not outcome:
         yield Finding(
-            PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "check the network connection"
+            PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "check the network connection", _URL
         )
         return
     names = outcome[0]
     if isinstance(names, JournalError):
         yield Finding(
             PROBLEM, "journal", f"{names}",
-            "until then the journal stays on this machine, and a restart on another one does not find it",
+            "until then the journal stays on this machine, and a restart on another one does not find it", _URL,
         )  # fmt: skip
         return
     if isinstance(names, Exception):
-        yield Finding(PROBLEM, "journal", f"{url} cannot be read: {_said(names)}", "check its credentials and options")
+        what, do = f"{url} cannot be read: {_said(names)}", "check its credentials and options"
+        yield Finding(PROBLEM, "journal", what, do, _URL)
         return
     yield Finding(OK, "journal", f"{url} can be read (whether it can be written shows when a job starts)")
     if run_id and folder_name(run_id) in names:

@@ -6,14 +6,29 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..commands import PATIENCE_S, Answer, environment, goodput
 
 
+def checked(done: Answer) -> dict[str, Any]:
+    """What the doctor answered in JSON. Its verdict, its lists and its exit status agree."""
+    answer: dict[str, Any] = json.loads(done.stdout)
+    for level in ("problem", "warning"):
+        assert answer[f"{level}s"] == [one for one in answer["findings"] if one["level"] == level]
+    problems, warnings = len(answer["problems"]), len(answer["warnings"])
+    assert done.returncode == (1 if problems else 0)
+    line, _, count = answer["verdict"].partition("; ")
+    assert count == ("" if not warnings else "1 warning" if warnings == 1 else f"{warnings} warnings")
+    assert problems or line.startswith(("Ready: ", "Off: "))
+    assert not problems or line.startswith("1 problem: " if problems == 1 else f"{problems} problems: ")
+    assert all(one["brief"] and len(one["brief"]) < 80 for one in answer["problems"])
+    return answer
+
+
 def findings(done: Answer, about: str, level: str) -> str:
     """The findings of this kind, one a line."""
-    answer = json.loads(done.stdout)
-    assert done.returncode == (1 if answer["problems"] else 0)
+    answer = checked(done)
     assert done.stderr == ""
     return "\n".join(
         f"{one['what']} -> {one['do']}" for one in answer["findings"] if one["about"] == about and one["level"] == level

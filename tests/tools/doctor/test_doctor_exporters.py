@@ -14,15 +14,16 @@ from otlp_server import otlp_server
 from otel_goodput.installation import install_command
 
 from ..commands import goodput
-from .examined import doctor, doctor_without, findings
+from .examined import checked, doctor, doctor_without, findings
 
 DEAD = "http://127.0.0.1:9"
 
 
 def test_a_machine_on_which_nothing_is_set(place: Path) -> None:
     done = doctor(place)
-    answer = json.loads(done.stdout)
-    assert (done.returncode, answer["problems"], answer["warnings"]) == (0, 0, 0), done.stdout
+    answer = checked(done)
+    assert (done.returncode, answer["problems"], answer["warnings"]) == (0, [], []), done.stdout
+    assert answer["verdict"] == "Ready: the job keeps a journal and exports with file"
     assert answer["run_id"] is None
     assert answer["directory"] == "goodput"
     assert {"python", "opentelemetry-api", "opentelemetry-sdk"} <= answer["versions"].keys()
@@ -37,9 +38,59 @@ def test_a_machine_on_which_nothing_is_set(place: Path) -> None:
 def test_text_for_people(place: Path) -> None:
     done = goodput("doctor", cwd=place, OTEL_GOODPUT_EXPORTERS="file,floppy", OTEL_SERVICE_NAME="llama")
     assert done.returncode == 1
+    assert done.stdout.startswith("1 problem: OTEL_GOODPUT_EXPORTERS is ignored\n\nok ")
     assert "\nproblem  settings: OTEL_GOODPUT_EXPORTERS is ignored; 'auto' is used: " in done.stdout
     assert "\nok       run: run 'llama' is new on this machine\n" in done.stdout
-    assert done.stdout.endswith("\n1 problem, 0 warnings\n")
+
+
+@pytest.mark.parametrize(
+    ("variables", "status", "line"),
+    [
+        ({"OTEL_GOODPUT_EXPORTERS": "none"}, 0, "Ready: the job keeps a journal and exports nothing"),
+        (
+            {"OTEL_GOODPUT_EXPORTERS": "file,console", "OTEL_GOODPUT_EXPORTER": "x", "OTEL_GOODPUT_RUN": "x"},
+            0,
+            "Ready: the job keeps a journal and exports with file, console; 2 warnings",
+        ),
+        (
+            {"RANK": "1", "WORLD_SIZE": "2", "OTEL_GOODPUT_PROCESSES": "leader"},
+            0,
+            "Ready: this process keeps a journal and exports nothing",
+        ),
+        ({"OTEL_SDK_DISABLED": "true"}, 0, "Off: OTEL_SDK_DISABLED is set, so nothing is recorded; 1 warning"),
+        (
+            {"OTEL_GOODPUT_EXPORTERS": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": DEAD, "OTEL_GOODPUT_WINDOWS": "x"},
+            1,
+            "2 problems: OTEL_GOODPUT_WINDOWS is ignored, exporter otlp cannot send traces and metrics",
+        ),
+        (
+            {"RANK": "5", "WORLD_SIZE": "2", "OTEL_GOODPUT_DIR": "/proc/none", "OTEL_GOODPUT_EXPORTER": "x"},
+            1,
+            "2 problems: RANK contradicts WORLD_SIZE, the journal cannot be written; 1 warning",
+        ),
+        (
+            dict.fromkeys(
+                (
+                    "OTEL_GOODPUT_WINDOWS",
+                    "OTEL_GOODPUT_EXPORTERS",
+                    "OTEL_GOODPUT_GRACE_PERIOD",
+                    "OTEL_METRIC_EXPORT_INTERVAL",
+                    "OTEL_BSP_SCHEDULE_DELAY",
+                    "OTEL_EXPORTER_OTLP_PROTOCOL",
+                ),
+                "nonsense",
+            ),
+            1,
+            "and 2 more",
+        ),
+    ],
+)
+def test_the_verdict(variables: dict[str, str], status: int, line: str, place: Path) -> None:
+    done = doctor(place, **variables)
+    answer = checked(done)
+    assert (done.returncode, line in answer["verdict"]) == (status, True), answer["verdict"]
+    people = goodput("doctor", cwd=place, TMPDIR=place.parent / "tmp", **variables)
+    assert (people.returncode, people.stdout.splitlines()[:2]) == (status, [answer["verdict"], ""])
 
 
 @pytest.mark.parametrize("wire", ["grpc", "http/protobuf"])

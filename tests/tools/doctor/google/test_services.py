@@ -12,7 +12,7 @@ from emulators.html_proxy import HtmlProxy
 from emulators.token_server import ACCOUNT, TokenServer
 from exporters.backends import silent_backend
 
-from ..examined import findings
+from ..examined import checked, findings
 from .words import DEAD, MARKER, MONITORING, PROJECT, SERVICES, TELEMETRY, TRACE, Examined, garbage
 
 
@@ -45,9 +45,11 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
     exports = {(one["exporter"], one["signal"]): one["where"] for one in json.loads(done.stdout)["exports"]}
     assert exports["gcp", "traces"] == f"{TRACE} {where}"
     assert exports["workload", "metrics"] == f"{MONITORING} {where}"
+    assert checked(done)["verdict"].endswith("(`--gcp` also asks Google Cloud)")
     unknown = examined(gcp=False, OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, OTEL_GOODPUT_EXPORTERS="gcp-otlp")
     assert "traces and metrics to Telemetry API" in findings(unknown, "exporter gcp-otlp", "ok")
     assert "set OTEL_GOODPUT_GCP_PROJECT" in findings(unknown, "project", "problem")
+    assert checked(unknown)["verdict"] == "1 problem: no Google Cloud project is known"
     with TokenServer() as tokens:
         key = tokens.key_file(tmp_path / "key.json")
         real = examined(gcp=False, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=key)
