@@ -23,6 +23,7 @@ SCALE: Final = 2  # Grafana's grid has 24 columns
 # A week in steps of five minutes, for so long a point is seen: in longer ones a short run falls between two of them.
 POINTS: Final = 2100
 MARKED: Final = "1h"  # how long after an end its mark is found, however coarsely a long time is asked for
+OUTAGE: Final = "1d"  # after a longer one, all reasons that a run had before are marked again
 TARGET: Final = "target_info"  # what Prometheus makes of a resource
 DATASOURCE: Final = {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus"}
 LINKS: Final = [
@@ -70,7 +71,7 @@ def dashboard(board: Board) -> str:
             "time": {"from": "now-6h", "to": "now"},
             "timezone": "",
             "links": LINKS,
-            "annotations": {"list": [_ended()]},
+            "annotations": {"list": [_ended(), _disrupted()]},
             "templating": {"list": _variables()},
             "panels": [*panels, *_attempts(len(panels) + 1, max(map(_bottom, panels)))],
         },
@@ -101,6 +102,29 @@ def _ended() -> dict[str, Any]:
         "textFormat": f"{{{{{PROMETHEUS_INSTANCE}}}}}",
         "tagKeys": "",
         "useValueForTime": "on",
+    }
+
+
+def _disrupted() -> dict[str, Any]:
+    """A mark at each disruption, in all panels: a reason counts more than it did a few minutes before."""
+    reason = label(semconv.GOODPUT_DISRUPTION_REASON)
+    counted = f"{prometheus_metric(semconv.DISRUPTIONS)}{braces(*_RUN)}"
+    now = grouped("max", [reason], counted)
+    # Looked for further back, as nothing is told between the end of an attempt and the start of the next one.
+    before = grouped("max", [reason], f"last_over_time({counted}[{OUTAGE}] offset {RANGE})")
+    return {
+        "name": "Disruptions",
+        "datasource": SOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": "red",
+        # The second half is for an attempt that died before its first export.
+        "expr": f"{now} > {before} or ({now} > 0 unless {before})",
+        "step": "1m",
+        "titleFormat": "Disruption",
+        "textFormat": f"{{{{{reason}}}}}",
+        "tagKeys": reason,
+        "useValueForTime": False,
     }
 
 

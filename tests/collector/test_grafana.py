@@ -22,7 +22,9 @@ ALERTS = "alerts/grafana.yaml"
 COLUMNS = 24
 OLD = "Grafana's types are for Python 3.11 and later"  # .ci/run knows this ending
 OF_PROMETHEUS = tuple(  # of an annotation: what its datasource reads, which the types of the dashboard do not know
-    f".annotations.list.0.{key}" for key in ("step", "titleFormat", "textFormat", "tagKeys", "useValueForTime")
+    f".annotations.list.{number}.{key}"
+    for number in range(2)
+    for key in ("step", "titleFormat", "textFormat", "tagKeys", "useValueForTime")
 )
 
 

@@ -273,13 +273,27 @@ def test_a_run_that_is_over_still_shows_its_figures(seen: Seen) -> None:
 
 
 def test_an_end_is_marked_where_it_was(seen: Seen) -> None:
-    (mark,) = load("dashboards/goodput.grafana.json")["annotations"]["list"]
     to = time.time() + 1200
-    query = filled(mark["expr"].replace("$job", "llama").replace("${run:regex}", RUN), 3600, to)
+    query = marked("Ended", to)
     (found,) = seen.prometheus.query_range(query, to - 3600, to, 60)
     (ended,) = (value for value, _ in seen.end.account[semconv.LAST_SIGN.name])
     assert found.values and [value / 1000 for value in found.values] == [pytest.approx(ended)] * len(found.values)
     assert f"{RUN}/1/0@" in found.labels["instance"], "the attempt that was killed has not ended"
+
+
+def test_a_restart_is_marked_with_its_reason(seen: Seen) -> None:
+    """Before the restart nothing is."""
+    to = time.time()
+    (found,) = seen.prometheus.query_range(marked("Disruptions", to), to - 600, to, 1)
+    assert found.labels == {naming.label(semconv.GOODPUT_DISRUPTION_REASON): semconv.Reason.CRASH}
+    told = seen.prometheus.query_range(f"max(goodput_disruptions_total{{{SECOND}}})", to - 600, to, 1)
+    assert found.values and {*found.values} == {1} and len(found.values) == len(told[0].values)
+
+
+def marked(name: str, to: float) -> str:
+    """What the dashboard asks for its marks of that name, of the hour until `to` (unix)."""
+    marks = {one["name"]: one["expr"] for one in load("dashboards/goodput.grafana.json")["annotations"]["list"]}
+    return filled(marks[name].replace("$job", "llama").replace("${run:regex}", RUN), 3600, to)
 
 
 def test_the_overview_has_a_line_for_every_run(seen: Seen, tmp_path: Path) -> None:
