@@ -27,7 +27,9 @@ def written(kept: Sequence[str], limits: Thresholds, datasource: str) -> dict[st
     alerts = rules(kept[0], limits)
     return {
         "dashboards/goodput.cloud-monitoring.json": cloud.dashboard(ours, cloud.OURS, limits),
-        "dashboards/runs.cloud-monitoring.json": cloud_runs.dashboard(limits),
+        "dashboards/runs.cloud-monitoring.json": cloud_runs.dashboard(cloud.OURS, limits),
+        "dashboards/goodput-otlp.cloud-monitoring.json": cloud.dashboard(ours, cloud.BY_OTLP, limits),
+        "dashboards/runs-otlp.cloud-monitoring.json": cloud_runs.dashboard(cloud.BY_OTLP, limits),
         "dashboards/workload.cloud-monitoring.json": cloud.dashboard(googles, cloud.GOOGLES, limits),
         "dashboards/goodput.grafana.json": grafana.dashboard(ours),
         "dashboards/runs.grafana.json": runs.dashboard(limits),

@@ -6,9 +6,7 @@ from typing import Any, Final
 
 from otel_goodput import semconv
 from views.board import COLUMNS, Unit
-from views.cloud import LAST, RECALLED, RUNS, TRACES, heading, laid_out, last, table, tile
-from views.naming import CLOUD_JOB
-from views.promql import CLOUD
+from views.cloud import LAST, RECALLED, TRACES, Scope, heading, laid_out, last, table, tile
 from views.standing import STATES
 from views.thresholds import Thresholds
 
@@ -16,20 +14,20 @@ IN_A_ROW: Final = 3
 HEIGHT: Final = 5
 
 
-def dashboard(limits: Thresholds) -> str:
+def dashboard(scope: Scope, limits: Thresholds) -> str:
     """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes."""
-    state = RUNS.state(limits)
-    alike = f"on ({', '.join(CLOUD.run)})"
+    runs = scope.runs
+    state, alike = runs.state(limits), f"on ({', '.join(scope.words.run)})"
     states = {
-        word: (f"{RUNS.elapsed()} and {alike} ({state} == {value})", Unit.SECONDS) for value, word in enumerate(STATES)
+        word: (f"{runs.elapsed()} and {alike} ({state} == {value})", Unit.SECONDS) for value, word in enumerate(STATES)
     }
     ratio = {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}
     figures = {
-        "Goodput, whole run": (RUNS.of_run("min", semconv.RATIO, ratio), Unit.SHARE),
-        "Last sign of life, ago": (RUNS.silent(), Unit.SECONDS),
-        "Highest step": (RUNS.of_run("max", semconv.STEP_MAX), Unit.COUNT),
-        "Disruptions": (RUNS.disruptions(), Unit.COUNT),
-        "At risk": (RUNS.of_run("max", semconv.AT_RISK), Unit.SECONDS),
+        "Goodput, whole run": (runs.of_run("min", semconv.RATIO, ratio), Unit.SHARE),
+        "Last sign of life, ago": (runs.silent(), Unit.SECONDS),
+        "Highest step": (runs.of_run("max", semconv.STEP_MAX), Unit.COUNT),
+        "Disruptions": (runs.disruptions(), Unit.COUNT),
+        "At risk": (runs.of_run("max", semconv.AT_RISK), Unit.SECONDS),
     }
     titled = {f"Runs: {word}, elapsed time": asked for word, asked in states.items()}
     tiles = [*_rows("How each run stands", titled, 0), *_rows("Figures of each run", figures, 1 + HEIGHT)]
@@ -38,7 +36,7 @@ def dashboard(limits: Thresholds) -> str:
         f"do not arrive. {LAST} Runs that were silent for {RECALLED} are not listed."
     )
     texts = {"What the tables say": (2, text), "Traces of a run": (2, TRACES)}
-    return laid_out("otel_goodput: all runs", [CLOUD_JOB], tiles, texts)
+    return laid_out(f"otel_goodput: all runs{scope.suffix}", scope.pinned[:1], tiles, texts)
 
 
 def _rows(title: str, tables: dict[str, tuple[str, Unit]], y: int) -> list[dict[str, Any]]:

@@ -118,6 +118,7 @@ def _below(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
             yield from _below(node.rhs, common)
         case promql_parser.Call():
             own = {node.args[place].val for place in _LABEL_CALLS.get(node.func.name, ())}
+            own = set() if "" in own else own  # a label with a text of its own, made of none
             for argument in node.args:
                 yield from _below(argument, labels | own)
         case promql_parser.ParenExpr():
