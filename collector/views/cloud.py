@@ -242,7 +242,7 @@ def _promql(query: Query, metric: Metric, scope: Scope, *, single: bool) -> str:
         return grouped("sum", run, words.select(metric, query.only, rate))
     if query.read in _QUANTILES:
         buckets = grouped("sum", [*run, "le"], words.select(metric, query.only, rate, "_bucket"))
-        return f"histogram_quantile({query.read.value}, {buckets})"
+        return f"histogram_quantile({query.read.value}, {buckets}) >= 0"  # not of what did not happen
     if single:
         return scope.runs.of_run(function, metric, query.only, query.by)
     # Every attempt counts on from where the one before it was, and stays for some minutes.

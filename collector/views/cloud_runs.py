@@ -14,16 +14,22 @@ IN_A_ROW: Final = 3
 HEIGHT: Final = 5
 
 
-def dashboard(scope: Scope, limits: Thresholds) -> str:
-    """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes."""
+def dashboard(scope: Scope, window: str, limits: Thresholds) -> str:
+    """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes.
+
+    `window` is the rolling window whose goodput is the present one.
+    """
     runs = scope.runs
     state, alike = runs.state(limits), f"on ({', '.join(scope.words.run)})"
     states = {
         word: (f"{runs.elapsed()} and {alike} ({state} == {value})", Unit.SECONDS) for value, word in enumerate(STATES)
     }
-    ratio = {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}
+    ratios = {f"Goodput, last {window}": window, "Goodput, whole run": semconv.WINDOW_RUN}
     figures = {
-        "Goodput, whole run": (runs.of_run("min", semconv.RATIO, ratio), Unit.SHARE),
+        **{
+            title: (runs.of_run("min", semconv.RATIO, {semconv.GOODPUT_WINDOW: of}), Unit.SHARE)
+            for title, of in ratios.items()
+        },
         "Last sign of life, ago": (runs.silent(), Unit.SECONDS),
         "Highest step": (runs.of_run("max", semconv.STEP_MAX), Unit.COUNT),
         "Disruptions": (runs.disruptions(), Unit.COUNT),

@@ -188,6 +188,7 @@ def _life(limits: Thresholds) -> list[Panel]:
                 Query(semconv.STEP_COUNT, by=(semconv.GOODPUT_STEP_STATE,)),
             ],
             width=6,
+            zeros=False,
         ),
         Panel(
             "Running, or ended",
@@ -284,6 +285,7 @@ def _steps() -> list[Panel]:
             Unit.COUNT,
             [Query(semconv.COMPILE_CACHE, by=(semconv.GOODPUT_COMPILE_CACHE_RESULT,), read=Read.RATE)],
             width=6,
+            zeros=False,
         ),
         Panel(
             "Saved by the compilation cache",
@@ -320,6 +322,7 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
                 )
             ],
             width=6,
+            zeros=False,
         ),
         Panel(
             "At risk over time",
@@ -383,6 +386,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.SCHEDULING_DURATION, by=(semconv.GOODPUT_SCHEDULING_STAGE,), across=Across.MAX)],
+            zeros=False,
         ),
         Panel(
             "Straggler",

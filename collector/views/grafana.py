@@ -288,7 +288,8 @@ def expression(query: Query, *, once: bool = False) -> str:
         return f"60 * (histogram_count({rates}) or {classic})"
     # A histogram is native, or classic with buckets of its own: one of the two is empty.
     either = f"{rates} or {grouped('sum', [*labels, 'le'], f'rate({name}_bucket{braces(*matchers)}[{RANGE}])')}"
-    return either if query.read is Read.BUCKETS else f"histogram_quantile({query.read.value}, {either})"
+    # The quantile of what did not happen is not a number, and would stand in the legend with no line.
+    return either if query.read is Read.BUCKETS else f"histogram_quantile({query.read.value}, {either}) >= 0"
 
 
 def _last(selector: str, once: bool) -> str:

@@ -176,7 +176,8 @@ def test_what_is_zero_all_the_time_is_hidden_where_there_are_many() -> None:
             hidden.add(panel["title"])
     assert hidden == {
         "Shares of the last 1h", "Time by category, whole run", "Lost time, whole run", "Running, or ended",
-        "Disruptions by reason", "Dropped items per second", "Clock of the steps",
+        "Disruptions by reason", "Dropped items per second", "Clock of the steps", "Disruptions in the last 24h",
+        "Highest step, and executions of steps", "Compilation cache, per second", "Waits of an attempt",
     }  # fmt: skip
 
 

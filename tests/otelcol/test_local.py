@@ -272,6 +272,23 @@ def test_a_run_that_is_over_still_shows_its_figures(seen: Seen) -> None:
     assert attempts == {str(each): f"{attempt_trace_id(RUN, each):032x}" for each in (0, 1)}
 
 
+def test_no_legend_has_a_line_that_is_zero_all_the_time(seen: Seen) -> None:
+    """A panel of several series hides those; of one series, 0 is what the panel is asked for."""
+    to, hidden = time.time(), set()
+    for panel in load("dashboards/goodput.grafana.json")["panels"]:
+        if panel["type"] != "timeseries":
+            continue
+        hides = any("allIsZero" in json.dumps(one["matcher"]) for one in panel["fieldConfig"]["overrides"])
+        for target in panel["targets"]:
+            query = filled(target["expr"].replace("$job", "llama").replace("${run:regex}", RUN), 600, to)
+            found = seen.prometheus.query_range(query, to - 600, to, 5)
+            assert all(one.values for one in found), f"{panel['title']}: a series of no numbers"
+            zero = [one for one in found if not any(one.values)]
+            assert hides or not zero or len(found) == 1, panel["title"]
+            hidden |= {panel["title"]} if zero and hides else set()
+    assert hidden >= {"Shares of the last 1h", "Lost time, whole run", "Disruptions by reason"}
+
+
 def test_an_end_is_marked_where_it_was(seen: Seen) -> None:
     to = time.time() + 1200
     query = marked("Ended", to)
@@ -322,6 +339,9 @@ def test_the_overview_has_a_line_for_every_run(seen: Seen, tmp_path: Path) -> No
     elapsed = sum(value for value, _ in seen.end.account[semconv.TIME.name])
     assert shown[f"llama {RUN}"]["elapsed"] == pytest.approx(elapsed, rel=1e-9)
     assert shown[f"llama {RUN}"]["highest step"] == STEPS - 1
+    ratios = {attributes[semconv.GOODPUT_WINDOW]: value for value, attributes in seen.end.account[semconv.RATIO.name]}
+    assert shown[f"llama {RUN}"]["goodput, whole run"] == ratios[semconv.WINDOW_RUN]
+    assert shown[f"llama {RUN}"]["goodput, last 1h"] == ratios["1h"]
 
 
 def is_figure(sample: Sample) -> bool:
