@@ -35,8 +35,11 @@ def dashboard(scope: Scope, window: str, limits: Thresholds) -> str:
         "Disruptions": (runs.disruptions(), Unit.COUNT),
         "At risk": (runs.of_run("max", semconv.AT_RISK), Unit.SECONDS),
     }
-    titled = {f"Runs: {word}, elapsed time": asked for word, asked in states.items()}
-    tiles = [*_rows("How each run stands", titled, 0), *_rows("Figures of each run", figures, 1 + HEIGHT)]
+    titled = {f"{word.capitalize()}: elapsed time": asked for word, asked in states.items()}
+    tiles = [
+        *_rows("How does each run stand?", titled, 0),
+        *_rows("How well did each run use its time?", figures, 1 + HEIGHT),
+    ]
     text = (
         f"A run that is {STATES[2]} has said nothing for {limits.gone:g} s and had not ended: it died, or its metrics "
         f"do not arrive. {LAST} Runs that were silent for {RECALLED} are not listed."

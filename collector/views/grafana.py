@@ -169,7 +169,7 @@ def _attempts(number: int, y: int) -> list[dict[str, Any]]:
             )
         ],
     }
-    heading = {"id": number, "type": "row", "title": "Attempts, and their traces", "gridPos": row}
+    heading = {"id": number, "type": "row", "title": "Which attempts were there?", "gridPos": row}
     return [{**heading, "collapsed": False, "panels": []}, table]
 
 

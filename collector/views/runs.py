@@ -11,7 +11,7 @@ from views.board import COLUMNS
 from views.grafana import DATASOURCE, LINKS, SCALE, SOURCE, TAG, UID, organized, override
 from views.naming import PROMETHEUS_JOB, label
 from views.promql import PROMETHEUS
-from views.standing import ENDED, GOES_ON, GONE, STATES, Standing
+from views.standing import ENDED, GONE, RUNNING, STATES, Standing
 from views.thresholds import Thresholds
 
 RUN: Final = label(semconv.RUN_ID)
@@ -28,7 +28,7 @@ class Column(NamedTuple):
 def columns(window: str, limits: Thresholds) -> list[Column]:
     runs = Standing(PROMETHEUS, "$__range")
     target = [{"value": None, "color": "red"}, {"value": limits.goodput_target, "color": "green"}]
-    states = {GOES_ON: "blue", ENDED: "green", GONE: "red"}
+    states = {RUNNING: "blue", ENDED: "green", GONE: "red"}
     words = {str(value): {"text": text, "color": states[text], "index": value} for value, text in enumerate(STATES)}
     seconds = {"unit": "s"}
     share = {
@@ -67,7 +67,7 @@ def dashboard(window: str, limits: Thresholds) -> str:
     table = {
         "id": 1,
         "type": "table",
-        "title": "Runs",
+        "title": "Which runs were there, and how do they stand?",
         "description": "All runs that told of themselves within the time that is shown: the figures of each are its "
         f"last. One that is {GONE} has said nothing for {limits.gone:g} s and had not ended. A click on a run shows "
         "it.",

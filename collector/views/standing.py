@@ -14,7 +14,7 @@ from otel_goodput.semconv import JobState, Metric
 from views.promql import Dialect, grouped
 from views.thresholds import Thresholds
 
-GOES_ON, ENDED, GONE = STATES = ("goes on", "ended", "gone")
+RUNNING, ENDED, GONE = STATES = ("running", "ended", "gone")
 _NOTHING: Final[Mapping[str, str]] = {}
 
 

@@ -27,7 +27,7 @@ DIED = Story(lives(range(60)), {})
 MOVED = Story(
     lives(range(60), range(70, 180), whole=lambda minute: 0.9 if minute < 60 else 0.7), {}, (0, 70), moves=True
 )
-TABLES = ("Runs: goes on, elapsed time", "Runs: ended, elapsed time", "Runs: gone, elapsed time")
+TABLES = ("Running: elapsed time", "Ended: elapsed time", "Gone: elapsed time")
 
 
 class Shown(NamedTuple):
@@ -102,7 +102,7 @@ def test_the_figures_of_a_run_that_is_over_are_its_last(place: str, tmp_path: Pa
     answered(RUNS, place, ENDED, minute, {**common, **of_runs}, tmp_path)
     of_one = {"Step in flight": one(7), "Elapsed": one(3547), "At risk": one(60 * 19)}
     (state,) = (title for title in queries(GOODPUT[place]) if title.startswith("Has it ended?"))
-    assert state.endswith("0 goes on, 1 ended, 2 gone")
+    assert state.endswith("0 running, 1 ended, 2 gone")
     answered(GOODPUT, place, ENDED, minute, {**common, **of_one, state: one(1)}, tmp_path)
     answered(GOODPUT, place, DIED, minute, {state: one(2)}, tmp_path)
 
@@ -116,12 +116,13 @@ def test_they_are_those_of_the_newest_attempt_wherever_it_runs(place: str, tmp_p
 @pytest.mark.parametrize("place", RUN)
 def test_what_is_zero_is_left_out_where_there_are_many(place: str, tmp_path: Path) -> None:
     times = {', goodput_category="productive"': 3540.0, ', goodput_category="in_flight"': 7.0}
-    answered(GOODPUT, place, ENDED, 179, {"Time by category, whole run": times}, tmp_path)
+    answered(GOODPUT, place, ENDED, 179, {"Where did the whole run go?": times}, tmp_path)
     hidden = {one.title for one in shown(GOODPUT[place]) if one.asked.get("prometheusQuery", "").endswith(" > 0")}
     assert hidden == {
-        "Shares of the last 1h", "Time by category, whole run", "Lost time, whole run", "Running, or ended",
-        "Disruptions by reason", "Dropped items per second", "Clock of the steps", "Disruptions in the last 24h",
-        "Highest step, and executions of steps", "Compilation cache, per second", "Waits of an attempt",
+        "Where did the last 1h go?", "Where did the whole run go?", "What share of the run is lost?",
+        "Is it running, or has it ended?", "Why was it disrupted?", "How often was it disrupted in the last 24h?",
+        "Does telemetry get lost?", "By which clock are steps measured?", "Does it make progress?",
+        "Does the compilation cache hit?", "What did an attempt wait for?",
     }  # fmt: skip
 
 
@@ -165,8 +166,8 @@ def test_a_line_is_the_newest_attempt_s_also_while_the_one_before_it_is_still_th
         if one.kind == "xyChart" and "prometheusQuery" in one.asked
     }
     story = Story(lives(range(60), range(61, 180), crashes=stairs(61)), {}, (0, 61))
-    of_run = {"At risk over time": {"": 60.0 * (62 % 20)}, "Lost time, whole run": {}}
-    of_run["Disruptions by reason"] = {
+    of_run = {"What would a crash cost?": {"": 60.0 * (62 % 20)}, "What share of the run is lost?": {}}
+    of_run["Why was it disrupted?"] = {
         ', goodput_disruption_reason="crash"': 1,
         ', goodput_disruption_reason="rollback"': 1,
     }
@@ -183,6 +184,6 @@ def test_a_line_is_the_newest_attempt_s_also_while_the_one_before_it_is_still_th
 
 def test_series_of_one_label_and_several_texts_can_be_told_apart() -> None:
     """What comes by OTLP has labels with dots: no legend is made of them, and a text of ours is a label beside."""
-    asked = [one for one in shown(GOODPUT["otlp"]) if one.title == "Slices"]
+    asked = [one for one in shown(GOODPUT["otlp"]) if one.title == "What share of the slices is in use?"]
     texts = [one.asked["prometheusQuery"].rpartition('"series", ')[2] for one in asked]
     assert texts == ['"now", "", "")', '"whole run", "", "")', '"last 1h", "", "")']

@@ -76,7 +76,7 @@ def test_goodput_is_on_top_and_runs_can_be_chosen(name: str) -> None:
     content = load(name)
     tiles = sorted(content["mosaicLayout"]["tiles"], key=lambda tile: (tile["yPos"], tile["xPos"]))
     assert [tile["widget"]["title"] for tile in tiles[:4]] == [
-        "Goodput now", "Goodput, whole run", "Goodput, last 1h", "Goodput, last 24h",
+        "How much of the time makes progress?", "Goodput, whole run", "Goodput, last 1h", "Goodput, last 24h",
     ]  # fmt: skip
     assert all("scorecard" in tile["widget"] for tile in tiles[1:4])
     assert all(one["filterType"] == "RESOURCE_LABEL" for one in content["dashboardFilters"])

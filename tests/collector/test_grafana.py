@@ -124,7 +124,7 @@ def test_panels_lie_in_the_grid_and_beside_each_other(name: str) -> None:
 def test_goodput_is_on_top_and_every_query_is_of_the_chosen_run() -> None:
     content = load(NAME)
     assert [panel["title"] for panel in content["panels"][:4]] == [
-        "Goodput now", "Goodput, whole run", "Goodput, last 1h", "Goodput, last 24h",
+        "How much of the time makes progress?", "Goodput, whole run", "Goodput, last 1h", "Goodput, last 24h",
     ]  # fmt: skip
     variables = {variable["name"]: variable.get("hide", 0) for variable in content["templating"]["list"]}
     assert variables == {"datasource": 0, "job": 0, "run": 0, "tempo": 2, "jaeger": 2}
@@ -175,9 +175,10 @@ def test_what_is_zero_all_the_time_is_hidden_where_there_are_many() -> None:
             assert panel["fieldConfig"]["defaults"]["noValue"] == "none"
             hidden.add(panel["title"])
     assert hidden == {
-        "Shares of the last 1h", "Time by category, whole run", "Lost time, whole run", "Running, or ended",
-        "Disruptions by reason", "Dropped items per second", "Clock of the steps", "Disruptions in the last 24h",
-        "Highest step, and executions of steps", "Compilation cache, per second", "Waits of an attempt",
+        "Where did the last 1h go?", "Where did the whole run go?", "What share of the run is lost?",
+        "Is it running, or has it ended?", "Why was it disrupted?", "How often was it disrupted in the last 24h?",
+        "Does telemetry get lost?", "By which clock are steps measured?", "Does it make progress?",
+        "Does the compilation cache hit?", "What did an attempt wait for?",
     }  # fmt: skip
 
 

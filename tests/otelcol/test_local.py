@@ -35,7 +35,12 @@ STEPS = 60  # of an attempt, twice 30
 FIRST, SECOND = (f'job="llama", instance=~"{RUN}/{attempt}/0@.*"' for attempt in (0, 1))
 # What such a job has no figures of.
 SILENT = {semconv.SCHEDULING_RATIO, semconv.PROGRAM_RATIO, semconv.PRODUCTIVITY, semconv.STRAGGLER}
-NOT_TOLD = {"Slices", "Straggler", "Parts of steps, p50", "Batches that lie ready"}  # panels of nothing else
+NOT_TOLD = {  # panels of nothing else
+    "What share of the slices is in use?",
+    "Is one process slower than the rest?",
+    "What is a step made of (p50)?",
+    "Are batches ready in time?",
+}
 SILENT |= {
     semconv.SLICE_EFFICIENCY,
     semconv.SLICE_WINDOW_EFFICIENCY,
@@ -43,7 +48,11 @@ SILENT |= {
     semconv.PART_DURATION,
     semconv.QUEUE_DEPTH,
 }
-NOT_TOLD |= {"Compilation cache, per second", "Saved by the compilation cache", "Waits of an attempt"}
+NOT_TOLD |= {
+    "Does the compilation cache hit?",
+    "What did the compilation cache save?",
+    "What did an attempt wait for?",
+}
 SILENT |= {semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
 
 
@@ -266,7 +275,7 @@ def test_a_run_that_is_over_still_shows_its_figures(seen: Seen) -> None:
     assert [one.value for one in figures["Has it ended?"]] == [1]
     (ago,) = (one.value for one in figures["Last sign of life, ago"])
     assert 1200 <= ago < 1200 + 120
-    categories = figures["Time by category, whole run"]
+    categories = figures["Where did the whole run go?"]
     assert 2 < len(categories) < len(semconv.CATEGORIES) and all(one.value > 0 for one in categories)
     attempts = {one.labels["goodput_attempt"]: one.labels["goodput_trace_id"] for one in figures["Attempts"]}
     assert attempts == {str(each): f"{attempt_trace_id(RUN, each):032x}" for each in (0, 1)}
@@ -286,7 +295,7 @@ def test_no_legend_has_a_line_that_is_zero_all_the_time(seen: Seen) -> None:
             zero = [one for one in found if not any(one.values)]
             assert hides or not zero or len(found) == 1, panel["title"]
             hidden |= {panel["title"]} if zero and hides else set()
-    assert hidden >= {"Shares of the last 1h", "Lost time, whole run", "Disruptions by reason"}
+    assert hidden >= {"Where did the last 1h go?", "What share of the run is lost?", "Why was it disrupted?"}
 
 
 def test_an_end_is_marked_where_it_was(seen: Seen) -> None:
