@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 from otel_goodput import semconv
 from otel_goodput.semconv import Category, JobState, Metric
@@ -16,6 +15,7 @@ from views.alerts import GONE_WINDOW
 from views.board import COLUMNS, Across, Board, Panel, Place, Query, Read, Unit, View, places
 from views.naming import PROMETHEUS_INSTANCE, PROMETHEUS_JOB, label, prometheus_metric
 from views.promql import RANGE, braces, equal, grouped
+from views.traces import slow_step_links, slow_step_rows, trace_links, variables
 
 UID: Final = "otel-goodput"
 TAG: Final = "otel_goodput"
@@ -58,6 +58,8 @@ _COLOURS: Final = {
 def dashboard(board: Board) -> str:
     """The JSON to import or provision."""
     panels = [_panel(number, place) for number, place in enumerate(places(board), 1)]
+    panels += _attempts(len(panels) + 1, _bottom(panels))
+    panels += slow_step_rows(len(panels) + 1, _bottom(panels), SCALE * COLUMNS)
     return json.dumps(
         {
             "uid": UID,
@@ -73,15 +75,14 @@ def dashboard(board: Board) -> str:
             "links": LINKS,
             "annotations": {"list": [_ended(), _disrupted()]},
             "templating": {"list": _variables()},
-            "panels": [*panels, *_attempts(len(panels) + 1, max(map(_bottom, panels)))],
+            "panels": panels,
         },
         indent=2,
     )
 
 
-def _bottom(panel: dict[str, Any]) -> int:
-    grid: dict[str, int] = panel["gridPos"]
-    return grid["y"] + grid["h"]
+def _bottom(panels: Iterable[dict[str, Any]]) -> int:
+    return max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
 
 
 def _ended() -> dict[str, Any]:
@@ -159,7 +160,7 @@ def _attempts(number: int, y: int) -> list[dict[str, Any]]:
             "defaults": {"custom": {}, "noValue": "none"},
             "overrides": [
                 override("last sign of life", {"unit": "dateTimeAsIso"}),
-                override("trace", {"links": _trace_links()}),
+                override("trace", {"links": trace_links()}),
             ],
         },
         "options": {"showHeader": True, "frameIndex": 0, "sortBy": [{"displayName": "attempt", "desc": True}]},
@@ -171,17 +172,6 @@ def _attempts(number: int, y: int) -> list[dict[str, Any]]:
     }
     heading = {"id": number, "type": "row", "title": "Which attempts were there?", "gridPos": row}
     return [{**heading, "collapsed": False, "panels": []}, table]
-
-
-def _trace_links() -> list[dict[str, Any]]:
-    links = [("Cloud Trace", "https://console.cloud.google.com/traces/list?tid=${__value.raw}")]
-    for name, variable, how in (("Tempo", "tempo", {"queryType": "traceql"}), ("Jaeger", "jaeger", {})):
-        asked = {"refId": "A", "query": "TRACE", **how}
-        pane = {"traces": {"datasource": "SOURCE", "queries": [asked], "range": {"from": "now-30d", "to": "now"}}}
-        text = quote(json.dumps(pane, separators=(",", ":")), safe="")
-        text = text.replace("TRACE", "${__value.raw}").replace("SOURCE", f"${{{variable}}}")
-        links.append((name, f"/explore?schemaVersion=1&panes={text}"))
-    return [{"title": title, "url": url, "targetBlank": True} for title, url in links]
 
 
 def override(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,8 +213,7 @@ def _variables() -> list[dict[str, Any]]:
             }
             for name, title, query, regex in values
         ),
-        # Only for links to traces: the first of its kind, where there is one.
-        *({"type": "datasource", "name": kind, "query": kind, "hide": 2} for kind in ("tempo", "jaeger")),
+        *variables(),
     ]
 
 
@@ -329,6 +318,8 @@ def _defaults(panel: Panel) -> dict[str, Any]:
         defaults |= {"min": 0, "max": 1}
     if panel.view is View.FIGURE or not panel.zeros:
         defaults["noValue"] = "none" if not panel.zeros else "not known"
+    if any(query.source is semconv.STEP_DURATION for query in panel.queries):
+        defaults["links"] = slow_step_links()
     if panel.words:
         defaults["mappings"] = [_words(panel.words)]
     return defaults

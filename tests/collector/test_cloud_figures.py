@@ -155,7 +155,7 @@ def test_prometheus_takes_all_queries(name: str, tmp_path: Path) -> None:
 def test_the_traces_of_a_run_are_linked(name: str) -> None:
     text = json.dumps(load(name))
     assert "(https://console.cloud.google.com/traces/explorer)" in text
-    assert "`goodput.run.id`" in text
+    assert "`goodput.run.id`" in text and "`goodput.step.outlier`" in text
 
 
 def test_a_line_is_the_newest_attempt_s_also_while_the_one_before_it_is_still_there(tmp_path: Path) -> None:

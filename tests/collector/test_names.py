@@ -125,6 +125,7 @@ def problems(content: Any) -> Iterator[str]:
     known = _known()
     words = {*known, *IN_PROMETHEUS, *(label for one in known.values() for label in one.labels)}
     words |= {name.rpartition("/")[2] for name in known} | {semconv.RUN_ID}
+    words |= {attribute.key for attribute in semconv.SPAN_ATTRIBUTES}
     for one in selections(content):
         if one.metric not in known:
             yield f"metric {one.metric}"

@@ -54,7 +54,7 @@ def selections(content: Any, labels: frozenset[str] = frozenset()) -> Iterator[S
     if isinstance(content, list):
         for each in content:
             yield from selections(each)
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or _asks_for_traces(content):
         return
     beside = labels | set(_beside(content))
     for key, each in content.items():
@@ -62,6 +62,12 @@ def selections(content: Any, labels: frozenset[str] = frozenset()) -> Iterator[S
             yield from _READERS[key](each, beside)
         else:
             yield from selections(each, beside if key in _OF_ONE_QUERY else frozenset())
+
+
+def _asks_for_traces(content: dict[str, Any]) -> bool:
+    """Whether it is a query of a datasource that has no metrics."""
+    datasource = content.get("datasource")
+    return "refId" in content and isinstance(datasource, dict) and datasource.get("type") in ("tempo", "jaeger")
 
 
 def _beside(content: dict[str, Any]) -> Iterator[str]:
