@@ -90,8 +90,8 @@ LAST: Final = (
 EXPLORER: Final = "https://console.cloud.google.com/traces/explorer"
 TRACES: Final = (
     f"[Trace explorer]({EXPLORER}): the attribute `{semconv.RUN_ID}`, with the run's id, shows what there is of a run; "
-    f"`{semconv.GOODPUT_STEP_OUTLIER}`, with the value `true`, shows steps that were slow. Spans called `attempt` are the "
-    f"run's attempts, whose traces tell of all that was worth telling; the link of one is `{EXPLORER};traceId=TRACE`."
+    f"`{semconv.GOODPUT_STEP_OUTLIER}`, with the value `true`, shows steps that were slow. Spans called `attempt` are "
+    f"its attempts, whose traces tell of all that was worth telling; the link of one is `{EXPLORER};traceId=TRACE`."
 )
 
 
