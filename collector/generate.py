@@ -27,10 +27,12 @@ def written(kept: Sequence[str], limits: Thresholds, datasource: str) -> dict[st
     alerts = rules(kept[0], limits)
     return {
         "dashboards/goodput.cloud-monitoring.json": cloud.dashboard(ours, cloud.OURS, limits),
-        "dashboards/runs.cloud-monitoring.json": cloud_runs.dashboard(limits),
+        "dashboards/runs.cloud-monitoring.json": cloud_runs.dashboard(cloud.OURS, kept[0], limits),
+        "dashboards/goodput-otlp.cloud-monitoring.json": cloud.dashboard(ours, cloud.BY_OTLP, limits),
+        "dashboards/runs-otlp.cloud-monitoring.json": cloud_runs.dashboard(cloud.BY_OTLP, kept[0], limits),
         "dashboards/workload.cloud-monitoring.json": cloud.dashboard(googles, cloud.GOOGLES, limits),
         "dashboards/goodput.grafana.json": grafana.dashboard(ours),
-        "dashboards/runs.grafana.json": runs.dashboard(limits),
+        "dashboards/runs.grafana.json": runs.dashboard(kept[0], limits),
         "alerts/prometheus.yaml": rulefiles.prometheus_rules(alerts),
         "alerts/grafana.yaml": rulefiles.grafana_rules(alerts, datasource),
         **{

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
@@ -11,8 +11,18 @@ from otel_goodput.metrics import workload_series
 from otel_goodput.semconv import Metric
 from views.alerts import GONE_WINDOW
 from views.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View, places
-from views.naming import CLOUD_JOB, CLOUD_RESOURCE, CLOUD_RUN, cloud_metric, label
-from views.promql import CLOUD, RANGE, cloud_selector, grouped
+from views.naming import (
+    CLOUD_JOB,
+    CLOUD_RESOURCE,
+    CLOUD_RUN,
+    PROMETHEUS_INSTANCE,
+    PROMETHEUS_JOB,
+    TARGET_RESOURCE,
+    cloud_metric,
+    label,
+    target_metric,
+)
+from views.promql import CLOUD, RANGE, TARGET, Dialect, grouped, quoted
 from views.standing import GONE, STATES, Standing
 from views.thresholds import Thresholds
 
@@ -37,24 +47,51 @@ class Scope(NamedTuple):
     Attributes:
         resource: type of the monitored resource.
         pinned: labels of the resource that can be chosen above the dashboard.
+        metric: the type of a metric of ours.
+        words: how our metrics are asked for in PromQL.
+        apart: whether each attempt has series of its own. No filter takes the newest of them, so all is PromQL.
+        choice: what to choose above the dashboard.
+        suffix: of the dashboards' titles.
     """
 
     resource: str
     pinned: tuple[str, ...]
+    metric: Callable[[Metric], str] = cloud_metric
+    words: Dialect = CLOUD
+    apart: bool = False
+    choice: str = ""
+    suffix: str = ""
+
+    @property
+    def runs(self) -> Standing:
+        return Standing(self.words, RECALLED)
 
 
-OURS: Final = Scope(CLOUD_RESOURCE, (CLOUD_JOB, CLOUD_RUN))
+OURS: Final = Scope(
+    CLOUD_RESOURCE,
+    (CLOUD_JOB, CLOUD_RUN),
+    choice="Choose a run above: of several a figure is that of any.",
+)
+BY_OTLP: Final = Scope(
+    TARGET_RESOURCE,
+    (PROMETHEUS_JOB, PROMETHEUS_INSTANCE),
+    target_metric,
+    TARGET,
+    apart=True,
+    choice="Choose the instance of a run's newest attempt above (`RUN/ATTEMPT/PROCESS@HOST`): of several runs a figure "
+    "is that of any.",
+    suffix=" (OTLP)",
+)
 GOOGLES: Final = Scope(workload_series.RESOURCE, (workload_series.ID, workload_series.REPLICA_ID))
-RUNS: Final = Standing(CLOUD, RECALLED)
 LAST: Final = (
     f"Figures and tables are what a run said last within the {RECALLED} before the end of the time that is shown, so "
     "they are there when it is over. Charts are empty after its end: choose a time in which it ran."
 )
 EXPLORER: Final = "https://console.cloud.google.com/traces/explorer"
 TRACES: Final = (
-    f"[Trace explorer]({EXPLORER}): the attribute `{semconv.RUN_ID}`, with the run's id, shows what there is of a run. "
-    "Spans called `attempt` are its attempts, whose traces tell of all that was worth telling; the link of one is "
-    f"`{EXPLORER};traceId=TRACE`."
+    f"[Trace explorer]({EXPLORER}): the attribute `{semconv.RUN_ID}`, with the run's id, shows what there is of a run; "
+    f"`{semconv.GOODPUT_STEP_OUTLIER}`, with the value `true`, shows steps that were slow. Spans called `attempt` are "
+    f"its attempts, whose traces tell of all that was worth telling; the link of one is `{EXPLORER};traceId=TRACE`."
 )
 
 
@@ -62,9 +99,9 @@ def dashboard(board: Board, scope: Scope, limits: Thresholds) -> str:
     """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes."""
     tiles = list(_tiles(board, scope, limits))
     texts = {"What the panels say": (6, _explanation(board, scope))}
-    if scope is OURS:
+    if scope is not GOOGLES:
         texts = {"Traces of a run": (2, TRACES), **texts}
-    return laid_out(board.title, scope.pinned, tiles, texts)
+    return laid_out(f"{board.title}{scope.suffix}", scope.pinned, tiles, texts)
 
 
 def laid_out(
@@ -90,7 +127,7 @@ def _tiles(board: Board, scope: Scope, limits: Thresholds) -> Iterator[dict[str,
         if panel is None:
             yield tile(x, y, width, height, heading(section.title))
         elif panel.words:
-            yield tile(x, y, width, height, _state(limits))
+            yield tile(x, y, width, height, _state(scope, limits))
         else:
             widget = {"title": panel.title, **_CONTENTS.get(panel.view, _chart)(panel, scope)}
             yield tile(x, y, width, height, widget)
@@ -107,13 +144,12 @@ def heading(title: str) -> dict[str, Any]:
 def _explanation(board: Board, scope: Scope) -> str:
     """A figure's words are Grafana's: a scorecard has none."""
     lines = [f"- **{panel.title}**: {panel.brief}" for section in board.sections for panel in section.panels]
-    chosen = "Choose a run above: of several a figure is that of any." if scope is OURS else ""
-    return "\n".join([" ".join(filter(None, [board.brief, LAST, chosen])), "", *lines])
+    return "\n".join([" ".join(filter(None, [board.brief, LAST, scope.choice])), "", *lines])
 
 
-def _state(limits: Thresholds) -> dict[str, Any]:
+def _state(scope: Scope, limits: Thresholds) -> dict[str, Any]:
     """In numbers, for a scorecard has no words."""
-    asked = last({"prometheusQuery": RUNS.state(limits)}, Unit.COUNT)
+    asked = last({"prometheusQuery": scope.runs.state(limits)}, Unit.COUNT)
     gone = {"value": STATES.index(GONE) - 0.5, "color": "RED", "direction": "ABOVE"}
     words = ", ".join(f"{value} {word}" for value, word in enumerate(STATES))
     return {"title": f"Has it ended? {words}", "scorecard": {"timeSeriesQuery": asked, "thresholds": [gone]}}
@@ -148,7 +184,7 @@ def _chart(panel: Panel, scope: Scope) -> dict[str, Any]:
             {
                 "timeSeriesQuery": {**_asked(panel, query, scope), "unitOverride": _UNITS[panel.unit]},
                 "plotType": _PLOTS[panel.view],
-                "legendTemplate": _legend(query),
+                **_legend(query, scope),
                 "minAlignmentPeriod": PERIOD,
                 "targetAxis": "Y1",
             }
@@ -165,16 +201,24 @@ def _chart(panel: Panel, scope: Scope) -> dict[str, Any]:
 _CONTENTS: Final = {View.FIGURE: _figure, View.TABLE: _table}
 
 
-def _legend(query: Query) -> str:
-    return " ".join(filter(None, [query.text, *(f"${{metric.labels.{label(key)}}}" for key in query.by)]))
+def _legend(query: Query, scope: Scope) -> dict[str, str]:
+    """None where a series' labels have dots, which a template may not know: all labels are shown."""
+    if scope.apart and query.by:
+        return {}
+    labels = (f"${{metric.labels.{label(key)}}}" for key in query.by)
+    return {"legendTemplate": " ".join(filter(None, [query.text, *labels]))}
 
 
 def _asked(panel: Panel, query: Query, scope: Scope) -> dict[str, Any]:
     """A filter where one will do. It knows no newest attempt, no zeros, no counts of a distribution and no moments."""
     single = panel.view in (View.FIGURE, View.TABLE)
-    if isinstance(query.source, Metric) and (single or not panel.zeros or query.read in (Read.PER_MINUTE, Read.AGE)):
-        found = _promql(query, query.source, single=single)
-        return {"prometheusQuery": found if panel.zeros else f"{found} > 0"}
+    beyond = single or scope.apart or not panel.zeros or query.read in (Read.PER_MINUTE, Read.AGE)
+    if isinstance(query.source, Metric) and beyond and query.read is not Read.BUCKETS:
+        found = _promql(query, query.source, scope, single=single)
+        found = found if panel.zeros else f"{found} > 0"
+        if scope.apart and query.by and query.text:
+            found = f'label_replace({found}, "series", {quoted(query.text)}, "", "")'
+        return {"prometheusQuery": found}
     part = {"filter": monitoring_filter(query, scope), "aggregation": _aggregation(query)}
     if query.share_of is None:
         return {"timeSeriesFilter": part}
@@ -182,31 +226,38 @@ def _asked(panel: Panel, query: Query, scope: Scope) -> dict[str, Any]:
     return {"timeSeriesFilterRatio": {"numerator": part, "denominator": below}}
 
 
-def _promql(query: Query, metric: Metric, *, single: bool) -> str:
+def _promql(query: Query, metric: Metric, scope: Scope, *, single: bool) -> str:
     """`single`: the last figures of a run, its newest attempt's. Runs stay apart, as they are chosen above."""
     if query.but or query.share_of:
         raise TypeError(f"not in PromQL: {query}")
-    run, function = [CLOUD_JOB, CLOUD_RUN, *map(label, query.by)], _FUNCTIONS[query.across]
-    selector = cloud_selector(metric, query.only)
+    words = scope.words
+    run, function = [*words.run, *map(words.key, query.by)], _FUNCTIONS[query.across]
+    rate = f"rate({{}}[{RANGE}])"
     if query.read is Read.AGE:
-        heard = f"last_over_time({selector}[{RECALLED if single else GONE_WINDOW}])"
+        heard = words.select(metric, query.only, f"last_over_time({{}}[{RECALLED if single else GONE_WINDOW}])")
         return f"time() - {grouped('max', run, heard)}"
     if query.read is Read.PER_MINUTE:
-        counted = f"rate({cloud_selector(metric, query.only, '_count')}[{RANGE}])"
-        return f"60 * {grouped('sum', run, counted)}"
+        return f"60 * {grouped('sum', run, words.select(metric, query.only, rate, '_count'))}"
     if query.read is Read.RATE:
-        return grouped("sum", run, f"rate({selector}[{RANGE}])")
+        return grouped("sum", run, words.select(metric, query.only, rate))
+    if query.read in _QUANTILES:
+        buckets = grouped("sum", [*run, "le"], words.select(metric, query.only, rate, "_bucket"))
+        return f"histogram_quantile({query.read.value}, {buckets}) >= 0"  # not of what did not happen
     if single:
-        return RUNS.of_run(function, metric, query.only, query.by)
+        return scope.runs.of_run(function, metric, query.only, query.by)
     # Every attempt counts on from where the one before it was, and stays for some minutes.
-    return grouped("max" if query.read is Read.EVENTS else function, run, selector)
+    if query.read is Read.EVENTS:
+        return grouped("max", run, words.select(metric, query.only))
+    if scope.apart:
+        return Standing(words, "").of_run(function, metric, query.only, query.by)
+    return grouped(function, run, words.select(metric, query.only))
 
 
 def monitoring_filter(query: Query, scope: Scope) -> str:
     """Which series: a filter of Cloud Monitoring."""
     source = query.source
     terms = [
-        f'metric.type="{cloud_metric(source) if isinstance(source, Metric) else source.type}"',
+        f'metric.type="{scope.metric(source) if isinstance(source, Metric) else source.type}"',
         f'resource.type="{scope.resource}"',
         *_labels(query.only, "="),
         *_labels(query.but, "!="),

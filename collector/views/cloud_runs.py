@@ -6,9 +6,7 @@ from typing import Any, Final
 
 from otel_goodput import semconv
 from views.board import COLUMNS, Unit
-from views.cloud import LAST, RECALLED, RUNS, TRACES, heading, laid_out, last, table, tile
-from views.naming import CLOUD_JOB
-from views.promql import CLOUD
+from views.cloud import LAST, RECALLED, TRACES, Scope, heading, laid_out, last, table, tile
 from views.standing import STATES
 from views.thresholds import Thresholds
 
@@ -16,29 +14,38 @@ IN_A_ROW: Final = 3
 HEIGHT: Final = 5
 
 
-def dashboard(limits: Thresholds) -> str:
-    """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes."""
-    state = RUNS.state(limits)
-    alike = f"on ({', '.join(CLOUD.run)})"
+def dashboard(scope: Scope, window: str, limits: Thresholds) -> str:
+    """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes.
+
+    `window` is the rolling window whose goodput is the present one.
+    """
+    runs = scope.runs
+    state, alike = runs.state(limits), f"on ({', '.join(scope.words.run)})"
     states = {
-        word: (f"{RUNS.elapsed()} and {alike} ({state} == {value})", Unit.SECONDS) for value, word in enumerate(STATES)
+        word: (f"{runs.elapsed()} and {alike} ({state} == {value})", Unit.SECONDS) for value, word in enumerate(STATES)
     }
-    ratio = {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}
+    ratios = {f"Goodput, last {window}": window, "Goodput, whole run": semconv.WINDOW_RUN}
     figures = {
-        "Goodput, whole run": (RUNS.of_run("min", semconv.RATIO, ratio), Unit.SHARE),
-        "Last sign of life, ago": (RUNS.silent(), Unit.SECONDS),
-        "Highest step": (RUNS.of_run("max", semconv.STEP_MAX), Unit.COUNT),
-        "Disruptions": (RUNS.disruptions(), Unit.COUNT),
-        "At risk": (RUNS.of_run("max", semconv.AT_RISK), Unit.SECONDS),
+        **{
+            title: (runs.of_run("min", semconv.RATIO, {semconv.GOODPUT_WINDOW: of}), Unit.SHARE)
+            for title, of in ratios.items()
+        },
+        "Last sign of life, ago": (runs.silent(), Unit.SECONDS),
+        "Highest step": (runs.of_run("max", semconv.STEP_MAX), Unit.COUNT),
+        "Disruptions": (runs.disruptions(), Unit.COUNT),
+        "At risk": (runs.of_run("max", semconv.AT_RISK), Unit.SECONDS),
     }
-    titled = {f"Runs: {word}, elapsed time": asked for word, asked in states.items()}
-    tiles = [*_rows("How each run stands", titled, 0), *_rows("Figures of each run", figures, 1 + HEIGHT)]
+    titled = {f"{word.capitalize()}: elapsed time": asked for word, asked in states.items()}
+    tiles = [
+        *_rows("How does each run stand?", titled, 0),
+        *_rows("How well did each run use its time?", figures, 1 + HEIGHT),
+    ]
     text = (
         f"A run that is {STATES[2]} has said nothing for {limits.gone:g} s and had not ended: it died, or its metrics "
         f"do not arrive. {LAST} Runs that were silent for {RECALLED} are not listed."
     )
     texts = {"What the tables say": (2, text), "Traces of a run": (2, TRACES)}
-    return laid_out("otel_goodput: all runs", [CLOUD_JOB], tiles, texts)
+    return laid_out(f"otel_goodput: all runs{scope.suffix}", scope.pinned[:1], tiles, texts)
 
 
 def _rows(title: str, tables: dict[str, tuple[str, Unit]], y: int) -> list[dict[str, Any]]:

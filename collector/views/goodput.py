@@ -22,13 +22,13 @@ def board(windows: Sequence[str], limits: Thresholds) -> Board:
         "otel_goodput: goodput",
         "How much of a training job's time makes progress, and where the rest goes.",
         [
-            Section("Goodput now", _now(windows, limits)),
-            Section("Where the time goes", _losses(windows, limits)),
+            Section("How much of the time makes progress?", _now(windows, limits)),
+            Section("Where did the time go?", _losses(windows, limits)),
             Section("Is it hanging?", _life(limits)),
-            Section("Steps", _steps()),
-            Section("Disruptions, and what a crash would cost", _disruptions(limits, windows)),
-            Section("Fleet and productivity, where known", _fleet(windows)),
-            Section("The telemetry itself", _telemetry()),
+            Section("How fast are the steps?", _steps()),
+            Section("What interrupted it, and what would a crash cost?", _disruptions(limits, windows)),
+            Section("How well is the fleet used?", _fleet(windows)),
+            Section("What does the telemetry cost?", _telemetry()),
         ],
     )
 
@@ -120,7 +120,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
     sources = (semconv.GOODPUT_CATEGORY, semconv.GOODPUT_CUSTOM_NAME)
     return [
         Panel(
-            f"Shares of the last {first}",
+            f"Where did the last {first} go?",
             "Every moment belongs to exactly one category, so together they are all. Custom phases go by name.",
             View.STACK,
             Unit.SHARE,
@@ -132,7 +132,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             zeros=False,
         ),
         Panel(
-            "Time by category, whole run",
+            "Where did the whole run go?",
             "Where the run's time went; the largest share first.",
             View.TABLE,
             Unit.SECONDS,
@@ -140,7 +140,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             zeros=False,
         ),
         Panel(
-            "Goodput over time",
+            "Is goodput rising or falling?",
             "Of the whole run and of rolling windows: the short ones show a change first.",
             View.LINES,
             Unit.SHARE,
@@ -149,7 +149,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             bound=Bound(limits.goodput_target, below=True),
         ),
         Panel(
-            "Lost time, whole run",
+            "What share of the run is lost?",
             "Badput by category, since the beginning.",
             View.LINES,
             Unit.SHARE,
@@ -170,7 +170,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
 def _life(limits: Thresholds) -> list[Panel]:
     return [
         Panel(
-            "Step in flight, beside the ideal step time",
+            "Does the step in flight take too long?",
             "A saw whose teeth are about an ideal step high is healthy; a ramp is a hang.",
             View.LINES,
             Unit.SECONDS,
@@ -179,7 +179,7 @@ def _life(limits: Thresholds) -> list[Panel]:
             bound=Bound(limits.hang_least),
         ),
         Panel(
-            "Highest step, and executions of steps",
+            "Does it make progress?",
             "The highest step kept must rise. Executions that are lost were repeated after a restart or a rollback.",
             View.LINES,
             Unit.COUNT,
@@ -188,9 +188,10 @@ def _life(limits: Thresholds) -> list[Panel]:
                 Query(semconv.STEP_COUNT, by=(semconv.GOODPUT_STEP_STATE,)),
             ],
             width=6,
+            zeros=False,
         ),
         Panel(
-            "Running, or ended",
+            "Is it running, or has it ended?",
             "What the run says of itself. One that is gone without having ended died, or its metrics do not arrive.",
             View.STACK,
             Unit.COUNT,
@@ -199,7 +200,7 @@ def _life(limits: Thresholds) -> list[Panel]:
             zeros=False,
         ),
         Panel(
-            "Since the last sign of life",
+            "Is it still alive?",
             "Rises only where a run is over, or gone: the panel beside tells which.",
             View.LINES,
             Unit.SECONDS,
@@ -213,14 +214,14 @@ def _life(limits: Thresholds) -> list[Panel]:
 def _steps() -> list[Panel]:
     return [
         Panel(
-            "Steps per minute",
+            "How many steps per minute?",
             "Completed steps.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.STEP_DURATION, "steps", read=Read.PER_MINUTE)],
         ),
         Panel(
-            "Step time",
+            "How long does a step take?",
             "Net: without the compilations, saves, evaluations and loading inside.",
             View.LINES,
             Unit.SECONDS,
@@ -231,14 +232,14 @@ def _steps() -> list[Panel]:
             ],
         ),
         Panel(
-            "Step times",
+            "How do step times spread?",
             "How the net times of steps spread. A second band is often a straggler, or a save that blocks.",
             View.HEATMAP,
             Unit.SECONDS,
             [Query(semconv.STEP_DURATION, read=Read.BUCKETS)],
         ),
         Panel(
-            "Step time deviation",
+            "Are recent steps slower than usual?",
             "How far the recent steps' 90th percentile is above the usual time.",
             View.LINES,
             Unit.SECONDS,
@@ -246,7 +247,7 @@ def _steps() -> list[Panel]:
             width=6,
         ),
         Panel(
-            "Other phases, p99",
+            "How long do other phases take (p99)?",
             "Data loading, saves, restores, compilations and custom phases, by name.",
             View.LINES,
             Unit.SECONDS,
@@ -254,7 +255,7 @@ def _steps() -> list[Panel]:
             width=6,
         ),
         Panel(
-            "Parts of steps, p50",
+            "What is a step made of (p50)?",
             "What a step is made of, where its parts are told.",
             View.LINES,
             Unit.SECONDS,
@@ -262,7 +263,7 @@ def _steps() -> list[Panel]:
             width=6,
         ),
         Panel(
-            "Batches that lie ready",
+            "Are batches ready in time?",
             "Of loaders that say so. At 0 the step waits for data.",
             View.LINES,
             Unit.COUNT,
@@ -270,7 +271,7 @@ def _steps() -> list[Panel]:
             width=6,
         ),
         Panel(
-            "Loading beside the training thread",
+            "How much loading overlaps with steps?",
             "Seconds of data loading per second that ran beside the steps. It costs no goodput.",
             View.LINES,
             Unit.SECONDS,
@@ -278,15 +279,16 @@ def _steps() -> list[Panel]:
             width=6,
         ),
         Panel(
-            "Compilation cache, per second",
+            "Does the compilation cache hit?",
             "Functions that jax's persistent cache had, and those that had to be compiled and were stored in it.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.COMPILE_CACHE, by=(semconv.GOODPUT_COMPILE_CACHE_RESULT,), read=Read.RATE)],
             width=6,
+            zeros=False,
         ),
         Panel(
-            "Saved by the compilation cache",
+            "What did the compilation cache save?",
             "Compile time that its hits saved an attempt, less the time to fetch them.",
             View.LINES,
             Unit.SECONDS,
@@ -299,7 +301,7 @@ def _steps() -> list[Panel]:
 def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
     return [
         Panel(
-            "Disruptions by reason",
+            "Why was it disrupted?",
             "Restarts and rollbacks of the run.",
             View.STACK,
             Unit.COUNT,
@@ -308,7 +310,7 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
             zeros=False,
         ),
         Panel(
-            f"Disruptions in the last {windows[-1]}",
+            f"How often was it disrupted in the last {windows[-1]}?",
             "Restarts and rollbacks in a rolling window. A reason is shown once it has occurred.",
             View.LINES,
             Unit.COUNT,
@@ -320,9 +322,10 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
                 )
             ],
             width=6,
+            zeros=False,
         ),
         Panel(
-            "At risk over time",
+            "What would a crash cost?",
             "A saw: it falls with every durable checkpoint. If it only rises, no checkpoint becomes durable.",
             View.LINES,
             Unit.SECONDS,
@@ -331,7 +334,7 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
             bound=Bound(limits.at_risk),
         ),
         Panel(
-            "Time to step again",
+            "How long until it trains again?",
             "From the start of the latest job to the end of its first step, and from the latest disruption until the "
             "highest step kept before it was reached again.",
             View.LINES,
@@ -349,7 +352,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
     states = (semconv.GOODPUT_SLICE_STATE,)
     return [
         Panel(
-            "Slices",
+            "What share of the slices is in use?",
             "Time-weighted share of the slices that were stepping, or available.",
             View.LINES,
             Unit.SHARE,
@@ -366,7 +369,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
             ],
         ),
         Panel(
-            "Productivity",
+            "How productive is it?",
             "Scheduling x runtime x program goodput, and its factors.",
             View.LINES,
             Unit.SHARE,
@@ -378,14 +381,15 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
             ],
         ),
         Panel(
-            "Waits of an attempt",
+            "What did an attempt wait for?",
             "What an attempt waited for before its program ran, where Kubernetes tells: node, image, container.",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.SCHEDULING_DURATION, by=(semconv.GOODPUT_SCHEDULING_STAGE,), across=Across.MAX)],
+            zeros=False,
         ),
         Panel(
-            "Straggler",
+            "Is one process slower than the rest?",
             "The slowest process's median step over the median of all processes; 1 is even.",
             View.LINES,
             Unit.FACTOR,
@@ -398,14 +402,14 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
 def _telemetry() -> list[Panel]:
     return [
         Panel(
-            "Overhead on the training thread",
+            "What does recording cost the training thread?",
             "What recording takes of the training thread's time (estimated from samples).",
             View.LINES,
             Unit.SHARE,
             [Query(semconv.OVERHEAD, "overhead", read=Read.RATE)],
         ),
         Panel(
-            "Dropped items per second",
+            "Does telemetry get lost?",
             "Spans and data points that could not be delivered. The account itself is not lost: the journal has it.",
             View.LINES,
             Unit.COUNT,
@@ -413,7 +417,7 @@ def _telemetry() -> list[Panel]:
             zeros=False,
         ),
         Panel(
-            "Clock of the steps",
+            "By which clock are steps measured?",
             "By which clock the ends of steps are known. While it is unknown there is neither goodput nor a step time.",
             View.STACK,
             Unit.COUNT,

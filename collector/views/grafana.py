@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 from otel_goodput import semconv
 from otel_goodput.semconv import Category, JobState, Metric
@@ -16,6 +15,7 @@ from views.alerts import GONE_WINDOW
 from views.board import COLUMNS, Across, Board, Panel, Place, Query, Read, Unit, View, places
 from views.naming import PROMETHEUS_INSTANCE, PROMETHEUS_JOB, label, prometheus_metric
 from views.promql import RANGE, braces, equal, grouped
+from views.traces import slow_step_links, slow_step_rows, trace_links, variables
 
 UID: Final = "otel-goodput"
 TAG: Final = "otel_goodput"
@@ -23,6 +23,7 @@ SCALE: Final = 2  # Grafana's grid has 24 columns
 # A week in steps of five minutes, for so long a point is seen: in longer ones a short run falls between two of them.
 POINTS: Final = 2100
 MARKED: Final = "1h"  # how long after an end its mark is found, however coarsely a long time is asked for
+OUTAGE: Final = "1d"  # after a longer one, all reasons that a run had before are marked again
 TARGET: Final = "target_info"  # what Prometheus makes of a resource
 DATASOURCE: Final = {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus"}
 LINKS: Final = [
@@ -57,6 +58,8 @@ _COLOURS: Final = {
 def dashboard(board: Board) -> str:
     """The JSON to import or provision."""
     panels = [_panel(number, place) for number, place in enumerate(places(board), 1)]
+    panels += _attempts(len(panels) + 1, _bottom(panels))
+    panels += slow_step_rows(len(panels) + 1, _bottom(panels), SCALE * COLUMNS)
     return json.dumps(
         {
             "uid": UID,
@@ -70,17 +73,16 @@ def dashboard(board: Board) -> str:
             "time": {"from": "now-6h", "to": "now"},
             "timezone": "",
             "links": LINKS,
-            "annotations": {"list": [_ended()]},
+            "annotations": {"list": [_ended(), _disrupted()]},
             "templating": {"list": _variables()},
-            "panels": [*panels, *_attempts(len(panels) + 1, max(map(_bottom, panels)))],
+            "panels": panels,
         },
         indent=2,
     )
 
 
-def _bottom(panel: dict[str, Any]) -> int:
-    grid: dict[str, int] = panel["gridPos"]
-    return grid["y"] + grid["h"]
+def _bottom(panels: Iterable[dict[str, Any]]) -> int:
+    return max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
 
 
 def _ended() -> dict[str, Any]:
@@ -101,6 +103,29 @@ def _ended() -> dict[str, Any]:
         "textFormat": f"{{{{{PROMETHEUS_INSTANCE}}}}}",
         "tagKeys": "",
         "useValueForTime": "on",
+    }
+
+
+def _disrupted() -> dict[str, Any]:
+    """A mark at each disruption, in all panels: a reason counts more than it did a few minutes before."""
+    reason = label(semconv.GOODPUT_DISRUPTION_REASON)
+    counted = f"{prometheus_metric(semconv.DISRUPTIONS)}{braces(*_RUN)}"
+    now = grouped("max", [reason], counted)
+    # Looked for further back, as nothing is told between the end of an attempt and the start of the next one.
+    before = grouped("max", [reason], f"last_over_time({counted}[{OUTAGE}] offset {RANGE})")
+    return {
+        "name": "Disruptions",
+        "datasource": SOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": "red",
+        # The second half is for an attempt that died before its first export.
+        "expr": f"{now} > {before} or ({now} > 0 unless {before})",
+        "step": "1m",
+        "titleFormat": "Disruption",
+        "textFormat": f"{{{{{reason}}}}}",
+        "tagKeys": reason,
+        "useValueForTime": False,
     }
 
 
@@ -135,7 +160,7 @@ def _attempts(number: int, y: int) -> list[dict[str, Any]]:
             "defaults": {"custom": {}, "noValue": "none"},
             "overrides": [
                 override("last sign of life", {"unit": "dateTimeAsIso"}),
-                override("trace", {"links": _trace_links()}),
+                override("trace", {"links": trace_links()}),
             ],
         },
         "options": {"showHeader": True, "frameIndex": 0, "sortBy": [{"displayName": "attempt", "desc": True}]},
@@ -145,19 +170,8 @@ def _attempts(number: int, y: int) -> list[dict[str, Any]]:
             )
         ],
     }
-    heading = {"id": number, "type": "row", "title": "Attempts, and their traces", "gridPos": row}
+    heading = {"id": number, "type": "row", "title": "Which attempts were there?", "gridPos": row}
     return [{**heading, "collapsed": False, "panels": []}, table]
-
-
-def _trace_links() -> list[dict[str, Any]]:
-    links = [("Cloud Trace", "https://console.cloud.google.com/traces/list?tid=${__value.raw}")]
-    for name, variable, how in (("Tempo", "tempo", {"queryType": "traceql"}), ("Jaeger", "jaeger", {})):
-        asked = {"refId": "A", "query": "TRACE", **how}
-        pane = {"traces": {"datasource": "SOURCE", "queries": [asked], "range": {"from": "now-30d", "to": "now"}}}
-        text = quote(json.dumps(pane, separators=(",", ":")), safe="")
-        text = text.replace("TRACE", "${__value.raw}").replace("SOURCE", f"${{{variable}}}")
-        links.append((name, f"/explore?schemaVersion=1&panes={text}"))
-    return [{"title": title, "url": url, "targetBlank": True} for title, url in links]
 
 
 def override(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,8 +213,7 @@ def _variables() -> list[dict[str, Any]]:
             }
             for name, title, query, regex in values
         ),
-        # Only for links to traces: the first of its kind, where there is one.
-        *({"type": "datasource", "name": kind, "query": kind, "hide": 2} for kind in ("tempo", "jaeger")),
+        *variables(),
     ]
 
 
@@ -264,7 +277,8 @@ def expression(query: Query, *, once: bool = False) -> str:
         return f"60 * (histogram_count({rates}) or {classic})"
     # A histogram is native, or classic with buckets of its own: one of the two is empty.
     either = f"{rates} or {grouped('sum', [*labels, 'le'], f'rate({name}_bucket{braces(*matchers)}[{RANGE}])')}"
-    return either if query.read is Read.BUCKETS else f"histogram_quantile({query.read.value}, {either})"
+    # The quantile of what did not happen is not a number, and would stand in the legend with no line.
+    return either if query.read is Read.BUCKETS else f"histogram_quantile({query.read.value}, {either}) >= 0"
 
 
 def _last(selector: str, once: bool) -> str:
@@ -304,6 +318,8 @@ def _defaults(panel: Panel) -> dict[str, Any]:
         defaults |= {"min": 0, "max": 1}
     if panel.view is View.FIGURE or not panel.zeros:
         defaults["noValue"] = "none" if not panel.zeros else "not known"
+    if any(query.source is semconv.STEP_DURATION for query in panel.queries):
+        defaults["links"] = slow_step_links()
     if panel.words:
         defaults["mappings"] = [_words(panel.words)]
     return defaults

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from otel_goodput.semconv import COUNTER, GAUGE, Metric
+from otel_goodput.semconv import COUNTER, GAUGE, HISTOGRAM, UP_DOWN, Metric
 
 CLOUD_PREFIX: Final = "workload.googleapis.com/"
 CLOUD_RESOURCE: Final = "generic_task"
@@ -16,6 +16,16 @@ CLOUD_JOB: Final = "job"
 CLOUD_RUN: Final = "namespace"
 # Its others: an attempt may run elsewhere than the one before it.
 CLOUD_PLACE: Final = ("location", "task_id")
+
+# Where the Telemetry API stores what comes by OTLP. It keeps the names of metrics and attributes as they are.
+TARGET_PREFIX: Final = "prometheus.googleapis.com/"
+TARGET_RESOURCE: Final = "prometheus_target"
+TARGET_SUFFIXES: Final[Mapping[str, str]] = {
+    GAUGE: "gauge",
+    UP_DOWN: "gauge",
+    COUNTER: "counter",
+    HISTOGRAM: "histogram",
+}
 
 # service.name and service.instance.id; the latter is RUN/ATTEMPT/PROCESS@HOST.
 PROMETHEUS_JOB: Final = "job"
@@ -71,3 +81,8 @@ def label(key: str) -> str:
 
 def cloud_metric(metric: Metric) -> str:
     return f"{CLOUD_PREFIX}{metric.name}"
+
+
+def target_metric(metric: Metric) -> str:
+    """The type that a metric has in Cloud Monitoring if it came by OTLP. PromQL there takes the bare name."""
+    return f"{TARGET_PREFIX}{metric.name}/{TARGET_SUFFIXES[metric.kind]}"

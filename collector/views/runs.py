@@ -11,7 +11,7 @@ from views.board import COLUMNS
 from views.grafana import DATASOURCE, LINKS, SCALE, SOURCE, TAG, UID, organized, override
 from views.naming import PROMETHEUS_JOB, label
 from views.promql import PROMETHEUS
-from views.standing import ENDED, GOES_ON, GONE, STATES, Standing
+from views.standing import ENDED, GONE, RUNNING, STATES, Standing
 from views.thresholds import Thresholds
 
 RUN: Final = label(semconv.RUN_ID)
@@ -25,13 +25,18 @@ class Column(NamedTuple):
     shown: Mapping[str, Any]
 
 
-def columns(limits: Thresholds) -> list[Column]:
+def columns(window: str, limits: Thresholds) -> list[Column]:
     runs = Standing(PROMETHEUS, "$__range")
-    ratio = {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}
     target = [{"value": None, "color": "red"}, {"value": limits.goodput_target, "color": "green"}]
-    states = {GOES_ON: "blue", ENDED: "green", GONE: "red"}
+    states = {RUNNING: "blue", ENDED: "green", GONE: "red"}
     words = {str(value): {"text": text, "color": states[text], "index": value} for value, text in enumerate(STATES)}
     seconds = {"unit": "s"}
+    share = {
+        "unit": "percentunit",
+        "thresholds": {"mode": "absolute", "steps": target},
+        "custom.cellOptions": {"type": "color-text"},
+    }
+    ratios = {f"goodput, last {window}": window, "goodput, whole run": semconv.WINDOW_RUN}
     return [
         Column(
             "state",
@@ -39,14 +44,9 @@ def columns(limits: Thresholds) -> list[Column]:
             {"mappings": [{"type": "value", "options": words}], "custom.cellOptions": {"type": "color-text"}},
         ),
         Column("last sign of life, ago", runs.silent(), seconds),
-        Column(
-            "goodput",
-            runs.of_run("min", semconv.RATIO, ratio),
-            {
-                "unit": "percentunit",
-                "thresholds": {"mode": "absolute", "steps": target},
-                "custom.cellOptions": {"type": "color-text"},
-            },
+        *(
+            Column(title, runs.of_run("min", semconv.RATIO, {semconv.GOODPUT_WINDOW: of}), share)
+            for title, of in ratios.items()
         ),
         Column("elapsed", runs.elapsed(), seconds),
         Column("highest step", runs.of_run("max", semconv.STEP_MAX), {"unit": "short"}),
@@ -55,9 +55,9 @@ def columns(limits: Thresholds) -> list[Column]:
     ]
 
 
-def dashboard(limits: Thresholds) -> str:
-    """The JSON to import or provision."""
-    shown = columns(limits)
+def dashboard(window: str, limits: Thresholds) -> str:
+    """The JSON to import or provision; `window` is the rolling window whose goodput is the present one."""
+    shown = columns(window, limits)
     letters = dict(zip("ABCDEFGH", shown, strict=False))
     names = {PROMETHEUS_JOB: "job", RUN: "run", **{f"Value #{letter}": one.title for letter, one in letters.items()}}
     link = (
@@ -67,7 +67,7 @@ def dashboard(limits: Thresholds) -> str:
     table = {
         "id": 1,
         "type": "table",
-        "title": "Runs",
+        "title": "Which runs were there, and how do they stand?",
         "description": "All runs that told of themselves within the time that is shown: the figures of each are its "
         f"last. One that is {GONE} has said nothing for {limits.gone:g} s and had not ended. A click on a run shows "
         "it.",

@@ -11,11 +11,10 @@ from typing import Final
 
 from otel_goodput import semconv
 from otel_goodput.semconv import JobState, Metric
-from views.naming import label
 from views.promql import Dialect, grouped
 from views.thresholds import Thresholds
 
-GOES_ON, ENDED, GONE = STATES = ("goes on", "ended", "gone")
+RUNNING, ENDED, GONE = STATES = ("running", "ended", "gone")
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -25,7 +24,8 @@ class Standing:
 
     Attributes:
         words: where they are asked.
-        window: how far back a run's last word is looked for. At the end of what is shown, one that is over has none.
+        window: how far back a run's last word is looked for: at the end of what is shown, one that is over has none.
+            Empty for what it says at each moment.
     """
 
     words: Dialect
@@ -33,7 +33,7 @@ class Standing:
 
     def latest(self, metric: Metric, only: Mapping[str, str] = _NOTHING) -> str:
         """The last figures of all series."""
-        return self.words.select(metric, only, f"last_over_time({{}}[{self.window}])")
+        return self.words.select(metric, only, f"last_over_time({{}}[{self.window}])" if self.window else "{}")
 
     def newest(self) -> str:
         """The newest attempt of each run: those before it have a shorter time."""
@@ -44,7 +44,7 @@ class Standing:
     def of_run(self, function: str, metric: Metric, only: Mapping[str, str] = _NOTHING, by: Iterable[str] = ()) -> str:
         """What the newest attempt said last; attributes `by` stay apart."""
         figures = f"{self.latest(metric, only)} and on ({', '.join(self.words.writer)}) ({self.newest()})"
-        return grouped(function, [*self.words.run, *map(label, by)], figures)
+        return grouped(function, [*self.words.run, *map(self.words.key, by)], figures)
 
     def elapsed(self) -> str:
         """Every attempt goes on with the time of those before it."""
@@ -52,7 +52,7 @@ class Standing:
 
     def disruptions(self) -> str:
         """Likewise, but reason by reason."""
-        by_reason = [*self.words.run, label(semconv.GOODPUT_DISRUPTION_REASON)]
+        by_reason = [*self.words.run, self.words.key(semconv.GOODPUT_DISRUPTION_REASON)]
         return grouped("sum", self.words.run, grouped("max", by_reason, self.latest(semconv.DISRUPTIONS)))
 
     def silent(self) -> str:

@@ -15,10 +15,10 @@ def board(windows: Sequence[str], limits: Thresholds) -> Board:
         "otel_goodput: Google's workload series",
         "The series that Google's own goodput dashboards read, here by job and replica.",
         [
-            Section("Goodput now", _now(windows, limits)),
-            Section("Where the time goes", _losses(windows)),
-            Section("Steps and disruptions", _steps()),
-            Section("Slices", _slices()),
+            Section("How much of the time makes progress?", _now(windows, limits)),
+            Section("Where did the time go?", _losses(windows)),
+            Section("How fast are the steps, and what interrupted them?", _steps()),
+            Section("What share of the slices is in use?", _slices()),
         ],
     )
 
@@ -82,7 +82,7 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
     first = windows[0]
     return [
         Panel(
-            f"Shares of the last {first}",
+            f"Where did the last {first} go?",
             "Productive time and its losses, percent; data loading that overlaps steps is no loss and is left out.",
             View.STACK,
             Unit.PERCENT,
@@ -99,14 +99,14 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
             width=8,
         ),
         Panel(
-            "Lost time by source, whole run",
+            "Which losses were there, whole run?",
             "The largest loss first.",
             View.TABLE,
             Unit.SECONDS,
             [Query(workload_series.BADPUT_TIME, but=_PARTITION, by=(workload_series.BADPUT_SOURCE,))],
         ),
         Panel(
-            "Goodput of rolling windows",
+            "Is goodput rising or falling?",
             "By the window's length in seconds.",
             View.LINES,
             Unit.PERCENT,
@@ -121,7 +121,7 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
             width=6,
         ),
         Panel(
-            "Productive and elapsed time",
+            "How much of the elapsed time was productive?",
             "The distance between the lines is what was lost.",
             View.LINES,
             Unit.SECONDS,
@@ -137,7 +137,7 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
 def _steps() -> list[Panel]:
     return [
         Panel(
-            "Step time: ideal, and deviation from the usual",
+            "Are recent steps slower than usual?",
             "The deviation is how far the recent steps' 90th percentile is above the usual time.",
             View.LINES,
             Unit.SECONDS,
@@ -148,7 +148,7 @@ def _steps() -> list[Panel]:
             width=6,
         ),
         Panel(
-            "Disruptions so far",
+            "How often was it disrupted?",
             "Restarts and rollbacks.",
             View.LINES,
             Unit.COUNT,

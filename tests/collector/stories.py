@@ -24,7 +24,8 @@ from .written import ABSENCE, POLICIES, load, selections
 MINUTES = 180
 _RUN_LABELS = {"prometheus": "goodput_run_id", "grafana": "goodput_run_id", "cloud": "namespace"}
 PLACES = tuple(_RUN_LABELS)
-_QUOTED = re.compile(r'\{"([\w./]+)", ')
+_QUOTED = re.compile(r'\{"([\w./]+)"(?:, )?')
+_KEY = re.compile(r'"([a-z]+\.[\w.]+)"(?=[=,)])')  # of an attribute that keeps its dots
 
 
 Figure = Callable[[int], float | None]  # of a minute; None where there is none
@@ -64,18 +65,19 @@ def _labels(place: str, told: Told, attempt: int) -> dict[str, str]:
 
 
 def _name(place: str, metric: Metric) -> str:
-    return mapped(naming.cloud_metric(metric)) if place == "cloud" else naming.prometheus_metric(metric)
+    names = {"cloud": mapped(naming.cloud_metric(metric)), "otlp": mapped(metric.name)}
+    return names.get(place) or naming.prometheus_metric(metric)
 
 
 def mapped(name: str) -> str:
     """Google's mapping: the first slash becomes a colon, whatever else PromQL's names cannot hold an underscore."""
-    domain, _, path = name.partition("/")
-    return f"{re.sub(r'[^a-zA-Z0-9_]', '_', domain)}:{re.sub(r'[^a-zA-Z0-9_]', '_', path)}"
+    return ":".join(re.sub(r"[^a-zA-Z0-9_]", "_", part) for part in name.split("/", 1))
 
 
 def in_prometheus(query: str) -> str:
     """A query of Cloud Monitoring's with the names that metrics are mapped to, which every Prometheus can read."""
-    return _QUOTED.sub(lambda match: f"{mapped(match[1])}{{", query)
+    named = _QUOTED.sub(lambda match: f"{mapped(match[1])}{{", query)
+    return _KEY.sub(lambda match: naming.label(match[1]), named)
 
 
 def series(place: str, story: Story) -> list[dict[str, str]]:

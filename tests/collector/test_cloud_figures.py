@@ -9,19 +9,25 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from .lives import lives
+from .lives import lives, stairs
 from .stories import Story, ask, in_prometheus, series
-from .written import FILES, load
+from .written import FILES, load, selections
 
 DASHBOARDS = [name for name in FILES if name.endswith(".cloud-monitoring.json")]
-GOODPUT, RUNS = "dashboards/goodput.cloud-monitoring.json", "dashboards/runs.cloud-monitoring.json"
+# By the place, in the stories, that they read.
+GOODPUT = {
+    "cloud": "dashboards/goodput.cloud-monitoring.json",
+    "otlp": "dashboards/goodput-otlp.cloud-monitoring.json",
+}
+RUNS = {"cloud": "dashboards/runs.cloud-monitoring.json", "otlp": "dashboards/runs-otlp.cloud-monitoring.json"}
+RUN = {"cloud": 'job="llama", namespace="run-7"', "otlp": 'job="llama", goodput_run_id="run-7"'}
 LAST = 59  # the last minute of which a run tells
 ENDED = Story(lives(range(60), ended=(LAST,)), {})
 DIED = Story(lives(range(60)), {})
 MOVED = Story(
     lives(range(60), range(70, 180), whole=lambda minute: 0.9 if minute < 60 else 0.7), {}, (0, 70), moves=True
 )
-TABLES = ("Runs: goes on, elapsed time", "Runs: ended, elapsed time", "Runs: gone, elapsed time")
+TABLES = ("Running: elapsed time", "Ended: elapsed time", "Gone: elapsed time")
 
 
 class Shown(NamedTuple):
@@ -46,20 +52,25 @@ def queries(name: str) -> dict[str, str]:
     return {one.title: in_prometheus(one.asked["prometheusQuery"]) for one in single}
 
 
-def answered(name: str, story: Story, minute: int, expected: Mapping[str, Mapping[str, float]], path: Path) -> None:
-    """At that minute, by titles: the values by their labels beside `job` and `namespace`, which are those of run-7."""
-    asked = queries(name)
+def answered(
+    names: Mapping[str, str],
+    place: str,
+    story: Story,
+    minute: int,
+    expected: Mapping[str, Mapping[str, float]],
+    path: Path,
+) -> None:
+    """At that minute, by titles: the values by their labels beside those of the run, which are run-7's."""
+    asked = queries(names[place])
     questions = [
         {
             "expr": asked[title],
             "eval_time": f"{minute}m",
-            "exp_samples": [
-                {"labels": f'{{job="llama", namespace="run-7"{more}}}', "value": value} for more, value in found.items()
-            ],
+            "exp_samples": [{"labels": f"{{{RUN[place]}{more}}}", "value": value} for more, value in found.items()],
         }
         for title, found in expected.items()
     ]
-    ask({"groups": []}, {"input_series": series("cloud", story), "promql_expr_test": questions}, path)
+    ask({"groups": []}, {"input_series": series(place, story), "promql_expr_test": questions}, path)
 
 
 def one(value: float) -> dict[str, float]:
@@ -74,37 +85,44 @@ def one(value: float) -> dict[str, float]:
         (MOVED, 66, 2, 3547), (MOVED, 70, 0, 4207), (MOVED, 179, 0, 10747),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("place", RUN)
 def test_a_run_is_in_the_table_of_its_state(
-    story: Story, minute: int, table: int, elapsed: float, tmp_path: Path
+    place: str, story: Story, minute: int, table: int, elapsed: float, tmp_path: Path
 ) -> None:
     expected = {title: one(elapsed) if number == table else {} for number, title in enumerate(TABLES)}
-    answered(RUNS, story, minute, expected, tmp_path)
+    answered(RUNS, place, story, minute, expected, tmp_path)
 
 
-def test_the_figures_of_a_run_that_is_over_are_its_last(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", RUN)
+def test_the_figures_of_a_run_that_is_over_are_its_last(place: str, tmp_path: Path) -> None:
     minute = 179
     common = {"Goodput, whole run": one(0.9), "Highest step": one(LAST), "Last sign of life, ago": one(60 * 120)}
+    common["Goodput, last 1h"] = one(0.95)
     of_runs = {"Disruptions": one(1), "At risk": one(60 * 19)}
-    answered(RUNS, ENDED, minute, {**common, **of_runs}, tmp_path)
-    of_one = {"Goodput, last 1h": one(0.95), "Step in flight": one(7), "Elapsed": one(3547), "At risk": one(60 * 19)}
-    (state,) = (title for title in queries(GOODPUT) if title.startswith("Has it ended?"))
-    assert state.endswith("0 goes on, 1 ended, 2 gone")
-    answered(GOODPUT, ENDED, minute, {**common, **of_one, state: one(1)}, tmp_path)
-    answered(GOODPUT, DIED, minute, {state: one(2)}, tmp_path)
+    answered(RUNS, place, ENDED, minute, {**common, **of_runs}, tmp_path)
+    of_one = {"Step in flight": one(7), "Elapsed": one(3547), "At risk": one(60 * 19)}
+    (state,) = (title for title in queries(GOODPUT[place]) if title.startswith("Has it ended?"))
+    assert state.endswith("0 running, 1 ended, 2 gone")
+    answered(GOODPUT, place, ENDED, minute, {**common, **of_one, state: one(1)}, tmp_path)
+    answered(GOODPUT, place, DIED, minute, {state: one(2)}, tmp_path)
 
 
-def test_they_are_those_of_the_newest_attempt_wherever_it_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", RUN)
+def test_they_are_those_of_the_newest_attempt_wherever_it_runs(place: str, tmp_path: Path) -> None:
     expected = {"Goodput, whole run": one(0.7), "Elapsed": one(60 * 75 + 7)}
-    answered(GOODPUT, MOVED, 75, expected, tmp_path)  # what the attempt before it told is still there
+    answered(GOODPUT, place, MOVED, 75, expected, tmp_path)  # what the attempt before it told is still there
 
 
-def test_what_is_zero_is_left_out_where_there_are_many(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", RUN)
+def test_what_is_zero_is_left_out_where_there_are_many(place: str, tmp_path: Path) -> None:
     times = {', goodput_category="productive"': 3540.0, ', goodput_category="in_flight"': 7.0}
-    answered(GOODPUT, ENDED, 179, {"Time by category, whole run": times}, tmp_path)
-    hidden = {one.title for one in shown(GOODPUT) if one.asked.get("prometheusQuery", "").endswith(" > 0")}
+    answered(GOODPUT, place, ENDED, 179, {"Where did the whole run go?": times}, tmp_path)
+    hidden = {one.title for one in shown(GOODPUT[place]) if one.asked.get("prometheusQuery", "").endswith(" > 0")}
     assert hidden == {
-        "Shares of the last 1h", "Time by category, whole run", "Lost time, whole run", "Running, or ended",
-        "Disruptions by reason", "Dropped items per second", "Clock of the steps",
+        "Where did the last 1h go?", "Where did the whole run go?", "What share of the run is lost?",
+        "Is it running, or has it ended?", "Why was it disrupted?", "How often was it disrupted in the last 24h?",
+        "Does telemetry get lost?", "By which clock are steps measured?", "Does it make progress?",
+        "Does the compilation cache hit?", "What did an attempt wait for?",
     }  # fmt: skip
 
 
@@ -117,7 +135,8 @@ def test_one_value_is_the_last_of_all_the_time_that_is_shown(name: str) -> None:
         assert each.asked.get("outputFullDuration", False) == single, each.title
         if single and "prometheusQuery" in each.asked:
             query = each.asked["prometheusQuery"]
-            assert query.count("last_over_time(") == query.count("[7d]") == query.count("monitored_resource"), query
+            asked = len(list(selections(each.asked)))
+            assert query.count("last_over_time(") == query.count("[7d]") == asked, query
             looked_back += 1
     assert looked_back > 7 or name.startswith("dashboards/workload")
 
@@ -128,12 +147,43 @@ def test_prometheus_takes_all_queries(name: str, tmp_path: Path) -> None:
     assert asked or name.startswith("dashboards/workload")
     rules = [{"record": f"query_{number}", "expr": in_prometheus(query)} for number, query in enumerate(asked)]
     there = {"expr": "vector(1)", "eval_time": "30m", "exp_samples": [{"labels": "{}", "value": 1}]}
-    test = {"input_series": series("cloud", MOVED), "promql_expr_test": [there]}
+    test = {"input_series": series("otlp" if "-otlp" in name else "cloud", MOVED), "promql_expr_test": [there]}
     ask({"groups": [{"name": "dashboard", "rules": rules}]}, test, tmp_path)
 
 
-@pytest.mark.parametrize("name", [GOODPUT, RUNS])
+@pytest.mark.parametrize("name", [*GOODPUT.values(), *RUNS.values()])
 def test_the_traces_of_a_run_are_linked(name: str) -> None:
     text = json.dumps(load(name))
     assert "(https://console.cloud.google.com/traces/explorer)" in text
-    assert "`goodput.run.id`" in text
+    assert "`goodput.run.id`" in text and "`goodput.step.outlier`" in text
+
+
+def test_a_line_is_the_newest_attempt_s_also_while_the_one_before_it_is_still_there(tmp_path: Path) -> None:
+    """By OTLP each attempt has series of its own, and no filter could tell the newest."""
+    lines = {
+        one.title: in_prometheus(one.asked["prometheusQuery"])
+        for one in shown(GOODPUT["otlp"])
+        if one.kind == "xyChart" and "prometheusQuery" in one.asked
+    }
+    story = Story(lives(range(60), range(61, 180), crashes=stairs(61)), {}, (0, 61))
+    of_run = {"What would a crash cost?": {"": 60.0 * (62 % 20)}, "What share of the run is lost?": {}}
+    of_run["Why was it disrupted?"] = {
+        ', goodput_disruption_reason="crash"': 1,
+        ', goodput_disruption_reason="rollback"': 1,
+    }
+    questions = [
+        {
+            "expr": lines[title],
+            "eval_time": "62m",
+            "exp_samples": [{"labels": f"{{{RUN['otlp']}{more}}}", "value": value} for more, value in found.items()],
+        }
+        for title, found in of_run.items()
+    ]
+    ask({"groups": []}, {"input_series": series("otlp", story), "promql_expr_test": questions}, tmp_path)
+
+
+def test_series_of_one_label_and_several_texts_can_be_told_apart() -> None:
+    """What comes by OTLP has labels with dots: no legend is made of them, and a text of ours is a label beside."""
+    asked = [one for one in shown(GOODPUT["otlp"]) if one.title == "What share of the slices is in use?"]
+    texts = [one.asked["prometheusQuery"].rpartition('"series", ')[2] for one in asked]
+    assert texts == ['"now", "", "")', '"whole run", "", "")', '"last 1h", "", "")']

@@ -25,7 +25,11 @@ IN_CLOUD = [name for name in FILES if name.endswith(".json") and "grafana" not i
 IN_PROMETHEUS = [name for name in FILES if name not in IN_CLOUD]
 RESOURCE = {"job", "instance", "goodput_run_id"}  # in Prometheus: of the resource, or made of it
 PARTS = ("", "_count", "_bucket")
-ONE_AT_A_TIME = {naming.label(semconv.GOODPUT_CLOCK_STATE)}  # labels of which a job has one value, never all
+OF_PROMQL = {"goodput_run_id", "le"}  # labels that a query makes, and that a distribution has in PromQL
+ONE_AT_A_TIME = {
+    semconv.GOODPUT_CLOCK_STATE,
+    naming.label(semconv.GOODPUT_CLOCK_STATE),
+}  # Labels of which a job has one value, never all.
 
 Series = dict[str, list[tuple[str, dict[str, str]]]]  # by metric: the resource's type, and all the labels
 
@@ -87,13 +91,18 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Series]:
     with GoogleEmulator() as google, pytest.MonkeyPatch.context() as patched:
         patched.setenv(envvars.OTEL_GOODPUT_GCP_ENDPOINT.name, google.endpoint)
         patched.setenv(envvars.OTEL_GOODPUT_GCP_PROJECT.name, "test-project")
-        with trained(tmp_path_factory.mktemp("run"), exporters="gcp,workload"):
+        with trained(tmp_path_factory.mktemp("run"), exporters="gcp,workload,gcp-otlp"):
             pass
         series: Series = {}
         for key in google.series:
             labels = {**dict(key.labels), **dict(key.resource_labels)}
             for part in PARTS:
                 series.setdefault(key.type + part, []).append((key.resource, labels))
+        for key in google.target_series:
+            labels = {**dict(key.labels), **dict(key.resource_labels)}
+            series.setdefault(key.type, []).append((key.resource, labels))
+            for part in PARTS:  # in PromQL
+                series.setdefault(key.type.split("/")[1] + part, []).append(("", labels))
         yield series
 
 
@@ -120,4 +129,4 @@ def test_what_is_selected_is_exported(name: str, exported: Series) -> None:
 
 @pytest.mark.parametrize("name", IN_CLOUD)
 def test_what_is_selected_is_written_to_google_cloud(name: str, stored: Series) -> None:
-    assert missing(name, stored, set()) == []
+    assert missing(name, stored, OF_PROMQL if "-otlp" in name else set()) == []

@@ -109,6 +109,8 @@ def _known() -> dict[str, Known]:
             known[name] = Known("generic_task", labels | cloud | bucket)
             ours = {"job", "instance", "goodput_run_id"}
             known[IN_PROMETHEUS[metric.name] + part] = Known("", labels | ours | bucket)
+            known[metric.name + part] = Known("", {*metric.attributes} | ours | bucket)
+        known[naming.target_metric(metric)] = Known("prometheus_target", {*metric.attributes} | ours)
     resource = {naming.label(key) for key in (semconv.ATTEMPT, semconv.TRACE_ID)}
     known["target_info"] = Known("", {"job", "instance"} | resource)
     return known
@@ -123,6 +125,7 @@ def problems(content: Any) -> Iterator[str]:
     known = _known()
     words = {*known, *IN_PROMETHEUS, *(label for one in known.values() for label in one.labels)}
     words |= {name.rpartition("/")[2] for name in known} | {semconv.RUN_ID}
+    words |= {attribute.key for attribute in semconv.SPAN_ATTRIBUTES}
     for one in selections(content):
         if one.metric not in known:
             yield f"metric {one.metric}"
@@ -131,7 +134,7 @@ def problems(content: Any) -> Iterator[str]:
         if one.resource != resource:
             yield f"resource {one.resource} of {one.metric}"
         yield from (f"label {label} of {one.metric}" for label in one.labels - labels)
-        wanted = {key: value for key, value in one.wanted.items() if value not in VALUES.get(key, ())}
+        wanted = {key: value for key, value in one.wanted.items() if value not in VALUES.get(LABELS.get(key, key), ())}
         yield from (f"{key}={value} of {one.metric}" for key, value in wanted.items())
     for word in _NAME.findall(json.dumps(content)):
         if word not in words:
@@ -200,6 +203,11 @@ def test_names_are_translated_as_otlptranslator_does(name: str, kind: str, unit:
         ("dashboards/goodput.cloud-monitoring.json", "metric.labels.goodput_w", "metric.labels.w", "label window of"),
         ("dashboards/goodput.cloud-monitoring.json", "goodput.at_risk", "goodput.risk", "goodput.risk"),
         ("dashboards/goodput.cloud-monitoring.json", '"goodput_slice_state', '"slice_state', "label slice_state of"),
+        ("dashboards/goodput-otlp.cloud-monitoring.json", '"goodput.at_risk', '"goodput.risk', "metric goodput.risk"),
+        ("dashboards/goodput-otlp.cloud-monitoring.json", '"goodput.signal"', '"signal"', "label signal of"),
+        ("dashboards/goodput-otlp.cloud-monitoring.json", '="in_flight', '="inflight', "goodput.category=inflight of"),
+        ("dashboards/goodput-otlp.cloud-monitoring.json", "duration/histogram", "duration/gauge", "duration/gauge"),
+        ("dashboards/runs-otlp.cloud-monitoring.json", "job, instance", "job, namespace", "label namespace of"),
         ("dashboards/workload.cloud-monitoring.json", "googleapis.com/Workload", "googleapis.com/Work", "resource"),
         ("dashboards/workload.cloud-monitoring.json", '"86400', '"86401', "rolling_window_size=86401 of"),
         ("dashboards/workload.cloud-monitoring.json", "workload/performance", "workload/speed", "workload/speed"),
@@ -224,10 +232,11 @@ def test_filters_that_are_not_understood_are_not_passed_over() -> None:
     [
         ("dashboards/goodput.grafana.json", set(IN_PROMETHEUS.values())),
         ("dashboards/goodput.cloud-monitoring.json", {f"workload.googleapis.com/{name}" for name in IN_PROMETHEUS}),
+        ("dashboards/goodput-otlp.cloud-monitoring.json", {*IN_PROMETHEUS}),
         ("dashboards/workload.cloud-monitoring.json", {one.type for one in workload_series.SERIES}),
     ],
 )
 def test_every_metric_is_on_the_dashboard(name: str, expected: set[str]) -> None:
-    assert expected <= {one.metric for one in selections(load(name))} | {
-        one.metric.removesuffix("_count") for one in selections(load(name))
+    assert expected <= {
+        each for one in selections(load(name)) for each in (one.metric, re.sub("_(count|bucket)$", "", one.metric))
     }

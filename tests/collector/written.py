@@ -54,7 +54,7 @@ def selections(content: Any, labels: frozenset[str] = frozenset()) -> Iterator[S
     if isinstance(content, list):
         for each in content:
             yield from selections(each)
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or _asks_for_traces(content):
         return
     beside = labels | set(_beside(content))
     for key, each in content.items():
@@ -62,6 +62,12 @@ def selections(content: Any, labels: frozenset[str] = frozenset()) -> Iterator[S
             yield from _READERS[key](each, beside)
         else:
             yield from selections(each, beside if key in _OF_ONE_QUERY else frozenset())
+
+
+def _asks_for_traces(content: dict[str, Any]) -> bool:
+    """Whether it is a query of a datasource that has no metrics."""
+    datasource = content.get("datasource")
+    return "refId" in content and isinstance(datasource, dict) and datasource.get("type") in ("tempo", "jaeger")
 
 
 def _beside(content: dict[str, Any]) -> Iterator[str]:
@@ -118,6 +124,7 @@ def _below(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
             yield from _below(node.rhs, common)
         case promql_parser.Call():
             own = {node.args[place].val for place in _LABEL_CALLS.get(node.func.name, ())}
+            own = set() if "" in own else own  # a label with a text of its own, made of none
             for argument in node.args:
                 yield from _below(argument, labels | own)
         case promql_parser.ParenExpr():

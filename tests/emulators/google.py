@@ -112,8 +112,13 @@ class GoogleEmulator:
     @property
     def otlp_series(self) -> dict[SeriesKey, list[Point]]:
         """By the metric's name and the `prometheus_target` that the resource makes; numbers are floats."""
-        series = self._series(self._records.otlp_metrics)
+        series = self.target_series
         return {key._replace(type=key.type.split("/", 1)[1].rpartition("/")[0]): of for key, of in series.items()}
+
+    @property
+    def target_series(self) -> dict[SeriesKey, list[Point]]:
+        """The same, by the types that the metrics have in Cloud Monitoring."""
+        return self._series(self._records.otlp_metrics)
 
     @property
     def descriptors(self) -> dict[str, MetricDescriptor]:

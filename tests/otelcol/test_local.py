@@ -35,7 +35,12 @@ STEPS = 60  # of an attempt, twice 30
 FIRST, SECOND = (f'job="llama", instance=~"{RUN}/{attempt}/0@.*"' for attempt in (0, 1))
 # What such a job has no figures of.
 SILENT = {semconv.SCHEDULING_RATIO, semconv.PROGRAM_RATIO, semconv.PRODUCTIVITY, semconv.STRAGGLER}
-NOT_TOLD = {"Slices", "Straggler", "Parts of steps, p50", "Batches that lie ready"}  # panels of nothing else
+NOT_TOLD = {  # panels of nothing else
+    "What share of the slices is in use?",
+    "Is one process slower than the rest?",
+    "What is a step made of (p50)?",
+    "Are batches ready in time?",
+}
 SILENT |= {
     semconv.SLICE_EFFICIENCY,
     semconv.SLICE_WINDOW_EFFICIENCY,
@@ -43,7 +48,11 @@ SILENT |= {
     semconv.PART_DURATION,
     semconv.QUEUE_DEPTH,
 }
-NOT_TOLD |= {"Compilation cache, per second", "Saved by the compilation cache", "Waits of an attempt"}
+NOT_TOLD |= {
+    "Does the compilation cache hit?",
+    "What did the compilation cache save?",
+    "What did an attempt wait for?",
+}
 SILENT |= {semconv.COMPILE_CACHE, semconv.COMPILE_TIME_SAVED, semconv.SCHEDULING_DURATION}
 
 
@@ -266,20 +275,51 @@ def test_a_run_that_is_over_still_shows_its_figures(seen: Seen) -> None:
     assert [one.value for one in figures["Has it ended?"]] == [1]
     (ago,) = (one.value for one in figures["Last sign of life, ago"])
     assert 1200 <= ago < 1200 + 120
-    categories = figures["Time by category, whole run"]
+    categories = figures["Where did the whole run go?"]
     assert 2 < len(categories) < len(semconv.CATEGORIES) and all(one.value > 0 for one in categories)
     attempts = {one.labels["goodput_attempt"]: one.labels["goodput_trace_id"] for one in figures["Attempts"]}
     assert attempts == {str(each): f"{attempt_trace_id(RUN, each):032x}" for each in (0, 1)}
 
 
+def test_no_legend_has_a_line_that_is_zero_all_the_time(seen: Seen) -> None:
+    """A panel of several series hides those; of one series, 0 is what the panel is asked for."""
+    to, hidden = time.time(), set()
+    for panel in load("dashboards/goodput.grafana.json")["panels"]:
+        if panel["type"] != "timeseries":
+            continue
+        hides = any("allIsZero" in json.dumps(one["matcher"]) for one in panel["fieldConfig"]["overrides"])
+        for target in panel["targets"]:
+            query = filled(target["expr"].replace("$job", "llama").replace("${run:regex}", RUN), 600, to)
+            found = seen.prometheus.query_range(query, to - 600, to, 5)
+            assert all(one.values for one in found), f"{panel['title']}: a series of no numbers"
+            zero = [one for one in found if not any(one.values)]
+            assert hides or not zero or len(found) == 1, panel["title"]
+            hidden |= {panel["title"]} if zero and hides else set()
+    assert hidden >= {"Where did the last 1h go?", "What share of the run is lost?", "Why was it disrupted?"}
+
+
 def test_an_end_is_marked_where_it_was(seen: Seen) -> None:
-    (mark,) = load("dashboards/goodput.grafana.json")["annotations"]["list"]
     to = time.time() + 1200
-    query = filled(mark["expr"].replace("$job", "llama").replace("${run:regex}", RUN), 3600, to)
+    query = marked("Ended", to)
     (found,) = seen.prometheus.query_range(query, to - 3600, to, 60)
     (ended,) = (value for value, _ in seen.end.account[semconv.LAST_SIGN.name])
     assert found.values and [value / 1000 for value in found.values] == [pytest.approx(ended)] * len(found.values)
     assert f"{RUN}/1/0@" in found.labels["instance"], "the attempt that was killed has not ended"
+
+
+def test_a_restart_is_marked_with_its_reason(seen: Seen) -> None:
+    """Before the restart nothing is."""
+    to = time.time()
+    (found,) = seen.prometheus.query_range(marked("Disruptions", to), to - 600, to, 1)
+    assert found.labels == {naming.label(semconv.GOODPUT_DISRUPTION_REASON): semconv.Reason.CRASH}
+    told = seen.prometheus.query_range(f"max(goodput_disruptions_total{{{SECOND}}})", to - 600, to, 1)
+    assert found.values and {*found.values} == {1} and len(found.values) == len(told[0].values)
+
+
+def marked(name: str, to: float) -> str:
+    """What the dashboard asks for its marks of that name, of the hour until `to` (unix)."""
+    marks = {one["name"]: one["expr"] for one in load("dashboards/goodput.grafana.json")["annotations"]["list"]}
+    return filled(marks[name].replace("$job", "llama").replace("${run:regex}", RUN), 3600, to)
 
 
 def test_the_overview_has_a_line_for_every_run(seen: Seen, tmp_path: Path) -> None:
@@ -308,6 +348,9 @@ def test_the_overview_has_a_line_for_every_run(seen: Seen, tmp_path: Path) -> No
     elapsed = sum(value for value, _ in seen.end.account[semconv.TIME.name])
     assert shown[f"llama {RUN}"]["elapsed"] == pytest.approx(elapsed, rel=1e-9)
     assert shown[f"llama {RUN}"]["highest step"] == STEPS - 1
+    ratios = {attributes[semconv.GOODPUT_WINDOW]: value for value, attributes in seen.end.account[semconv.RATIO.name]}
+    assert shown[f"llama {RUN}"]["goodput, whole run"] == ratios[semconv.WINDOW_RUN]
+    assert shown[f"llama {RUN}"]["goodput, last 1h"] == ratios["1h"]
 
 
 def is_figure(sample: Sample) -> bool:

@@ -81,7 +81,12 @@ def test_steps_and_phases_are_measured_by_our_names(seen: Seen) -> None:
     assert {each["__name__"] for each in there} == {STEP, PHASE, "target_info"}  # no calls
 
 
-PANELS = {"Steps per minute", "Step time", "Step times", "Other phases, p99"}
+PANELS = {
+    "How many steps per minute?",
+    "How long does a step take?",
+    "How do step times spread?",
+    "How long do other phases take (p99)?",
+}
 
 
 def test_the_dashboard_shows_such_a_job(seen: Seen) -> None:

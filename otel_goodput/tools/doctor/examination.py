@@ -140,8 +140,6 @@ def _write_text(line: str, findings: list[Finding]) -> None:
 def _write_json(line: str, force: InForce, findings: list[Finding], exports: list[Export]) -> None:
     answer = {
         "verdict": line,
-        "problems": [finding._asdict() for finding in findings if finding.level == PROBLEM],
-        "warnings": [finding._asdict() for finding in findings if finding.level == WARNING],
         "version": __version__,
         "versions": settings.versions(),
         "run_id": redact(force.run_id) or None,
@@ -150,5 +148,7 @@ def _write_json(line: str, force: InForce, findings: list[Finding], exports: lis
         "process_count": force.config.process_count,
         "exports": [one._asdict() for one in exports],
         "findings": [finding._asdict() for finding in findings],
+        "problems": sum(finding.level == PROBLEM for finding in findings),
+        "warnings": sum(finding.level == WARNING for finding in findings),
     }
     sys.stdout.write(json.dumps(answer, indent=1) + "\n")

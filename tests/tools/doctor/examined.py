@@ -12,17 +12,17 @@ from ..commands import PATIENCE_S, Answer, environment, goodput
 
 
 def checked(done: Answer) -> dict[str, Any]:
-    """What the doctor answered in JSON. Its verdict, its lists and its exit status agree."""
+    """What the doctor answered in JSON. Its verdict, its counts and its exit status agree."""
     answer: dict[str, Any] = json.loads(done.stdout)
-    for level in ("problem", "warning"):
-        assert answer[f"{level}s"] == [one for one in answer["findings"] if one["level"] == level]
-    problems, warnings = len(answer["problems"]), len(answer["warnings"])
+    problems, warnings = answer["problems"], answer["warnings"]
+    for level, count in (("problem", problems), ("warning", warnings)):
+        assert count == sum(one["level"] == level for one in answer["findings"])
     assert done.returncode == (1 if problems else 0)
-    line, _, count = answer["verdict"].partition("; ")
-    assert count == ("" if not warnings else "1 warning" if warnings == 1 else f"{warnings} warnings")
+    line, _, counted = answer["verdict"].partition("; ")
+    assert counted == ("" if not warnings else "1 warning" if warnings == 1 else f"{warnings} warnings")
     assert problems or line.startswith(("Ready: ", "Off: "))
     assert not problems or line.startswith("1 problem: " if problems == 1 else f"{problems} problems: ")
-    assert all(one["brief"] and len(one["brief"]) < 80 for one in answer["problems"])
+    assert all(one["brief"] and len(one["brief"]) < 80 for one in answer["findings"] if one["level"] == "problem")
     return answer
 
 

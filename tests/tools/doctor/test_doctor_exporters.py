@@ -22,7 +22,7 @@ DEAD = "http://127.0.0.1:9"
 def test_a_machine_on_which_nothing_is_set(place: Path) -> None:
     done = doctor(place)
     answer = checked(done)
-    assert (done.returncode, answer["problems"], answer["warnings"]) == (0, [], []), done.stdout
+    assert (done.returncode, answer["problems"], answer["warnings"]) == (0, 0, 0), done.stdout
     assert answer["verdict"] == "Ready: the job keeps a journal and exports with file"
     assert answer["run_id"] is None
     assert answer["directory"] == "goodput"

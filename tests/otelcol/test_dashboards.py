@@ -1,0 +1,38 @@
+"""The dashboards of what comes by OTLP name metrics and labels as Cloud Monitoring has them behind a real collector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collector.test_exported import OF_PROMQL, missing
+from collector.written import FILES, load, selections
+from views import naming
+from waits import until
+
+from otel_goodput import semconv
+
+from .sidecars import Sidecar
+
+
+def test_what_is_selected_is_stored_by_the_sidecar(tmp_path: Path) -> None:
+    with Sidecar(tmp_path, "gcp-sidecar") as sidecar, sidecar.job() as job:
+        account = job.end().account
+        until(lambda: not sidecar.missing(account), 60.0, lambda: sidecar.missing(account))
+        stored = sidecar.google.target_series
+    series: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    for key in stored:
+        labels = {**dict(key.labels), **dict(key.resource_labels)}
+        assert labels.keys() >= {"job", "instance", "location"}
+        series.setdefault(key.type, []).append((key.resource, labels))
+        for part in ("", "_count", "_bucket"):
+            series.setdefault(key.type.split("/")[1] + part, []).append(("", labels))
+    told = {metric for metric in semconv.METRICS if metric.name in series}
+    assert len(told) > 15
+    assert {key.type for key in stored} == {naming.target_metric(metric) for metric in told}
+    names = [name for name in FILES if "-otlp." in name]
+    assert len(names) == 2
+    for name in names:
+        silent = [metric for metric in semconv.METRICS if metric not in told]
+        lacking = [one for one in missing(name, series, OF_PROMQL) if not any(m.name in one.metric for m in silent)]
+        assert lacking == []
+        assert len({one.metric for one in selections(load(name))} & series.keys()) > 4
