@@ -98,7 +98,7 @@ def _type(annotation: Any) -> str:
         return ""
     name = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     name = name.replace(inspect.formatannotation(AttributeValue), "AttributeValue")  # another one in every version
-    return f"`{re.sub(r'(?:collections.abc|pathlib|typing|metrics_api)[.]', '', name)}`"
+    return f"`{re.sub(r'(?:collections.abc|pathlib|typing|metrics_api)[.]', '', name).replace(' | ', ' or ')}`"
 
 
 def _default(parameter: inspect.Parameter) -> str:

@@ -190,9 +190,9 @@ def _told(one: type) -> list[tuple[list[str], str]]:
 
 
 def _type(found: object) -> str:
-    """A type as the source has it."""
+    """A type in words: in code within a table, not every renderer shows the `|` of a union."""
     name = found.__name__ if isinstance(found, type) and not get_args(found) else str(found)
-    return f"`{name.replace('otel_goodput.reports.fields.', '').replace('NoneType', 'None')}`"
+    return f"`{name.replace('otel_goodput.reports.fields.', '').replace('NoneType', 'None').replace(' | ', ' or ')}`"
 
 
 class Table(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-FENCE = re.compile(r"```text timeline\n(.*?)```", re.DOTALL)
+FENCE = re.compile(r"```timeline\n(.*?)```", re.DOTALL)
 
 KINDS = {
     "init": "accelerator_init",

@@ -38,3 +38,16 @@ def test_it_asks_nobody_else_for_anything(site: Path) -> None:
             r"<(?:script|link|img)[^>]*\b(?:src|href)=\"?(https?:[^\" >]+)", page.read_text(encoding="utf-8")
         )
         assert loaded == [], page
+
+
+def test_no_markdown_is_left(site: Path) -> None:
+    """A fence, a table or a list that the site's renderer does not take for one is shown as it is written."""
+    left = []
+    for page in sorted(site.rglob("index.html")):
+        body = page.read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+        code = re.findall(r"<code>(.*?)</code>", body, re.DOTALL)
+        text = re.sub(r"<code>.*?</code>|<pre.*?</pre>|<[^>]+>", "", body, flags=re.DOTALL)
+        found = re.findall(r"```|\*\*|\]\(|^ *\| .*", text, re.MULTILINE)
+        found += [one for one in code if "\\|" in one or re.search(r"&amp;(?:lt|gt|amp);", one)]
+        left += [(page.relative_to(site).as_posix(), one) for one in found]
+    assert left == []
