@@ -16,7 +16,7 @@ define install
 endef
 
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test test-fast test-pythons test-lowest attack everyday search bench bench-gcp bench-viewer collector docs parts lint types lock clean
+.PHONY: demo demo-gcp test test-fast test-pythons test-lowest attack everyday search bench bench-gcp bench-viewer bench-newcomer collector docs parts lint types lock clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	$(PY) examples/preempted.py
@@ -66,6 +66,9 @@ bench-viewer: $(VENV)/.bench parts  ## what the page of a run costs to make, and
 
 bench-gcp: $(VENV)/.bench $(VENV)/.test  ## what exporting to Google Cloud costs, and loses
 	PYTHONPATH=tests $(PY) -m benchmarks.cloud $(BENCH_ARGS)
+
+bench-newcomer: $(VENV)/.bench parts  ## how long a newcomer takes to a right figure, and to a dashboard
+	$(PY) -m benchmarks.newcomer $(BENCH_ARGS)
 
 docs: $(VENV)/.docs  ## the documentation as a site, at http://127.0.0.1:8000
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve --strict
