@@ -33,9 +33,9 @@ PROMETHEUS = ROOT / ".venv/bin/prometheus"
 PATIENCE_S = 900
 PREFACE = """# What a newcomer waits for
 
-Written by `make bench-newcomer`, which runs the commands of README.md and docs/ one by one: in empty folders, with a new
-virtual environment and an empty cache of packages. Reading and typing are not counted. Packages come from the index that
-pip is configured with, which may be nearer or farther than yours.
+Written by `make bench-newcomer`, which runs the commands of README.md and docs/ one by one: in empty folders, with a
+new virtual environment and an empty cache of packages. Reading and typing are not counted. Packages come from the index
+that pip is configured with, which may be nearer or farther than yours.
 
 """
 SCRAPE = """global: {scrape_interval: 1s}
@@ -94,9 +94,7 @@ class Walk:
     def beside(self, command: str) -> Iterator[None]:
         """A program that runs on while the next commands are typed."""
         with (self.place / "beside.log").open("ab") as log:
-            child = subprocess.Popen(
-                shlex.split(command), cwd=self.place, env=self.environment, stdout=log, stderr=log
-            )
+            child = subprocess.Popen(shlex.split(command), cwd=self.place, env=self.environment, stdout=log, stderr=log)
         try:
             yield
         finally:
@@ -118,7 +116,9 @@ def right(walk: Walk, steps: int) -> None:
         ["otel-goodput", "report", "--json"], cwd=walk.place, env=walk.environment, capture_output=True, check=True,
         executable=str(walk.place / ".venv/bin/otel-goodput"), timeout=PATIENCE_S,
     ).stdout)  # fmt: skip
-    if report["steps"]["kept"] != steps or not math.isclose(sum(report["seconds"].values()), report["elapsed_s"], rel_tol=1e-6):
+    if report["steps"]["kept"] != steps or not math.isclose(
+        sum(report["seconds"].values()), report["elapsed_s"], rel_tol=1e-6
+    ):
         raise RuntimeError(f"a wrong report: {report}")
 
 
@@ -139,7 +139,7 @@ def from_a_wheel(home: Path) -> Walk:
     built.run("python3 -m venv .venv && pip install --quiet build")
     built.run(f"python -m build --quiet --wheel --outdir {walk.place}/dist {ROOT}")
     walk.run("python3 -m venv .venv")
-    walk.run("pip install --quiet \"$(ls dist/*.whl)[jax]\"", "pip install 'otel_goodput-….whl[jax]'")
+    walk.run('pip install --quiet "$(ls dist/*.whl)[jax]"', "pip install 'otel_goodput-….whl[jax]'")
     (walk.place / "train.py").write_text(block("README.md", "train.py"), "utf-8")
     walk.run("python train.py", "python train.py    # prints the first report")
     right(walk, 200)
@@ -180,9 +180,13 @@ def to_gke(home: Path) -> Walk:
     if found is None:
         raise LookupError("docs/google-cloud/gke.md writes no JobSet")
     walk.run(found[0], "otel-goodput collector k8s jobset … > manifest.yaml")
-    commands = sum(len(re.findall(r"^(?:gcloud|kubectl|for) ", one, re.M)) for one in
-                   re.findall(r"^```bash\n(.*?)^```$", page.partition("## 6")[0], re.M | re.S))
-    walk.taken.append(Taken(f"# not run here: {commands} commands of gcloud and kubectl up to `kubectl apply`", math.nan))
+    commands = sum(
+        len(re.findall(r"^(?:gcloud|kubectl|for) ", one, re.M))
+        for one in re.findall(r"^```bash\n(.*?)^```$", page.partition("## 6")[0], re.M | re.S)
+    )
+    walk.taken.append(
+        Taken(f"# not run here: {commands} commands of gcloud and kubectl up to `kubectl apply`", math.nan)
+    )
     return walk
 
 

@@ -31,7 +31,6 @@ from otel_goodput.text.redact import printable, redacting_logger
 
 logger = redacting_logger(__name__)
 
-STATUS: Final = 3  # exit status of a command that had to leave something out
 RUNS: Final = 8  # of damaged records in one segment that are reported one by one
 HOLES: Final = 32  # empty records in a row that count as damage; interrupted threads do not leave so many
 SHOWN: Final = 4

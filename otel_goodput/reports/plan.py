@@ -1,4 +1,4 @@
-"""``otel-goodput plan``: how often to save, and the runtime goodput to expect.
+"""How often to save, and the runtime goodput to expect.
 
 The formulas are in ``renewal``; the figures come from a finished run or the command line. Time between the steps, spent
 in loading or evaluation, counts as training between saves, and its share is deducted from the goodput.
@@ -6,28 +6,16 @@ in loading or evaluation, counts as training between saves, and its share is ded
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.journal.damage import STATUS
-from otel_goodput.journal.notes import DAMAGED
-from otel_goodput.reports.figures import Figures, completed, from_report
-from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
-from otel_goodput.text.durations import NS, parse_duration
+from otel_goodput.reports.figures import Figures
+from otel_goodput.reports.renewal import QUANTITIES, best_interval, daly, expected_goodput, young
 from otel_goodput.text.quantities import format_duration
-from otel_goodput.text.redact import redacting_logger, shown
-
-logger = redacting_logger(__name__)
+from otel_goodput.text.redact import shown
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
@@ -61,7 +49,7 @@ class Plan:
         figures = self.figures
         return {
             "name": figures.name,
-            **{f"{name}_s": getattr(figures, name) for name in _SHOWN},
+            **{f"{name}_s": getattr(figures, name) for name in QUANTITIES},
             "beside": figures.beside,
             "measured_goodput": figures.goodput,
             "origins": dict(figures.origins),
@@ -91,7 +79,7 @@ def make_plan(figures: Figures) -> Plan:
         reschedule=figures.reschedule or 0.0,
         origins={**figures.origins, **assumed},
     )
-    for name in _SHOWN:
+    for name in QUANTITIES:
         value = getattr(figures, name)
         positive = name in ("mtbf", "step", "interval")
         if value is not None and not (0 < value < math.inf or (value == 0 and not positive)):
@@ -134,15 +122,6 @@ def _expected(figures: Figures, interval: float) -> float:
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
-_REPORT: Final = 16 * files.MIB  # bytes; a larger report file is refused
-_SHOWN: Final = {
-    "mtbf": "mean time between failures",
-    "save": "a save holds training up for",
-    "restore": "from the start to training again",
-    "reschedule": "from a failure to the start",
-    "step": "a step",
-    "interval": "training between two saves",
-}
 _CHOICES: Final = {"now": "at present", "young": "Young", "daly": "Daly", "best": "best (exactly)"}
 
 
@@ -150,7 +129,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     figures = plan.figures
     yield f"Plan for {figures.name}" if figures.name else "Plan"
     yield ""
-    for name, words in _SHOWN.items():
+    for name, words in QUANTITIES.items():
         value = getattr(figures, name)
         if value is not None:
             origin = figures.origins.get(name)
@@ -181,69 +160,3 @@ def _sentence(plan: Plan) -> str:
     if gain < 0.05:
         return f"Saving every {format_duration(now.interval)}, as at present, is as good as the best."
     return f"Saving every {every} instead of every {format_duration(now.interval)} would gain {gain:.2f} % of the time."
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput plan`` to `parser`."""
-    parser.add_argument(
-        "directory",
-        nargs="?",
-        default=None,
-        help="a run's folder, the folder or URL that holds the runs, or a report in a .json file; "
-        "not needed with --mtbf and --save (default: OTEL_GOODPUT_DIR, else ./goodput)",
-    )
-    parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, if there are several")
-    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
-    for name, words in _SHOWN.items():
-        parser.add_argument(f"--{name}", type=_seconds, default=None, metavar="T", help=f"{words}")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Run the command ``otel-goodput plan`` and return its exit status.
-
-    Raises:
-        ConfigurationError, JournalError: a figure is missing or out of range, or there is no run.
-    """
-    by_hand = {name: getattr(options, name) for name in _SHOWN}
-    damaged: list[str] = []
-    for number, figures in enumerate(_found(options, damaged)):
-        plan = make_plan(figures.given(**by_hand))
-        if options.json:
-            sys.stdout.write(json.dumps(plan.to_json()) + "\n")
-        else:
-            sys.stdout.write("\n" * (number > 0) + str(plan))
-    for text in damaged:
-        logger.warning("%s", text)
-    return STATUS if damaged else 0
-
-
-def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]:
-    """Return the figures of the requested runs; append to `damaged` what is wrong with their journals."""
-    if options.directory is None and options.mtbf is not None and options.save is not None:
-        return [Figures()]
-    if options.directory is not None and options.directory.endswith(".json"):
-        return [from_report(json.loads(files.read_named(Path(options.directory), _REPORT)))]
-    from otel_goodput.journal.damage import Damages
-    from otel_goodput.journal.finding import found_runs
-    from otel_goodput.journal.history import all_events
-    from otel_goodput.reports.journalled import of_run
-
-    figures = []
-    with found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id) as found:
-        for one, _ in found:
-            saves, restores = completed(all_events(one, options.process, Damages()))  # the report notes the damages too
-            report = of_run(one, process=options.process, ranks=False)
-            damaged += [note.text for note in report.notes if note.kind.startswith(DAMAGED)]
-            figures.append(from_report(report.to_json(), saves=saves, restores=restores))
-    return figures
-
-
-def _seconds(text: str) -> float:
-    return 0.0 if text.strip() == "0" else parse_duration(text) / NS
-
-
-_seconds.__name__ = "length of time"  # the name of the type in argparse's errors

@@ -23,6 +23,18 @@ D and R.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Final
+
+# What the formulas take, and what is shown beside it, in s.
+QUANTITIES: Final[Mapping[str, str]] = {
+    "mtbf": "mean time between failures",
+    "save": "a save holds training up for",
+    "restore": "from the start to training again",
+    "reschedule": "from a failure to the start",
+    "step": "a step",
+    "interval": "training between two saves",
+}
 
 
 def expected_goodput(

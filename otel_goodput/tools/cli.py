@@ -15,6 +15,7 @@ from otel_goodput import files
 from otel_goodput.errors import GoodputError
 from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import REDACTED, shown
+from otel_goodput.tools import plan as planning
 from otel_goodput.tools import replay as replaying
 from otel_goodput.tools import report as reporting
 from otel_goodput.tools.arguments import add_run, found_in, length, place
@@ -24,7 +25,7 @@ from otel_goodput.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: one of ``manual.EXIT_STATUSES``."""
+    """Run the command and return its exit status: one of ``EXIT_STATUSES``."""
     if sys.stdout is None:  # the parent process closed it
         with files.nowhere() as nowhere, redirect_stdout(nowhere):
             return main(arguments)
@@ -97,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add_send_arguments(send)
     send.set_defaults(run=_send)
 
-    from otel_goodput.tools import serve as serving
+    from otel_goodput.tools.serve.arguments import add_arguments as add_serve_arguments
 
     serve = commands.add_parser(
         "serve",
@@ -105,10 +106,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Show every run of a folder or URL live, in a browser: an index, a page for each run, and two runs "
         "side by side. It only reads. It needs the extra 'serve'.",
     )
-    serving.add_arguments(serve)
-    serve.set_defaults(run=lambda options: serving.run(options, place(options)))
-
-    from otel_goodput.reports import plan as planning
+    add_serve_arguments(serve)
+    serve.set_defaults(run=_serve)
 
     plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect")
     planning.add_arguments(plan)
@@ -214,6 +213,12 @@ def _send(options: argparse.Namespace) -> int:
     from otel_goodput.tools.send.command import run
 
     return run(options)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from otel_goodput.tools.serve.command import run
+
+    return run(options, place(options))
 
 
 def _env(options: argparse.Namespace) -> int:

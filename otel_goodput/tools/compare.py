@@ -9,14 +9,13 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from otel_goodput.tools.statuses import DAMAGED, HOLDS, UNKNOWN
 
 if TYPE_CHECKING:
     from otel_goodput.journal.rundir import RunDirectory
     from otel_goodput.reports.conditions import Condition, Outcome
-
-UNKNOWN: Final = 4  # exit status: a figure of a condition is not known
-HOLDS: Final = 5  # exit status: a condition holds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +91,6 @@ def run(options: argparse.Namespace, place: str) -> int:
 
 
 def _status(outcomes: list[Outcome], *, damaged: bool) -> int:
-    from otel_goodput.journal.damage import STATUS
     from otel_goodput.text.redact import shown
 
     for outcome in outcomes:
@@ -101,7 +99,7 @@ def _status(outcomes: list[Outcome], *, damaged: bool) -> int:
         return HOLDS
     if any(outcome.holds is None for outcome in outcomes):
         return UNKNOWN
-    return STATUS if damaged else 0
+    return DAMAGED if damaged else 0
 
 
 @contextmanager

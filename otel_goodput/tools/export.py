@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otel_goodput.tools.statuses import DAMAGED
+
 if TYPE_CHECKING:
     from otel_goodput.journal.rundir import RunDirectory
 
@@ -45,7 +47,7 @@ def run(options: argparse.Namespace, found: Any) -> int:
         OSError: the file cannot be written.
     """
     from otel_goodput.errors import JournalError
-    from otel_goodput.journal.damage import STATUS, Damages
+    from otel_goodput.journal.damage import Damages
     from otel_goodput.reports import perfetto
     from otel_goodput.text.quantities import plural
     from otel_goodput.text.redact import shown
@@ -72,7 +74,7 @@ def run(options: argparse.Namespace, found: Any) -> int:
         print(f"{shown(options.perfetto)}: {plural(written.events, 'event')} as {kind}; open it at ui.perfetto.dev")
     if (note := damages.note()) is not None:
         print(f"otel-goodput: {shown(note.text)}", file=sys.stderr)
-        return STATUS
+        return DAMAGED
     return 0
 
 

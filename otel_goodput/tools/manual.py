@@ -7,19 +7,9 @@ import textwrap
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from otel_goodput.journal.damage import STATUS
-from otel_goodput.tools.compare import HOLDS, UNKNOWN
+from otel_goodput.tools.statuses import DAMAGED, EXIT_STATUSES, HOLDS, UNKNOWN
 
-# What every status means. Those of `_ALWAYS` can end any command, the others only commands that name them.
-EXIT_STATUSES: Final[Mapping[int, str]] = {
-    0: "success",
-    1: "an error, such as a run that is not there; doctor: a problem was found",
-    2: "wrong use of the command",
-    STATUS: "a part of a journal is damaged and could not be read; the rest is shown",
-    UNKNOWN: "compare --fail-if: no condition holds, but one asks for a figure that is not known",
-    HOLDS: "compare --fail-if: a condition holds",
-    130: "interrupted with Ctrl-C",
-}
+# Statuses that can end any command; the others end only commands that name them.
 _ALWAYS: Final = (0, 1, 2, 130)
 _WIDTH: Final = 100
 
@@ -32,19 +22,19 @@ class Manual(NamedTuple):
 
 
 MANUALS: Final[Mapping[str, Manual]] = {
-    "report": Manual(("report", "report runs/ --run job-17 --json", "report --window 0 1h"), (STATUS,)),
-    "runs": Manual(("runs", "runs gs://bucket/runs --json"), (STATUS,)),
+    "report": Manual(("report", "report runs/ --run job-17 --json", "report --window 0 1h"), (DAMAGED,)),
+    "runs": Manual(("runs", "runs gs://bucket/runs --json"), (DAMAGED,)),
     "compare": Manual(
-        ("compare job-1 job-2", "compare job-1 job-2 --html comparison.html"), (STATUS, UNKNOWN, HOLDS)
+        ("compare job-1 job-2", "compare job-1 job-2 --html comparison.html"), (DAMAGED, UNKNOWN, HOLDS)
     ),
-    "export": Manual(("export --perfetto trace.json", "export runs/job-17 --perfetto trace.pftrace.gz"), (STATUS,)),
+    "export": Manual(("export --perfetto trace.json", "export runs/job-17 --perfetto trace.pftrace.gz"), (DAMAGED,)),
     "reason": Manual(("reason runs/job-17", "reason runs/job-17 2 preemption"),),
     "collector": Manual(("collector config local", "collector k8s job --project my-project")),
-    "replay": Manual(("replay timeline.jsonl", "replay - --json"), (STATUS,)),
-    "recover": Manual(("recover", "recover runs/job-17 --exporters otlp"), (STATUS,)),
+    "replay": Manual(("replay timeline.jsonl", "replay - --json"), (DAMAGED,)),
+    "recover": Manual(("recover", "recover runs/job-17 --exporters otlp"), (DAMAGED,)),
     "send": Manual(("send goodput/job-17 --dry-run", "send goodput/job-17 --endpoint http://localhost:4317"),),
     "serve": Manual(("serve", "serve gs://bucket/runs"),),
-    "plan": Manual(("plan", "plan --mtbf 6h --save 30s"), (STATUS,)),
+    "plan": Manual(("plan", "plan --mtbf 6h --save 30s"), (DAMAGED,)),
     "env": Manual(("env", "env --json"),),
     "doctor": Manual(("doctor", "doctor --gcp", "doctor --json"),),
     "completion": Manual(('eval "$(otel-goodput completion bash)"', "completion fish"),),

@@ -8,11 +8,11 @@ from typing import Final
 
 from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.session import SPANS, Session
 from otel_goodput.text.redact import shown
 from otel_goodput.tools.progress import ProgressLine
+from otel_goodput.tools.statuses import DAMAGED
 from otel_goodput.viewer.document import document
 from otel_goodput.viewer.page import html
 
@@ -47,4 +47,4 @@ def write(run: RunDirectory, options: argparse.Namespace) -> int:
     else:
         files.write_for_owner(place, page)
         print(f"{shown(str(place))}: {len(page) / _MB:.1f} MB")
-    return STATUS if session.report.damaged else 0
+    return DAMAGED if session.report.damaged else 0

@@ -15,13 +15,13 @@ from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
-from otel_goodput.journal.damage import STATUS
 from otel_goodput.journal.finding import Found
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.recording.unexported import unexported_spans
 from otel_goodput.resources import process as process_resource
 from otel_goodput.text.redact import encodable, shown
+from otel_goodput.tools.statuses import DAMAGED
 
 
 def recover_all(found: Sequence[Found], process: int, exporters: str | None, *, again: bool = False) -> int:
@@ -56,7 +56,7 @@ def recover(found: Found, process: int, exporters: str | None, *, again: bool = 
     if (note := restored.damages.note()) is not None:
         print(f"otel-goodput: {note.text}", file=sys.stderr)
     status = _recover(found, restored, process, exporters, again=again)
-    return max(status, STATUS) if note is not None else status
+    return max(status, DAMAGED) if note is not None else status
 
 
 def _recover(found: Found, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:

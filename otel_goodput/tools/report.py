@@ -10,6 +10,7 @@ from typing import Any
 
 from otel_goodput.text.redact import shown
 from otel_goodput.tools.arguments import add_questions, add_run, found_in, number, place
+from otel_goodput.tools.statuses import DAMAGED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +71,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _status(reports: Sequence[Any]) -> int:
     """Return 3 if one of the reports is missing or incomplete, else 0."""
-    from otel_goodput.journal.damage import STATUS
 
-    return STATUS if any(isinstance(one, dict) or one.damaged for one in reports) else 0
+    return DAMAGED if any(isinstance(one, dict) or one.damaged for one in reports) else 0
 
 
 def _attempted(run: Any, options: argparse.Namespace) -> Any:

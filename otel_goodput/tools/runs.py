@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from otel_goodput.tools.statuses import DAMAGED
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`."""
@@ -25,7 +27,6 @@ def run(options: argparse.Namespace, place: str) -> int:
     Raises:
         JournalError: there is no run.
     """
-    from otel_goodput.journal.damage import STATUS
     from otel_goodput.journal.finding import found_runs
     from otel_goodput.reports import listing
     from otel_goodput.text.redact import shown
@@ -42,4 +43,4 @@ def run(options: argparse.Namespace, place: str) -> int:
         print(json.dumps({"runs": [row.to_json() for row in rows]}))
     else:
         print(listing.render(rows, shown(place)), end="")
-    return STATUS if any(row.error or row.damaged for row in rows) else 0
+    return DAMAGED if any(row.error or row.damaged for row in rows) else 0

@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.installation import install_command
 from otel_goodput.text.redact import redacting_logger, shown
-from otel_goodput.viewer import page
+from otel_goodput.viewer import SPANS, page
 from otel_goodput.viewer.catalogue import Catalogue
 from otel_goodput.viewer.gate import Gate, Hosts
 from otel_goodput.viewer.places import Directory, Remote
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Streams, Topic, event
-from otel_goodput.viewer.watch import SPANS, Terms, Watch, Watches
+from otel_goodput.viewer.watch import Terms, Watch, Watches
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 logger = redacting_logger(__name__)
 
-PORT: Final = 8765
 IDLE: Final = "idle"
 STOPPED: Final = "stopped"
 _FAR: Final = 2**62  # ns; a window's ends are no further away

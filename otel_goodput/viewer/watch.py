@@ -27,6 +27,7 @@ from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
 from otel_goodput.reports.tail import News
 from otel_goodput.text.redact import redacting_logger, shown
+from otel_goodput.viewer import SPANS
 from otel_goodput.viewer.document import document, figures, tail, window
 from otel_goodput.viewer.reading import Readings
 from otel_goodput.viewer.streams import Topic, event
@@ -50,8 +51,7 @@ _READING: Final = threading.BoundedSemaphore(1)  # one run at a time: reading th
 _SELDOM: Final = ("processes",)  # of hundreds of processes: too much for each second, the document has it
 _TAILS: Final = 256 * files.KIB  # of spans since the document, for who comes later
 _MOST: Final = 32  # runs remembered
-SPANS: Final = 200_000  # exact spans in a document
-WINDOW_SPANS: Final = 20_000  # and in the answer to a window
+WINDOW_SPANS: Final = 20_000  # one by one, in the answer to a window
 
 
 class _Made(NamedTuple):

@@ -12,7 +12,8 @@ import pytest
 
 from otel_goodput.tools import cli
 from otel_goodput.tools.completion import SHELLS, commands_of
-from otel_goodput.tools.manual import EXIT_STATUSES, MANUALS
+from otel_goodput.tools.manual import MANUALS
+from otel_goodput.tools.statuses import EXIT_STATUSES
 
 from .commands import PATIENCE_S, goodput, succeeded
 

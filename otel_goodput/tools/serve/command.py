@@ -9,56 +9,13 @@ import sys
 from typing import Final
 
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.text.durations import NS, parse_duration
+from otel_goodput.text.durations import NS
+from otel_goodput.tools.serve.arguments import MADE_UP
 from otel_goodput.viewer import gate, server
 from otel_goodput.viewer.places import place
-from otel_goodput.viewer.watch import SPANS
 
-MADE_UP: Final = "auto"
 _LEAST: Final = 16  # characters of a token
 _SAFE: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments to `parser`."""
-    parser.add_argument(
-        "directory",
-        nargs="?",
-        default=None,
-        metavar="DIR",
-        help="the folder or URL that holds the runs, or one run's folder; it need not exist yet "
-        "(default: OTEL_GOODPUT_DIR, else ./goodput)",
-    )
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="the address to listen on (default 127.0.0.1: only this machine; 0.0.0.0: every machine that reaches it)",
-    )
-    parser.add_argument(
-        "--port", type=_port, default=server.PORT, help=f"the port (default {server.PORT}; 0: any that is free)"
-    )
-    parser.add_argument(
-        "--idle", type=_idle, default=None, metavar="T", help="stop after T without a request, such as 2h"
-    )
-    parser.add_argument(
-        "--spans",
-        type=_count,
-        default=SPANS,
-        metavar="N",
-        help=f"steps and phases that a page has one by one from the start (default {SPANS:,}); zoom in for the others",
-    )
-    parser.add_argument(
-        "--token",
-        default=None,
-        help=f"whoever asks must show this token ({MADE_UP}: one is made up, as it always is beyond this machine)",
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="another name by which browsers reach it, such as that of a proxy; may be repeated",
-    )
 
 
 def run(options: argparse.Namespace, named: str) -> int:
@@ -109,24 +66,3 @@ def _token(given: str | None, host: str) -> str | None:
     if len(given or "") < _LEAST or not set(given or "") <= _SAFE:
         raise ConfigurationError(f"--token needs at least {_LEAST} letters, digits, '-' or '_'; or --token {MADE_UP}")
     return given
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 2**16:
-        raise ValueError(text)
-    return port
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise ValueError(text)
-    return count
-
-
-def _idle(text: str) -> int:
-    return parse_duration(text)
-
-
-_port.__name__, _idle.__name__, _count.__name__ = "port", "length of time", "number"

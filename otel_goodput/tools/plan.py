@@ -1,0 +1,93 @@
+"""``otel-goodput plan``: how often to save, from a run's figures or by hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_goodput import files
+from otel_goodput.envvars import OTEL_GOODPUT_DIR
+from otel_goodput.reports.renewal import QUANTITIES
+from otel_goodput.text.durations import NS, parse_duration
+from otel_goodput.text.redact import redacting_logger
+from otel_goodput.tools import statuses
+
+if TYPE_CHECKING:
+    from otel_goodput.reports.figures import Figures
+
+logger = redacting_logger(__name__)
+
+_REPORT: Final = 16 * files.MIB  # bytes; a larger report file is refused
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput plan`` to `parser`."""
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        default=None,
+        help="a run's folder, the folder or URL that holds the runs, or a report in a .json file; "
+        "not needed with --mtbf and --save (default: OTEL_GOODPUT_DIR, else ./goodput)",
+    )
+    parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, if there are several")
+    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
+    for name, words in QUANTITIES.items():
+        parser.add_argument(f"--{name}", type=_seconds, default=None, metavar="T", help=f"{words}")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command ``otel-goodput plan`` and return its exit status.
+
+    Raises:
+        ConfigurationError, JournalError: a figure is missing or out of range, or there is no run.
+    """
+    from otel_goodput.reports.plan import make_plan
+
+    by_hand = {name: getattr(options, name) for name in QUANTITIES}
+    damaged: list[str] = []
+    for number, figures in enumerate(_found(options, damaged)):
+        plan = make_plan(figures.given(**by_hand))
+        if options.json:
+            sys.stdout.write(json.dumps(plan.to_json()) + "\n")
+        else:
+            sys.stdout.write("\n" * (number > 0) + str(plan))
+    for text in damaged:
+        logger.warning("%s", text)
+    return statuses.DAMAGED if damaged else 0
+
+
+def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]:
+    """Return the figures of the requested runs; append to `damaged` what is wrong with their journals."""
+    from otel_goodput.reports.figures import Figures, completed, from_report
+
+    if options.directory is None and options.mtbf is not None and options.save is not None:
+        return [Figures()]
+    if options.directory is not None and options.directory.endswith(".json"):
+        return [from_report(json.loads(files.read_named(Path(options.directory), _REPORT)))]
+    from otel_goodput.journal.damage import Damages
+    from otel_goodput.journal.finding import found_runs
+    from otel_goodput.journal.history import all_events
+    from otel_goodput.journal.notes import DAMAGED
+    from otel_goodput.reports.journalled import of_run
+
+    figures = []
+    with found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id) as found:
+        for one, _ in found:
+            saves, restores = completed(all_events(one, options.process, Damages()))  # the report notes the damages too
+            report = of_run(one, process=options.process, ranks=False)
+            damaged += [note.text for note in report.notes if note.kind.startswith(DAMAGED)]
+            figures.append(from_report(report.to_json(), saves=saves, restores=restores))
+    return figures
+
+
+def _seconds(text: str) -> float:
+    return 0.0 if text.strip() == "0" else parse_duration(text) / NS
+
+
+_seconds.__name__ = "length of time"  # the name of the type in argparse's errors
