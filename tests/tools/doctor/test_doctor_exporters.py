@@ -309,3 +309,13 @@ def test_processes_that_do_not_export(place: Path) -> None:
     assert json.loads(done.stdout)["exports"] == []
     assert "not exported (leader)" in findings(done, "exporters", "ok")
     assert "leading process only" in findings(done, "exporters", "ok")
+
+
+def test_usage_without_its_extra(place: Path) -> None:
+    missing = doctor_without("psutil", place, OTEL_GOODPUT_USAGE_INTERVAL="10s")
+    assert missing.returncode == 0
+    assert f"psutil is not installed: nothing is sampled -> {install_command('usage')}" in findings(
+        missing, "settings", "warning"
+    )
+    assert "psutil" not in doctor_without("psutil", place).stdout
+    assert "psutil" not in doctor(place, OTEL_GOODPUT_USAGE_INTERVAL="10s").stdout
