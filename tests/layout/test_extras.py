@@ -100,6 +100,8 @@ def installed(wheel: Path, extra: str, place: Path) -> Iterator[Installed]:
 
 def nothing(here: Installed) -> None:
     """The core alone records, and the command tells of it."""
+    verdict = here.run("-m", "otel_goodput", "doctor").splitlines()[0]
+    assert f"$ otel-goodput doctor\n{verdict}\n" in (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     here.job("file")
     command = str(here.python.with_name("otel-goodput"))
     done = subprocess.run(

@@ -42,18 +42,18 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
     if not (math.isfinite(timeout_s) and timeout_s > 0):
         raise ConfigurationError(f"--timeout takes seconds above 0, not {timeout_s:g}")
     exports: list[Export] = []
-    exporters: list[str] = []
+    active: list[str] = []
     hidden = secrets(os.environ)
     with captured_logs() as said, warnings.catch_warnings():
         if gcp:  # Google's libraries warn about matters of the job; with -W error these would raise here
             warnings.simplefilter("ignore")
         force = settings.in_force(os.environ)
         said.take()  # already reported by the check of the settings
-        found = list(_findings(force, timeout_s, said, exporters, exports, gcp, hidden))
+        found = list(_findings(force, timeout_s, said, active, exports, gcp, hidden))
     hidden.sort(key=len, reverse=True)
     findings = [Finding(*(redact(text, hidden) for text in one)) for one in found]
     exports = [Export(*(redact(text, hidden) for text in one)) for one in exports]
-    line = redact(verdict(findings, force.config, exporters, os.environ, asked=gcp), hidden)
+    line = redact(verdict(findings, active, os.environ, asked=gcp), hidden)
     if as_json:
         _write_json(line, force, findings, exports)
     else:
@@ -65,12 +65,12 @@ def _findings(
     force: InForce,
     timeout_s: float,
     said: LogCapture,
-    names: list[str],
+    active: list[str],
     exports: list[Export],
     gcp: bool,
     hidden: list[str],
 ) -> Iterator[Finding]:
-    """Yield all findings; appends to `names` (of exporters), `exports` and `hidden`."""
+    """Yield all findings; appends to `active` (names of exporters), `exports` and `hidden`."""
     config = force.config
     yield Finding(OK, "versions", ", ".join(f"{name} {number}" for name, number in settings.versions().items()))
     yield from settings.check(os.environ, rows(os.environ), config)
@@ -92,14 +92,15 @@ def _findings(
     if not force.run_id:
         folder = folder.with_name("<run id>")
     exporters = ExporterChecks(config, folder, timeout_s, said)
-    names += exporters.names()
+    names = exporters.names()
     for name in names:
         with _waiting_for(f"exporter {name}"):
             yield from exporters.check(name)
-    yield from exporters.idle(tuple(names))
+    yield from exporters.idle(names)
     if gcp or not GOOGLE.keys().isdisjoint(names):
-        yield from _google(Google(os.environ, tuple(names), timeout_s), gcp, hidden)
+        yield from _google(Google(os.environ, names, timeout_s), gcp, hidden)
     exports += exporters.exports
+    active += exporters.active
 
 
 def _google(google: Google, ask: bool, hidden: list[str]) -> Iterator[Finding]:

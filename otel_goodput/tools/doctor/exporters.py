@@ -32,7 +32,9 @@ Exporter = SpanExporter | MetricExporter
 
 
 class ExporterChecks:
-    """Checks the exporters that a job would open; `exports` collects the signals that would be exported.
+    """Checks the exporters that a job would open.
+
+    `exports` collects the signals that would be exported, and `active` the names of the exporters that get any.
 
     Args:
         config: the configuration in force.
@@ -47,6 +49,7 @@ class ExporterChecks:
         self._timeout_s = timeout_s
         self._said = said
         self.exports: list[Export] = []
+        self.active: list[str] = []
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the exporters, as the job would resolve them."""
@@ -84,8 +87,9 @@ class ExporterChecks:
         if heard and opened is not None:
             yield Finding(WARNING, about, heard)
         destinations = self._described(name, context)
-        for one in destinations:
-            self._note(name, one)
+        noted = [self._note(name, one) for one in destinations]
+        if any(noted) or not noted:  # nothing is known of what a third-party exporter does not describe
+            self.active.append(name)
         if endpoints := self._endpoints_of(name):
             yield from self._endpoints(about, endpoints, opened)
         elif opened is not None:
@@ -127,10 +131,12 @@ class ExporterChecks:
         if not self._config.leads:
             yield Finding(OK, "exporters", "metrics come from the leading process only")
 
-    def _note(self, name: str, one: Destination) -> None:
+    def _note(self, name: str, one: Destination) -> bool:
+        """Return whether this process exports the signal of a destination; if so, note it."""
         wanted = self._config.exports_spans() if one.signal == TRACES else self._config.leads
         if wanted:
             self.exports.append(Export(name, one.signal, one.place))
+        return wanted
 
     def _endpoints(self, about: str, endpoints: Sequence[Endpoint], opened: Exporters | None) -> Iterator[Finding]:
         """Connect to the OTLP endpoints, and send empty exports over the real protocol."""

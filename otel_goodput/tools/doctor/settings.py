@@ -12,8 +12,10 @@ from otel_goodput import config as configuration
 from otel_goodput import placement
 from otel_goodput.config import RUN_ID_SOURCES, Config
 from otel_goodput.disruption.launchers import launches
-from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
+from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID, OTEL_GOODPUT_USAGE_INTERVAL
+from otel_goodput.exporters.registry import importable
 from otel_goodput.guard import TRUE
+from otel_goodput.installation import install_command
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.variables import Row, unknown
 
@@ -71,6 +73,9 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
         yield Finding(
             WARNING, "settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in Unix seconds (UTC)"
         )
+    if config.usage_interval is not None and not importable("psutil"):
+        what = f"{OTEL_GOODPUT_USAGE_INTERVAL.name} is set, but psutil is not installed: nothing is sampled"
+        yield Finding(WARNING, "settings", what, install_command("usage"))
     yield from _place(environ)
     yield from _launchers(environ)
 

@@ -46,7 +46,7 @@ def test_text_for_people(place: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "status", "line"),
     [
-        ({"OTEL_GOODPUT_EXPORTERS": "none"}, 0, "Ready: the job keeps a journal and exports nothing"),
+        ({"OTEL_GOODPUT_EXPORTERS": "none"}, 0, "Ready: the job keeps a journal, and this process exports nothing"),
         (
             {"OTEL_GOODPUT_EXPORTERS": "file,console", "OTEL_GOODPUT_EXPORTER": "x", "OTEL_GOODPUT_RUN": "x"},
             0,
@@ -55,7 +55,18 @@ def test_text_for_people(place: Path) -> None:
         (
             {"RANK": "1", "WORLD_SIZE": "2", "OTEL_GOODPUT_PROCESSES": "leader"},
             0,
-            "Ready: this process keeps a journal and exports nothing",
+            "Ready: the job keeps a journal, and this process exports nothing",
+        ),
+        (
+            {
+                "RANK": "1",
+                "WORLD_SIZE": "2",
+                "OTEL_GOODPUT_EXPORTERS": "file,workload",  # which has metrics alone
+                "OTEL_GOODPUT_GCP_ENDPOINT": DEAD,
+                "OTEL_GOODPUT_GCP_PROJECT": "test-project",
+            },
+            0,
+            "Ready: the job keeps a journal and exports with file",
         ),
         ({"OTEL_SDK_DISABLED": "true"}, 0, "Off: OTEL_SDK_DISABLED is set, so nothing is recorded; 1 warning"),
         (
@@ -88,7 +99,7 @@ def test_text_for_people(place: Path) -> None:
 def test_the_verdict(variables: dict[str, str], status: int, line: str, place: Path) -> None:
     done = doctor(place, **variables)
     answer = checked(done)
-    assert (done.returncode, line in answer["verdict"]) == (status, True), answer["verdict"]
+    assert (done.returncode, answer["verdict"].endswith(line)) == (status, True), answer["verdict"]
     people = goodput("doctor", cwd=place, TMPDIR=place.parent / "tmp", **variables)
     assert (people.returncode, people.stdout.splitlines()[:2]) == (status, [answer["verdict"], ""])
 
@@ -298,3 +309,13 @@ def test_processes_that_do_not_export(place: Path) -> None:
     assert json.loads(done.stdout)["exports"] == []
     assert "not exported (leader)" in findings(done, "exporters", "ok")
     assert "leading process only" in findings(done, "exporters", "ok")
+
+
+def test_usage_without_its_extra(place: Path) -> None:
+    missing = doctor_without("psutil", place, OTEL_GOODPUT_USAGE_INTERVAL="10s")
+    assert missing.returncode == 0
+    assert f"psutil is not installed: nothing is sampled -> {install_command('usage')}" in findings(
+        missing, "settings", "warning"
+    )
+    assert "psutil" not in doctor_without("psutil", place).stdout
+    assert "psutil" not in doctor(place, OTEL_GOODPUT_USAGE_INTERVAL="10s").stdout
