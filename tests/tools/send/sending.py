@@ -57,9 +57,9 @@ with goodput.job():
 """
 
 
-def recorder(directory: Path, over: Path) -> subprocess.Popen[bytes]:
+def recorder(directory: Path, over: Path, metrics_ms: int = 40) -> subprocess.Popen[bytes]:
     """A real job that exports to files, often; after a hundred steps it ends once `over` is there."""
-    often = environment(OTEL_BSP_SCHEDULE_DELAY="15", OTEL_METRIC_EXPORT_INTERVAL="200")
+    often = environment(OTEL_BSP_SCHEDULE_DELAY="15", OTEL_METRIC_EXPORT_INTERVAL=f"{metrics_ms}")
     command = [sys.executable, "-W", "error", "-c", RECORDER, str(directory), str(over)]
     return subprocess.Popen(command, env=often)
 

@@ -70,7 +70,7 @@ def written(folder: Path, signal_: str) -> int:
 
 def test_files_that_grow(tmp_path: Path) -> None:
     over = tmp_path / "over"
-    with grpc_backend() as received, recorder(tmp_path, over) as process:
+    with grpc_backend() as received, recorder(tmp_path, over, metrics_ms=200) as process:
         try:
             for _ in range(4):
                 until(lambda: written(tmp_path / "job", "traces") > len(received.traces))
