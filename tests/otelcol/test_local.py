@@ -308,12 +308,12 @@ def test_an_end_is_marked_where_it_was(seen: Seen) -> None:
 
 
 def test_a_restart_is_marked_with_its_reason(seen: Seen) -> None:
-    """Before the restart nothing is."""
+    """Before it nothing is."""
     to = time.time()
     (found,) = seen.prometheus.query_range(marked("Disruptions", to), to - 600, to, 1)
     assert found.labels == {naming.label(semconv.GOODPUT_DISRUPTION_REASON): semconv.Reason.CRASH}
     told = seen.prometheus.query_range(f"max(goodput_disruptions_total{{{SECOND}}})", to - 600, to, 1)
-    assert found.values and {*found.values} == {1} and len(found.values) == len(told[0].values)
+    assert {*found.values} == {1} and len(found.values) <= len(told[0].values)
 
 
 def marked(name: str, to: float) -> str:

@@ -45,6 +45,7 @@ def asked(run: str, begin: float, end: float) -> dict[str, str]:
     }
 
 
+@pytest.mark.attack  # where it is not installed, a Jaeger takes ten minutes to build
 def test_the_trace_of_a_slow_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = time.time()
     with Jaeger(tmp_path / "jaeger") as jaeger:
