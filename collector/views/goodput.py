@@ -411,7 +411,7 @@ def _telemetry() -> list[Panel]:
         ),
         Panel(
             "Does telemetry get lost?",
-            "Spans and data points per second that could not be delivered. The account is not lost: the journal has it.",
+            "Spans and data points per second that were not delivered. The account is not lost: the journal has it.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.DROPPED, by=(semconv.GOODPUT_SIGNAL,), read=Read.RATE)],
