@@ -256,7 +256,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "What is a step made of (p50)?",
-            "What a step is made of, where its parts are told.",
+            "The median duration of each part, if the job tells of parts.",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.PART_DURATION, by=(semconv.GOODPUT_PART_NAME,), read=Read.P50)],
@@ -276,15 +276,13 @@ def _steps() -> list[Panel]:
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.OVERLAPPED_LOADING, "loading", read=Read.RATE)],
-            width=6,
         ),
         Panel(
             "Does the compilation cache hit?",
-            "Functions that jax's persistent cache had, and those that had to be compiled and were stored in it.",
+            "Functions per second that jax's persistent cache had, and those that were compiled and stored in it.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.COMPILE_CACHE, by=(semconv.GOODPUT_COMPILE_CACHE_RESULT,), read=Read.RATE)],
-            width=6,
             zeros=False,
         ),
         Panel(
@@ -293,7 +291,6 @@ def _steps() -> list[Panel]:
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.COMPILE_TIME_SAVED, "saved", across=Across.MAX)],
-            width=6,
         ),
     ]
 
@@ -343,7 +340,7 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
                 Query(semconv.FIRST_STEP, "first step", across=Across.MAX),
                 Query(semconv.REGAINED, "regained", across=Across.MAX),
             ],
-            width=12,
+            width=6,
         ),
     ]
 
@@ -367,6 +364,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
                     across=Across.MIN,
                 ),
             ],
+            width=6,
         ),
         Panel(
             "How productive is it?",
@@ -379,6 +377,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
                 Query(semconv.PROGRAM_RATIO, "program (MFU)", across=Across.MIN),
                 Query(semconv.RATIO, "runtime", only={semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}, across=Across.MIN),
             ],
+            width=6,
         ),
         Panel(
             "What did an attempt wait for?",
@@ -386,6 +385,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.SCHEDULING_DURATION, by=(semconv.GOODPUT_SCHEDULING_STAGE,), across=Across.MAX)],
+            width=6,
             zeros=False,
         ),
         Panel(
@@ -394,6 +394,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
             View.LINES,
             Unit.FACTOR,
             [Query(semconv.STRAGGLER, "slowest over median", across=Across.MAX)],
+            width=6,
             bound=Bound(UNEVEN),
         ),
     ]
@@ -410,7 +411,7 @@ def _telemetry() -> list[Panel]:
         ),
         Panel(
             "Does telemetry get lost?",
-            "Spans and data points that could not be delivered. The account itself is not lost: the journal has it.",
+            "Spans and data points per second that were not delivered. The account is not lost: the journal has it.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.DROPPED, by=(semconv.GOODPUT_SIGNAL,), read=Read.RATE)],
