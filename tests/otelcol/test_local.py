@@ -1,5 +1,8 @@
 """local.yaml for real: a job that is killed and resumes, the collector that it tells, restarted in between, its file,
-and a Prometheus that scrapes it all the time."""
+and a Prometheus that scrapes it all the time.
+
+Longer than other files: one run of all of it, which takes half a minute, serves all these tests.
+"""
 
 from __future__ import annotations
 
