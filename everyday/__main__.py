@@ -13,11 +13,23 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from everyday import recipes
 from everyday.catalogue import PROGRAMS
 from everyday.trial import TOLERANCE, Program, Result, perform
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-PACKAGES = ("jax", "jaxlib", "optax", "orbax-checkpoint", "flax", "equinox", "keras", "torch", "opentelemetry-sdk")
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "optax",
+    "orbax-checkpoint",
+    "flax",
+    "equinox",
+    "keras",
+    "torch",
+    "grain",
+    "opentelemetry-sdk",
+)
 HEAD = """# What the everyday programs gave
 
 `make everyday` writes this. Each program uses the library as its users do (`job()`, `step(n)` or `steps(loader)`, and
@@ -25,6 +37,9 @@ nothing for the device); beside it a witness reads the clock, and blocks on the 
 Goodput, and every category's time, have to be within {tolerance:.0%} of the witness's, or 1% of the elapsed time, and
 the time by which those who read the clock came late: a process beside the program measures how late this machine
 wakes whoever sleeps, and the witness what it takes to write down a reading (thrice that lies between it and us).
+
+Programs whose names end with `.py` are those of docs/recipes.md. They have no witness: they have to run, as they are
+printed there, and to leave one run.
 
 {machine}
 
@@ -76,18 +91,33 @@ def _row(name: str, result: Result, seconds: float) -> str:
     return f"| {name} | {said} | {true.goodput:.2%} | {result.late / true.elapsed:.2%} | {seconds:.1f} | {verdict} |"
 
 
+def recipe(name: str, folder: Path) -> tuple[str, bool]:
+    """The line of a recipe, which has no witness, and whether it ran as it should."""
+    lacking = recipes.lacking(recipes.RECIPES[name])
+    if lacking:
+        return f"| {name} | | | | | not run: {', '.join(lacking)} is not installed |", True
+    began = time.monotonic()
+    try:
+        recipes.perform(name, folder)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return f"| {name} | | | | {time.monotonic() - began:.1f} | failed |", False
+    return f"| {name} | | | | {time.monotonic() - began:.1f} | runs |", True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="programs (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs and recipes (default: all)")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}, where all were run")
     options = parser.parse_args()
-    unknown = set(options.names) - set(PROGRAMS)
+    unknown = set(options.names) - {*PROGRAMS, *recipes.RECIPES}
     if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join((*PROGRAMS, *recipes.RECIPES))}")
     lines, good = [], True
-    for name in options.names or PROGRAMS:
+    for name in options.names or (*PROGRAMS, *recipes.RECIPES):
         with tempfile.TemporaryDirectory() as place:
-            for line, right in rows(name, PROGRAMS[name], Path(place)):
+            folder = Path(place)
+            for line, right in rows(name, PROGRAMS[name], folder) if name in PROGRAMS else [recipe(name, folder)]:
                 print(line, flush=True)
                 lines.append(line)
                 good = good and right

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 import otel_goodput
+from everyday import recipes
 from otel_goodput import semconv
 from otel_goodput.envvars import ENVVARS, STANDARD
 from otel_goodput.recording.phases import Phases
@@ -44,6 +46,11 @@ TESTED = {
 GUIDE = sorted(PAGES.keys() - TESTED)
 # What needs the network, or runs these very tests.
 NOT_HERE = ("make demo", "make test", "pip install -e '.[jax]'", "pip install -e '.[gcp]'")
+
+
+RECIPES = {("docs/recipes.md", name) for name in recipes.RECIPES}
+# `make everyday` runs them all, with libraries that are not here.
+WITH_WHAT_IS_HERE = [name for name, text in recipes.RECIPES.items() if not recipes.lacking(text)]
 
 
 class Block(NamedTuple):
@@ -122,9 +129,8 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
                     else:
                         said[line] = run(["bash", "-c", before + there], here)
     for block in blocks(page):
-        assert not block.file or any(line.startswith(f"python {block.file}") for line in said), (
-            f"{block.file} is never run"
-        )
+        commanded = any(line.startswith(f"python {block.file}") for line in said)
+        assert not block.file or commanded or (page, block.file) in RECIPES, f"{block.file} is never run"
     if page == "README.md":
         printed = said["python train.py"]
         assert printed.startswith("Goodput of first, 1 attempt, since ") and "200 started = 200 kept" in printed
@@ -149,6 +155,19 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
         assert "traces-" in listed and "metrics-" in listed
         assert json.loads(said["otel-goodput report --json"])["run_id"] == "tutorial"
         assert "step" in received.span_names() and "goodput.time" in received.metric_names()
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("name", WITH_WHAT_IS_HERE)
+def test_recipes_run_and_run_again(name: str, tmp_path: Path) -> None:
+    """Those that save checkpoints find one the second time."""
+    for _ in range(2):
+        assert recipes.perform(name, tmp_path).count("Goodput of ") == 1
+        shutil.rmtree(tmp_path / "goodput")
+
+
+def test_there_are_recipes_for_the_libraries_that_people_train_with() -> None:
+    assert {"with_orbax.py", "with_flax.py", "with_keras.py", "with_torch.py", "with_grain.py"} == set(recipes.RECIPES)
 
 
 @pytest.mark.parametrize("page", GUIDE)
