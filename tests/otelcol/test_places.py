@@ -2,6 +2,8 @@
 
 Only ports are others here, so that all can run at once on one machine, and Google is the emulator: its authenticator is
 not in our binary.
+
+Longer than other files: each place is started in the same few ways, and reading them together shows what differs.
 """
 
 from __future__ import annotations
