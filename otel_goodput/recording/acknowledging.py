@@ -40,8 +40,9 @@ class AcknowledgingExporter(PassingSpanExporter):
         self._account = account
         self._number = number
         # Of the spans that are to be recorded once they are delivered. Only phases and roots have END records in the
-        # journal. The spans of one attempt are exported in the order of these records, so the last span id is enough.
-        self._last: dict[object, int] = {}  # by attempt
+        # journal. The spans of one phase are exported in the order of these records, so the last span id of each is
+        # enough. Those of different phases are not: a step may wait for the device and follow the job in a batch.
+        self._last: dict[tuple[object, object], int] = {}  # by attempt and phase
         # Up to which time summaries are exported: they have no END record, but are exported in time order.
         self._ends: dict[tuple[int, str], int] = {}  # by attempt and name, ns
         self._note(0)
@@ -75,7 +76,7 @@ class AcknowledgingExporter(PassingSpanExporter):
             if context is not None and (
                 isinstance(span, (AttemptSpan, ContinuationSpan)) or GOODPUT_PHASE in attributes
             ):
-                self._last[attempt] = context.span_id
+                self._last[attempt, attributes.get(GOODPUT_PHASE)] = context.span_id
             if span.name in _SUMMARIES and isinstance(span, PhaseReadableSpan) and isinstance(attempt, int):
                 whose = attempt, str(attributes.get(GOODPUT_PHASES_NAME, ""))
                 self._ends[whose] = max(self._ends.get(whose, 0), span.end_time or 0)

@@ -13,6 +13,7 @@ from waits import until
 from otel_goodput import Recorder
 from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.exporters.buffering import MOST_KEPT, PATIENCE, BufferingSpanExporter
+from otel_goodput.recording.acknowledging import AcknowledgingExporter
 
 from .backends import grpc_backend, http_backend
 
@@ -194,3 +195,25 @@ def test_what_the_last_try_delivers_is_known_to_be_delivered(
             names = after.span_names()
         assert names.count("step") == 3 and names.count("job") == 1
         assert "have not reached every exporter" not in caplog.text
+
+
+def test_a_step_that_waited_for_the_device_and_follows_the_job_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the journal the job has ended after it: the last span of a batch is not the last that ended."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
+    export = AcknowledgingExporter.export
+    batches: list[list[str]] = []
+
+    def steps_last(self: AcknowledgingExporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        spans = sorted(spans, key=lambda span: span.name == "step")
+        batches.append([span.name for span in spans])
+        return export(self, spans)
+
+    monkeypatch.setattr(AcknowledgingExporter, "export", steps_last)
+    recorder = Recorder("job", run_id="run", directory=tmp_path, exporters="file", grace_period=10.0)
+    with recorder.job(), recorder.step(0):
+        pass
+    recorder.shutdown(10)
+    assert any("job" in names and names[-1] == "step" for names in batches)
+    assert "have not reached every exporter" not in caplog.text
