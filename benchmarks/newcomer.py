@@ -172,7 +172,7 @@ def to_a_dashboard(home: Path) -> Walk:
 
 
 def to_gke(home: Path) -> Walk:
-    """As far as there is no cluster: the manifest, held against Kubernetes' schemas."""
+    """As far as it goes without a cluster: the manifest. The suite holds it against Kubernetes' schemas."""
     walk = Walk(home, "gke")
     walk.environment["PATH"] = f"{home}/clone/.venv/bin{os.pathsep}{os.environ['PATH']}"
     page = (ROOT / "docs/google-cloud/gke.md").read_text("utf-8")
@@ -211,7 +211,7 @@ WALKS: dict[str, Callable[[Path], Walk]] = {
     "From a clone to the first right figure": from_a_clone,
     "From the wheel alone to the first right figure": from_a_wheel,
     "From there to a dashboard on a laptop": to_a_dashboard,
-    "To a job on GKE": to_gke,
+    "To the manifest of a job on GKE": to_gke,
 }
 
 
@@ -233,7 +233,7 @@ def main() -> int:
             taken = walk(Path(home)).taken
             total = sum(one.seconds for one in taken if not math.isnan(one.seconds))
             typed = sum(not one.command.startswith("#") for one in taken)
-            text += f"\n## {title}: {total:.0f} s, {typed} commands\n\n| command | seconds |\n|---|---:|\n"
+            text += f"\n## {title}: {total:.0f} s, {typed} command{'s' if typed != 1 else ''}\n\n| command | seconds |\n|---|---:|\n"
             for command, seconds in taken:
                 text += f"| `{command}` | {'' if math.isnan(seconds) else f'{seconds:.1f}'} |\n"
     if not options.no_write:
