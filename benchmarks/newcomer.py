@@ -185,7 +185,7 @@ def to_gke(home: Path) -> Walk:
         for one in re.findall(r"^```bash\n(.*?)^```$", page.partition("## 6")[0], re.M | re.S)
     )
     walk.taken.append(
-        Taken(f"# not run here: {commands} commands of gcloud and kubectl up to `kubectl apply`", math.nan)
+        Taken(f"# not run here: {commands} commands of gcloud and kubectl up to kubectl apply", math.nan)
     )
     return walk
 
