@@ -184,9 +184,7 @@ def to_gke(home: Path) -> Walk:
         len(re.findall(r"^(?:gcloud|kubectl|for) ", one, re.M))
         for one in re.findall(r"^```bash\n(.*?)^```$", page.partition("## 6")[0], re.M | re.S)
     )
-    walk.taken.append(
-        Taken(f"# not run here: {commands} commands of gcloud and kubectl up to kubectl apply", math.nan)
-    )
+    walk.taken.append(Taken(f"# not run here: {commands} commands of gcloud and kubectl up to kubectl apply", math.nan))
     return walk
 
 
@@ -233,7 +231,8 @@ def main() -> int:
             taken = walk(Path(home)).taken
             total = sum(one.seconds for one in taken if not math.isnan(one.seconds))
             typed = sum(not one.command.startswith("#") for one in taken)
-            text += f"\n## {title}: {total:.0f} s, {typed} command{'s' if typed != 1 else ''}\n\n| command | seconds |\n|---|---:|\n"
+            commands = f"{typed} command" + "s" * (typed != 1)
+            text += f"\n## {title}: {total:.0f} s, {commands}\n\n| command | seconds |\n|---|---:|\n"
             for command, seconds in taken:
                 text += f"| `{command}` | {'' if math.isnan(seconds) else f'{seconds:.1f}'} |\n"
     if not options.no_write:
