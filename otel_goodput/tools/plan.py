@@ -16,6 +16,7 @@ from otel_goodput.reports.renewal import QUANTITIES
 from otel_goodput.text.durations import NS, parse_duration
 from otel_goodput.text.redact import redacting_logger
 from otel_goodput.tools import statuses
+from otel_goodput.tools.arguments import named_as
 
 if TYPE_CHECKING:
     from otel_goodput.reports.figures import Figures
@@ -86,8 +87,8 @@ def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]
     return figures
 
 
-def _seconds(text: str) -> float:
+def _in_seconds(text: str) -> float:
     return 0.0 if text.strip() == "0" else parse_duration(text) / NS
 
 
-_seconds.__name__ = "length of time"  # the name of the type in argparse's errors
+_seconds = named_as("length of time", _in_seconds)

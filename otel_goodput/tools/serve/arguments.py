@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from otel_goodput.text.durations import parse_duration
+from otel_goodput.tools.arguments import length, named_as, number
 from otel_goodput.viewer import PORT, SPANS
 
 MADE_UP: Final = "auto"
@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=_port, default=PORT, help=f"the port (default {PORT}; 0: any that is free)")
     parser.add_argument(
-        "--idle", type=_idle, default=None, metavar="T", help="stop after T without a request, such as 2h"
+        "--idle", type=length, default=None, metavar="T", help="stop after T without a request, such as 2h"
     )
     parser.add_argument(
         "--spans",
-        type=_count,
+        type=number,
         default=SPANS,
         metavar="N",
         help=f"steps and phases that a page has one by one from the start (default {SPANS:,}); zoom in for the others",
@@ -51,22 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 2**16:
-        raise ValueError(text)
+def _port_number(text: str) -> int:
+    if not 0 <= (port := int(text)) < 2**16:
+        raise ValueError("there is no such port")
     return port
 
 
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise ValueError(text)
-    return count
-
-
-def _idle(text: str) -> int:
-    return parse_duration(text)
-
-
-_port.__name__, _idle.__name__, _count.__name__ = "port", "length of time", "number"
+_port = named_as("port", _port_number)
