@@ -342,7 +342,7 @@ class DeviceClock:
         self._marked_at = marked_at = tracer.clock()
         # A mark with no work in front of it becomes ready in about the time that it took to dispatch.
         observation.ended, observation.at_once = max(end, observation.start), 2 * marked_at - self._marking_at
-        if leaf.is_ready():
+        if ready(leaf):
             # The device was idle: the step waited for its work, or had none.
             if observation.results:
                 self._check(observation)
@@ -360,7 +360,7 @@ class DeviceClock:
         self._sharing = 0
         if last.leaf is not None or (leaf := self._mark()) is None:
             return
-        if self._missed and leaf.is_ready():
+        if self._missed and ready(leaf):
             # They may have ended long ago.
             self._watcher.work(lambda: self._watcher.forget(marks_too=False))
             return

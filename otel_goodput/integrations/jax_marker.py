@@ -59,6 +59,13 @@ class JaxMarker:
             return None  # not prepared yet, or the backends were cleared since
         if not self._clean() or self._config.jax_disable_jit:
             return None
+        try:
+            return call(self._argument)
+        except Exception:
+            if not self._argument.is_deleted():
+                raise
+        # The program has deleted all arrays there are, to free memory: this one, too.
+        self._argument = _argument(self._jax, self._devices)
         return call(self._argument)
 
     def results(self) -> Sequence[Any]:
@@ -112,7 +119,8 @@ def _driven_elsewhere(thing: Any) -> bool:
     return any(word in text for word in _ELSEWHERE)
 
 
-def _compiled(jax: Any, devices: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
+def _argument(jax: Any, devices: Sequence[Any]) -> Any:
+    """Return an array with one number on each device."""
     import numpy as np
 
     sharding = jax.sharding.SingleDeviceSharding(devices[0])
@@ -120,7 +128,11 @@ def _compiled(jax: Any, devices: Sequence[Any]) -> tuple[Any, Callable[[Any], An
     if len(devices) > 1:
         mesh = jax.sharding.Mesh(np.array(devices), ("devices",))
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("devices"))
-    argument = jax.device_put(value, sharding)
+    return jax.device_put(value, sharding)
+
+
+def _compiled(jax: Any, devices: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
+    argument = _argument(jax, devices)
 
     def goodput_marker(x: Any) -> Any:
         return x + 1

@@ -9,12 +9,14 @@ Longer than other files: the order in which it waits, asks and gives up is one a
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from itertools import takewhile
-from operator import methodcaller, not_
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from types import MethodType
 from typing import Any, Final
 
 from otel_goodput.accounting import events as ev
@@ -35,17 +37,30 @@ LATE: Final = 16  # a late step is polled again after 1/LATE of the time it took
 GOLDEN: Final = 0.618034
 STALE: Final = 1_000_000_000  # ns without a mark after which steps are assumed to be as long as usual
 IDLE_LOOKS: Final = 20  # looks at an empty queue, before the training thread has to wake this one
+COLLECTS_IN_C: Final = sys.version_info < (3, 12)  # garbage is collected where C code allocates, too
 PASSED_BY: Final = 4  # ends in a row that the training thread saw; then it is expected to see the next one
-_QUESTIONS: Final = (methodcaller("is_deleted"), methodcaller("is_ready"))
-_ask = methodcaller.__call__
 
 
 def ready(leaf: Any) -> bool | None:
     """Return whether `leaf` has left the device; None if it was deleted, so that nobody can know."""
-    # jax crashes if it is asked whether a deleted array is ready. So there is no bytecode between the two calls: at
-    # one, the interpreter could switch to the thread that deletes the array.
-    answers = tuple(takewhile(not_, map(_ask, _QUESTIONS, (leaf,) * 2)))
-    return len(answers) == 1 if answers else None
+    # jax crashes the process if it is asked whether a deleted array is ready, or if the array is deleted while it is
+    # asked; and another thread can delete it at any bytecode. So from the first question to the last answer no
+    # bytecode may run: not ours, and not that of a garbage collection, whose callbacks (jax has one) are bytecode.
+    # `zip` asks one question after the other, in C, and stops at the first that is answered by its sentinel.
+    is_ready = leaf.is_ready
+    asking: Iterator[Any] = islice(zip(iter(leaf.is_deleted, True), iter(is_ready, None), strict=False), 1)
+    pausing = COLLECTS_IN_C and not isinstance(is_ready, MethodType) and gc.isenabled()
+    if pausing:
+        asking = chain(iter(gc.disable, None), asking, iter(gc.enable, None))
+    try:
+        answers = list(asking)
+    except Exception:
+        if pausing:
+            gc.enable()
+        if leaf.is_deleted():  # donated meanwhile, by a thread that did not hold the GIL
+            return None
+        raise
+    return answers[0][1] if answers else None
 
 
 class Watcher:
@@ -195,6 +210,10 @@ class Watcher:
             return self._without_a_mark(-count)
         target = queue[count - 1]
         answer = ready(target.leaf)
+        if answer is None and target.marked:
+            # The program has deleted all arrays there are, to free memory: the step shares the next one's mark.
+            target.leaf = None
+            return 0
         if answer is None:
             del queue[count - 1]
             self._refuse(target)
@@ -212,7 +231,12 @@ class Watcher:
             return 0
         expected = begun + self.usual * count - now
         if target.ours and self.usual and expected < SOON and not self._closing:
-            target.leaf.block_until_ready()
+            try:
+                target.leaf.block_until_ready()
+            except Exception:
+                if ready(target.leaf) is None:  # deleted meanwhile: for the next look
+                    return 0
+                raise
             now = self._clock()
             return self._over(count, target, now, min(now, target.by or now))
         return self._pause(asked, begun, expected, now, count)
@@ -332,7 +356,7 @@ class Watcher:
             length = min(length, self.usual)  # the device was idle between two: one end says little about the others
         for more in range(count, 0, -1):
             observation = queue[0]
-            if more > 1 and observation.leaf is not None and ready(observation.leaf) is None:
+            if more > 1 and not (observation.marked or observation.leaf is None) and ready(observation.leaf) is None:
                 self._refuse(observation)
                 self._lose(queue.popleft())
                 continue
