@@ -43,6 +43,8 @@ class UsageSampler:
             report_once("usage", "the use of processor and memory is not sampled: psutil is not installed")
             return
         self._psutil: Any = psutil
+        self._before: tuple[int, int, int] | None = None
+        self._try()  # here, because on a busy machine the thread may begin late, and what is used until then is missed
         self._thread = threading.Thread(target=self._run, name="goodput-usage", daemon=True)
         self._thread.start()
 
@@ -53,16 +55,16 @@ class UsageSampler:
             self._thread.join(max(0.0, seconds))
 
     def _run(self) -> None:
-        before: tuple[int, int, int] | None = None
         ended = False
-        while True:
-            try:
-                before = self._sample(before)
-            except Exception as error:  # code of other packages, and what they read
-                contain("usage of processor and memory", error)
-            if ended:
-                return
+        while not ended:
             ended = self._ended.wait(self._interval_s)
+            self._try()
+
+    def _try(self) -> None:
+        try:
+            self._before = self._sample(self._before)
+        except Exception as error:  # code of other packages, and what they read
+            contain("usage of processor and memory", error)
 
     def _sample(self, before: tuple[int, int, int] | None) -> tuple[int, int, int]:
         """Take a sample since `before`; returns the time, and the processor time of the process and the machine, ns."""
