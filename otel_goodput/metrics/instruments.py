@@ -16,22 +16,11 @@ from otel_goodput.accounting.paces import straggler
 from otel_goodput.guard import contain
 from otel_goodput.metrics.durations import Durations, Names
 from otel_goodput.semconv import Category, JobState, Metric
-from otel_goodput.text.durations import NS
+from otel_goodput.text.durations import NS, window_name
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]
 
 CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits
-
-_UNITS: Final = ((3_600, "h"), (60, "m"), (1, "s"))
-
-
-def window_name(span: int) -> str:
-    """Return the name of a rolling window of `span` ns: ``1h``, ``24h``, ``90s``, ``1.5s``; no two have the same."""
-    for size, letter in _UNITS:
-        if span % (size * NS) == 0:
-            return f"{span // (size * NS)}{letter}"
-    seconds, rest = divmod(span, NS)
-    return f"{seconds}.{rest:09}".rstrip("0") + "s"
 
 
 class Snapshot:

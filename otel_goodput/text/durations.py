@@ -12,6 +12,7 @@ NS: Final = 1_000_000_000
 _UNITS: Final = {
     "ms": 10**6, "s": NS, "m": 60 * NS, "min": 60 * NS, "h": 3600 * NS, "d": 86_400 * NS, "w": 604_800 * NS
 }  # fmt: skip
+_NAMED: Final = ((3_600, "h"), (60, "m"), (1, "s"))  # units of a window's name, in seconds
 _PART: Final = r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])\s*"
 _LENGTH: Final = re.compile(f"(?:{_PART})+")
 _RFC_3339: Final = re.compile(
@@ -40,6 +41,15 @@ def parse_duration(text: str) -> int:
     if not 0 < seconds < 1e9:
         raise ValueError(f"not a duration: {text!r} (expected 90s, 10m, 1h, 24h)")
     return round(seconds * NS) if length is None else length
+
+
+def window_name(span: int) -> str:
+    """Return the name of a rolling window of `span` ns: ``1h``, ``24h``, ``90s``, ``1.5s``; no two have the same."""
+    for size, letter in _NAMED:
+        if span % (size * NS) == 0:
+            return f"{span // (size * NS)}{letter}"
+    seconds, rest = divmod(span, NS)
+    return f"{seconds}.{rest:09}".rstrip("0") + "s"
 
 
 def parse_moment(text: str) -> int:

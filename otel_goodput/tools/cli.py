@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_tools(commands: Any) -> None:
     """Add the commands whose arguments stand with them: each reads runs at the place that `directory` names."""
-    from otel_goodput.tools import compare, export, runs
+    from otel_goodput.tools import compare, dashboards, export, runs
     from otel_goodput.tools.collector import arguments as collector_arguments
     from otel_goodput.tools.reason import arguments as reason_arguments
 
@@ -168,9 +168,13 @@ def _add_tools(commands: Any) -> None:
     collector_arguments.add_arguments(collector)
     collector.set_defaults(run=_collector)
 
-    said = commands.add_parser("reason", help="say afterwards why a run was disrupted, by hand or from a log")
-    reason_arguments.add_arguments(said)
-    said.set_defaults(run=_reason)
+    views = commands.add_parser("dashboards", help="write dashboards and alerts for Grafana or Cloud Monitoring")
+    dashboards.add_arguments(views)
+    views.set_defaults(run=dashboards.run)
+
+    late = commands.add_parser("reason", help="record afterwards why a run was disrupted, by hand or from a log")
+    reason_arguments.add_arguments(late)
+    late.set_defaults(run=_reason)
 
 
 def _completion(options: argparse.Namespace) -> int:

@@ -20,15 +20,20 @@ _otel_goodput_runs() {
     done
 }
 _otel_goodput() {
-    local IFS=$'\\n' command="" words="" number
+    local IFS=$'\\n' command="" words="" word number
     local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"
+    current="${current//\\\\/}"
     for ((number = 1; number < COMP_CWORD; number++)); do
         case "${COMP_WORDS[number]}" in -*) ;; *) command="${COMP_WORDS[number]}"; break ;; esac
     done
     case "$command:$previous" in
 @CASES@
     esac
-    COMPREPLY=($(compgen -W "$words" -- "$current"))
+    # Not compgen -W: it would expand the words, and run what the name of a folder says.
+    COMPREPLY=()
+    while read -r word; do
+        case "$word" in "$current"*) printf -v word %q "$word"; COMPREPLY+=("$word") ;; esac
+    done <<< "$words"
 }
 complete -o bashdefault -o default -F _otel_goodput otel-goodput
 """

@@ -30,6 +30,7 @@ MANUALS: Final[Mapping[str, Manual]] = {
     "export": Manual(("export --perfetto trace.json", "export runs/job-17 --perfetto trace.pftrace.gz"), (DAMAGED,)),
     "reason": Manual(("reason runs/job-17", "reason runs/job-17 2 preemption"),),
     "collector": Manual(("collector config local", "collector k8s job --project my-project")),
+    "dashboards": Manual(("dashboards grafana grafana/", "dashboards gcp views/ --goodput-target 0.9")),
     "replay": Manual(("replay timeline.jsonl", "replay - --json"), (DAMAGED,)),
     "recover": Manual(("recover", "recover runs/job-17 --exporters otlp"), (DAMAGED,)),
     "send": Manual(("send goodput/job-17 --dry-run", "send goodput/job-17 --endpoint http://localhost:4317"),),

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from views import naming
 
+from otel_goodput.dashboards import naming
 from otel_goodput.semconv import Metric
 
-from .written import ABSENCE, POLICIES, load, selections
+from .written import ABSENCE, OTLP_POLICIES, POLICIES, load, selections
 
 MINUTES = 180
-_RUN_LABELS = {"prometheus": "goodput_run_id", "grafana": "goodput_run_id", "cloud": "namespace"}
+_RUN_LABELS = {
+    "prometheus": "goodput_run_id", "grafana": "goodput_run_id", "cloud": "namespace", "otlp": "goodput_run_id",
+}  # fmt: skip
 PLACES = tuple(_RUN_LABELS)
 _QUOTED = re.compile(r'\{"([\w./]+)"(?:, )?')
 _KEY = re.compile(r'"([a-z]+\.[\w.]+)"(?=[=,)])')  # of an attribute that keeps its dots
@@ -100,7 +102,7 @@ def _rules(place: str) -> dict[str, Any]:
     if place == "grafana":
         return {"groups": [_of_grafana(group) for group in load("alerts/grafana.yaml")["groups"]]}
     rules = []
-    for name in POLICIES:
+    for name in OTLP_POLICIES if place == "otlp" else POLICIES:
         condition = load(name)["conditions"][0]["conditionPrometheusQueryLanguage"]
         query = in_prometheus(condition["query"])
         rules.append({"alert": condition["alertRule"], "expr": query, "for": condition["duration"]})

@@ -11,7 +11,7 @@ from google.cloud.monitoring_dashboard_v1 import Dashboard
 from google.cloud.monitoring_v3 import AlertPolicy
 from google.protobuf.json_format import ParseDict, ParseError
 
-from .written import ABSENCE, FILES, POLICIES, load
+from .written import ABSENCE, FILES, OTLP_POLICIES, POLICIES, load
 
 DASHBOARDS = [name for name in FILES if name.endswith(".cloud-monitoring.json")]
 RUNS = {"dashboards/runs.cloud-monitoring.json", "dashboards/runs-otlp.cloud-monitoring.json"}
@@ -35,7 +35,7 @@ def message(kind: Any, content: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(Dashboard, each) for each in DASHBOARDS] + [(AlertPolicy, each) for each in (*POLICIES, ABSENCE)],
+    [(Dashboard, each) for each in DASHBOARDS] + [(AlertPolicy, each) for each in (*POLICIES, *OTLP_POLICIES, ABSENCE)],
 )
 def test_the_api_s_messages_hold_all_of_it(kind: Any, name: str) -> None:
     content = load(name)
@@ -47,10 +47,14 @@ def test_the_api_s_messages_hold_all_of_it(kind: Any, name: str) -> None:
             message(kind, json.loads(json.dumps(content).replace(old, new)))
 
 
-def test_there_are_five_dashboards_and_a_policy_for_each_rule() -> None:
+def test_there_are_five_dashboards() -> None:
     assert len(DASHBOARDS) == 5
+
+
+@pytest.mark.parametrize("policies", [POLICIES, OTLP_POLICIES])
+def test_there_is_a_policy_for_each_rule(policies: list[str]) -> None:
     (group,) = load("alerts/prometheus.yaml")["groups"]
-    alerts = [load(name)["conditions"][0]["conditionPrometheusQueryLanguage"]["alertRule"] for name in POLICIES]
+    alerts = [load(name)["conditions"][0]["conditionPrometheusQueryLanguage"]["alertRule"] for name in policies]
     assert sorted(rule["alert"] for rule in group["rules"]) == sorted(alerts)
 
 
@@ -85,9 +89,8 @@ def test_goodput_is_on_top_and_runs_can_be_chosen(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*DASHBOARDS} - RUNS))
 def test_aligners_fit_what_they_align(name: str) -> None:
     """Counters and distributions pile up, which ALIGN_NEXT_OLDER does not take; gauges have no rate and no delta."""
-    from views import naming
-
     from otel_goodput import semconv
+    from otel_goodput.dashboards import naming
     from otel_goodput.metrics import workload_series
 
     kinds = {naming.cloud_metric(metric): metric.kind for metric in semconv.METRICS}
@@ -113,7 +116,7 @@ def filters(content: Any) -> list[dict[str, Any]]:
     return mine + [one for each in content.values() for one in filters(each)]
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", [*POLICIES, *OTLP_POLICIES])
 def test_a_policy_says_what_to_do(name: str) -> None:
     policy = load(name)
     text = policy["documentation"]["content"]

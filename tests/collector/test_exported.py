@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from emulators.google import GoogleEmulator
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from views import naming
 
 import otel_goodput
 from otel_goodput import envvars, semconv
 from otel_goodput.accounting.paces import Pace
+from otel_goodput.dashboards import naming
 from otel_goodput.journal.rundir import RunDirectory
 
 from .written import FILES, load, selections
@@ -129,4 +129,4 @@ def test_what_is_selected_is_exported(name: str, exported: Series) -> None:
 
 @pytest.mark.parametrize("name", IN_CLOUD)
 def test_what_is_selected_is_written_to_google_cloud(name: str, stored: Series) -> None:
-    assert missing(name, stored, OF_PROMQL if "-otlp" in name else set()) == []
+    assert missing(name, stored, OF_PROMQL if "otlp" in name else set()) == []

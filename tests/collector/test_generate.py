@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -60,31 +59,9 @@ def test_readme_and_page_tell_of_every_file_and_alert() -> None:
         assert f"`{rule['alert']}`, {rule['labels']['severity']}, " in text
 
 
-def test_thresholds_and_windows_are_options(copied: Path) -> None:
-    options = ["--goodput-target", "0.9", "--windows", "600s,2h", "--at-risk=60", "--hang-multiple=5"]
-    done = generate(*options, root=copied)
-    assert (done.returncode, done.stderr) == (0, "")
-    rules = {rule["alert"]: rule for rule in load("alerts/prometheus.yaml", copied)["groups"][0]["rules"]}
-    below, hang = rules["GoodputBelowTarget"], rules["TrainingHang"]
-    assert 'goodput_window="10m"' in below["expr"] and "< 0.9" in below["expr"] and "> 600" in below["expr"]
-    assert "90%" in below["annotations"]["description"] and "clamp_min(5 *" in hang["expr"]
-    assert "> 60" in load("alerts/progress-at-risk.json", copied)["conditions"][0][
-        "conditionPrometheusQueryLanguage"]["query"]  # fmt: skip
-    workload = json.dumps(load("dashboards/workload.cloud-monitoring.json", copied))
-    assert "600" in workload and "7200" in workload and "86400" not in workload
-    assert "Less than 90%" in (copied / PAGE).read_text(encoding="utf-8")
-    assert generate("--check", *options, root=copied).returncode == 0
-    assert generate("--check", root=copied).returncode == 1
-
-
-def test_files_can_be_written_elsewhere(tmp_path: Path) -> None:
-    assert generate("--directory", str(tmp_path)).returncode == 0
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == FILES
-
-
 def test_wrong_options_and_missing_markers_are_told_of(copied: Path) -> None:
-    done = generate("--windows", "soon")
-    assert done.returncode == 2 and "soon" in done.stderr
+    done = generate("--windows", "1h")
+    assert done.returncode == 2 and "--windows" in done.stderr
     (copied / PAGE).write_text("no markers\n")
     done = generate(root=copied)
     assert done.returncode != 0 and "markers" in done.stderr

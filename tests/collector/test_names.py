@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from views import naming
 
 from otel_goodput import semconv
+from otel_goodput.dashboards import naming
 from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
 from otel_goodput.metrics import workload_series
 
@@ -195,6 +195,8 @@ def test_names_are_translated_as_otlptranslator_does(name: str, kind: str, unit:
         ("alerts/training-hang.json", "generic_task", "gce_instance", "resource gce_instance of"),
         ("alerts/training-hang.json", '"in_flight', '"inflight', "goodput_category=inflight of"),
         ("alerts/restart-loop.json", "disruption_reason", "disruption_cause", "label goodput_disruption_cause of"),
+        ("alerts/otlp/training-hang.json", "goodput.time", "goodput.tide", "metric goodput.tide"),
+        ("alerts/otlp/restart-loop.json", "disruption.reason", "disruption.cause", "label goodput.disruption.cause of"),
         ("dashboards/goodput.grafana.json", "{{goodput_phase}}", "{{phase}}", "label phase of goodput_phase_duration"),
         ("dashboards/goodput.grafana.json", "(goodput_signal)", "(signal)", "label signal of goodput_telemetry"),
         ("dashboards/goodput.grafana.json", "goodput_trace_id", "goodput_trace", "label goodput_trace of target_info"),

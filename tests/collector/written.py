@@ -20,7 +20,8 @@ FILES = sorted(
 )
 ABSENCE = "alerts/absence/run-gone.json"
 # Each with one condition, in PromQL.
-POLICIES = [name for name in FILES if name.startswith("alerts/") and name.endswith(".json") and name != ABSENCE]
+POLICIES = [name for name in FILES if re.fullmatch(r"alerts/[\w-]+\.json", name)]
+OTLP_POLICIES = [name for name in FILES if name.startswith("alerts/otlp/")]
 
 _TERM = re.compile(r'(metric\.type|resource\.type|metric\.label\."\w+")(!?=)"([^"]*)" ?')
 _LABEL = re.compile(r'metric\.label\."(\w+)"')

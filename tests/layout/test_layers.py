@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("phases, and what is shown of them", frozenset({"recording", "metrics"})),
     ("the account live and on paper, what watches", frozenset({"live", "reports", "integrations", "disruption"})),
     ("where it runs, and on providers of the user's own", frozenset({"resources", "standalone"})),
-    ("exporters, observers, the page", frozenset({"exporters", "observers", "viewer"})),
+    ("exporters, observers, the page, dashboards", frozenset({"exporters", "observers", "viewer", "dashboards"})),
     ("pipelines, tools", frozenset({"pipelines", "tools"})),
     ("recorder, runs of the past, command", frozenset({"recorder", "runs", "__main__"})),
     ("module functions", frozenset({"api"})),

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 from collector.written import load
 from exporters.google.arrivals import CUSTOM
-from views import naming
 from waits import until
 
 from otel_goodput import semconv
+from otel_goodput.dashboards import naming
 from otel_goodput.semconv import Metric, Phase
 
 from .collector import CONFIGS, OVERLAYS, Collector

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import shutil
 import subprocess
@@ -55,17 +56,19 @@ def test_help_of_what_is_not_there() -> None:
         ("report --js", {"--json"}),
         ("export --format ", {"json", "proto"}),
         ("completion ", set(SHELLS)),
-        ("report --run job", {"job-1", "job 2"}),
+        ("report --run job", {"job-1", r"job\ 2"}),
+        (r"report --run job\ ", {r"job\ 2"}),
         ("compare job-", {"job-1"}),
+        ("compare $", {r"\$\(touch\ run\)"}),
         ("help doc", {"doctor"}),
         ("env nosuch", set()),
     ],
 )
 def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
-    for name in ("job-1", "job 2", "quoted%2Fname"):
+    for name in ("job-1", "job 2", "quoted%2Fname", "$(touch run)"):
         (tmp_path / "goodput" / name).mkdir(parents=True)
     script = succeeded(goodput("completion", "bash"))
-    words = ["otel-goodput", *line.split(" ")]
+    words = ["otel-goodput", *re.split(r"(?<!\\) ", line)]
     shown = '((${#COMPREPLY[@]})) && printf "%s\\n" "${COMPREPLY[@]}"; true'
     asked = f"COMP_WORDS=({' '.join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; _otel_goodput\n"
     done = subprocess.run(
@@ -74,6 +77,7 @@ def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
     )  # fmt: skip
     offered = set(done.stdout.splitlines()) - {"-h", "--help"}
     assert done.stderr == "" and offered == expected
+    assert not (tmp_path / "run").exists(), "the name of a folder was run"
 
 
 @pytest.mark.parametrize("shell", [each for each in SHELLS if shutil.which(each)])

@@ -19,8 +19,7 @@ from otel_goodput.compat.uploader import Uploader
 from otel_goodput.exporters.scalars import ScalarWriter
 from otel_goodput.exporters.spec import ExporterUnavailable
 from otel_goodput.guard import report_once
-from otel_goodput.metrics.instruments import window_name
-from otel_goodput.text.durations import NS
+from otel_goodput.text.durations import NS, window_name
 
 __all__ = ["BadputType", "GCPOptions", "GoodputMonitor", "MetricType", "MonitoringWindowType"]
 

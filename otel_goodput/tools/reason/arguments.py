@@ -15,9 +15,9 @@ MARGIN_S: Final = 60  # twice the 30 s that a Spot VM and, unless told otherwise
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`."""
     parser.description = (
-        "Say afterwards why an attempt followed another. Without ATTEMPT, list the disruptions and what was said of "
-        "them. What is said is kept beside the journal and applied by whoever reads it; the metrics of a live job keep "
-        "the first reason. The latest statement counts, but a person's before an imported one."
+        "Record afterwards why a run was disrupted. Without ATTEMPT, list the disruptions with the reasons recorded "
+        "for them. A recorded reason is kept beside the journal and applies each time the journal is read; the metrics "
+        "of a live job keep the first reason. The latest record counts, but one by a person before an imported one."
     )
     parser.add_argument(
         "directory",
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("reason", nargs="?", type=_reason, default=None, metavar="REASON", help=f"one of {_sayable()}")
     parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, if there are several")
-    parser.add_argument("--note", default=None, metavar="TEXT", help="more for whoever reads the report")
-    parser.add_argument("--by", default=None, metavar="NAME", help="who says so (default: this user @ this machine)")
+    parser.add_argument("--note", default=None, metavar="TEXT", help="more for the reader of the report")
+    parser.add_argument("--by", default=None, metavar="NAME", help="who records it (default: this user @ this machine)")
     imported = parser.add_argument_group("from a log")
     imported.add_argument(
         "--import",
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     imported.add_argument(
         "--named", action="store_true", help="only entries that name what the attempt ran on, none by its time only"
     )
-    imported.add_argument("--dry-run", action="store_true", help="print what would be said, and say nothing")
+    imported.add_argument("--dry-run", action="store_true", help="print what would be recorded, and record nothing")
     parser.add_argument("--json", action="store_true", help="the list as JSON")
 
 

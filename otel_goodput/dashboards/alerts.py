@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final
 
 from otel_goodput import semconv
+from otel_goodput.dashboards.promql import Dialect
+from otel_goodput.dashboards.thresholds import Thresholds, window_seconds
 from otel_goodput.semconv import Category, ClockState, JobState, Phase, Reason
-from views.promql import Dialect
-from views.thresholds import Thresholds, window_seconds
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"

@@ -1,12 +1,13 @@
-"""What the alerts go by. Each is an option of ``generate.py``."""
+"""What the alerts go by. Each is an option of ``otel-goodput dashboards``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
-from otel_goodput.metrics.instruments import window_name
-from otel_goodput.text.durations import parse_duration
+from otel_goodput.text.durations import parse_duration, window_name
+
+SHARE = "share"  # between 0 and 1
 
 
 def windows(text: str = OTEL_GOODPUT_WINDOWS.default) -> tuple[str, ...]:
@@ -22,16 +23,20 @@ def windows(text: str = OTEL_GOODPUT_WINDOWS.default) -> tuple[str, ...]:
 class Thresholds:
     """Times are in seconds, shares between 0 and 1."""
 
-    goodput_target: float = field(default=0.8, metadata={"help": "least goodput of the first rolling window"})
-    hang_multiple: float = field(default=10.0, metadata={"help": "a step hangs after this many ideal step times …"})
-    hang_least: float = field(default=300.0, metadata={"help": "… but not before this many seconds"})
+    goodput_target: float = field(
+        default=0.8, metadata={"kind": SHARE, "help": "least goodput of the first rolling window"}
+    )
+    hang_multiple: float = field(default=10.0, metadata={"help": "a step hangs after this many ideal step times ..."})
+    hang_least: float = field(default=300.0, metadata={"help": "... but not before this many seconds"})
     hang_unknown: float = field(
         default=1800.0, metadata={"help": "seconds after which a step hangs while no ideal step time is known"}
     )
     gone: float = field(default=300.0, metadata={"help": "seconds of silence after which a run that goes on is gone"})
     restarts: float = field(default=3.0, metadata={"help": "disruptions within an hour that make a restart loop"})
     at_risk: float = field(default=3600.0, metadata={"help": "seconds of progress that a crash may cost"})
-    data_loading: float = field(default=0.1, metadata={"help": "share of time that may go by waiting for data"})
+    data_loading: float = field(
+        default=0.1, metadata={"kind": SHARE, "help": "share of time that may go by waiting for data"}
+    )
 
 
 def window_seconds(window: str) -> int:

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from otel_goodput import semconv
+from otel_goodput.dashboards.alerts import GONE_WINDOW
+from otel_goodput.dashboards.board import COLUMNS, Across, Board, Panel, Place, Query, Read, Unit, View, places
+from otel_goodput.dashboards.naming import PROMETHEUS_INSTANCE, PROMETHEUS_JOB, label, prometheus_metric
+from otel_goodput.dashboards.promql import RANGE, braces, equal, grouped
+from otel_goodput.dashboards.traces import slow_step_links, slow_step_rows, trace_links, variables
 from otel_goodput.semconv import Category, JobState, Metric
-from views.alerts import GONE_WINDOW
-from views.board import COLUMNS, Across, Board, Panel, Place, Query, Read, Unit, View, places
-from views.naming import PROMETHEUS_INSTANCE, PROMETHEUS_JOB, label, prometheus_metric
-from views.promql import RANGE, braces, equal, grouped
-from views.traces import slow_step_links, slow_step_rows, trace_links, variables
 
 UID: Final = "otel-goodput"
 TAG: Final = "otel_goodput"
@@ -82,7 +82,7 @@ def dashboard(board: Board) -> str:
 
 
 def _bottom(panels: Iterable[dict[str, Any]]) -> int:
-    return max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
+    return max(int(panel["gridPos"]["y"] + panel["gridPos"]["h"]) for panel in panels)
 
 
 def _ended() -> dict[str, Any]:

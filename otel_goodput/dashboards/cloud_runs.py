@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from otel_goodput import semconv
-from views.board import COLUMNS, Unit
-from views.cloud import LAST, RECALLED, TRACES, Scope, heading, laid_out, last, table, tile
-from views.standing import STATES
-from views.thresholds import Thresholds
+from otel_goodput.dashboards.board import COLUMNS, Unit
+from otel_goodput.dashboards.cloud import LAST, RECALLED, TRACES, Scope, heading, laid_out, last, table, tile
+from otel_goodput.dashboards.standing import STATES
+from otel_goodput.dashboards.thresholds import Thresholds
 
 IN_A_ROW: Final = 3
 HEIGHT: Final = 5

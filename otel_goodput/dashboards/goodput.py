@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from otel_goodput import semconv
+from otel_goodput.dashboards.board import Across, Board, Bound, Panel, Query, Read, Section, Unit, View
+from otel_goodput.dashboards.thresholds import Thresholds
 from otel_goodput.semconv import Category, JobState
-from views.board import Across, Board, Bound, Panel, Query, Read, Section, Unit, View
-from views.thresholds import Thresholds
 
 UNEVEN: Final = 1.1  # slowest process over the median of all
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from textwrap import indent
 from typing import Final, NamedTuple
 
-from otel_goodput.semconv import RUN_ID, Metric
-from views.naming import (
+from otel_goodput.dashboards.naming import (
     CLOUD_JOB,
     CLOUD_PLACE,
     CLOUD_RESOURCE,
@@ -19,6 +18,7 @@ from views.naming import (
     label,
     prometheus_metric,
 )
+from otel_goodput.semconv import RUN_ID, Metric
 
 # Exports are a minute apart, so a range holds some points in it even when one is late.
 RANGE: Final = "5m"

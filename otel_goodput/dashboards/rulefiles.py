@@ -9,22 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from otel_goodput import semconv
+from otel_goodput.dashboards.alerts import Rule
+from otel_goodput.dashboards.naming import CLOUD_RESOURCE, PROMETHEUS_JOB, cloud_metric, label
+from otel_goodput.dashboards.promql import CLOUD, PROMETHEUS, Dialect
 from otel_goodput.semconv import RUN_ID, JobState, Metric
-from views.alerts import Rule
-from views.naming import CLOUD_RESOURCE, PROMETHEUS_JOB, cloud_metric, label
-from views.promql import CLOUD, PROMETHEUS
 
 GROUP: Final = "otel_goodput"
 INTERVAL_S: Final = 60
 LOOKED_BACK_S: Final = 600  # what Grafana asks of a query; how far an instant one looks back is its own affair
 CLOSED_AFTER_S: Final = 1800  # a run that has ended is silent
-BY_ABSENCE: Final = "alerts/absence/"
 
 
-def policy(rule: Rule) -> str:
-    """The JSON that ``gcloud monitoring policies create --policy-from-file`` takes."""
+def policy(rule: Rule, words: Dialect) -> str:
+    """The JSON for ``gcloud monitoring policies create --policy-from-file``, over metrics as `words` has them."""
     condition = {
-        "query": rule.expression(CLOUD),
+        "query": rule.expression(words),
         "duration": f"{60 * rule.hold_min}s",
         "evaluationInterval": f"{INTERVAL_S}s",
         "ruleGroup": GROUP,
@@ -189,10 +188,11 @@ def _block(key: str, text: str) -> Iterator[str]:
 
 
 def markdown(rules: Sequence[Rule]) -> str:
-    """What each alert means and what to do when it comes, for README.md."""
+    """What each alert means and what to do when it comes, for the documentation."""
     return "\n".join(
         f"### {rule.title}\n\n"
-        f"`{rule.name}`, {rule.severity}, after {rule.hold_min} min; `alerts/{policy_file(rule)}`.\n\n"
+        f"`{rule.name}`, {rule.severity}, after {rule.hold_min} min; "
+        f"`alerts/{policy_file(rule)}`, `alerts/otlp/{policy_file(rule)}`.\n\n"
         f"{_markdown(rule)}\n"
         for rule in rules
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from otel_goodput.metrics.workload_series import LOCATION
 from otel_goodput.semconv import COUNTER, GAUGE, HISTOGRAM, UP_DOWN, Metric
 
 CLOUD_PREFIX: Final = "workload.googleapis.com/"
@@ -15,7 +16,7 @@ CLOUD_RESOURCE: Final = "generic_task"
 CLOUD_JOB: Final = "job"
 CLOUD_RUN: Final = "namespace"
 # Its others: an attempt may run elsewhere than the one before it.
-CLOUD_PLACE: Final = ("location", "task_id")
+CLOUD_PLACE: Final = (LOCATION, "task_id")
 
 # Where the Telemetry API stores what comes by OTLP. It keeps the names of metrics and attributes as they are.
 TARGET_PREFIX: Final = "prometheus.googleapis.com/"

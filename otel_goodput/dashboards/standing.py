@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_goodput import semconv
+from otel_goodput.dashboards.promql import Dialect, grouped
+from otel_goodput.dashboards.thresholds import Thresholds
 from otel_goodput.semconv import JobState, Metric
-from views.promql import Dialect, grouped
-from views.thresholds import Thresholds
 
 RUNNING, ENDED, GONE = STATES = ("running", "ended", "gone")
 _NOTHING: Final[Mapping[str, str]] = {}

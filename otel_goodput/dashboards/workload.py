@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from otel_goodput.dashboards.board import Across, Board, Bound, Panel, Query, Section, Unit, View
+from otel_goodput.dashboards.thresholds import Thresholds, window_seconds
 from otel_goodput.metrics import workload_series
-from views.board import Across, Board, Bound, Panel, Query, Section, Unit, View
-from views.thresholds import Thresholds, window_seconds
+from otel_goodput.semconv import Category
 
 
 def board(windows: Sequence[str], limits: Thresholds) -> Board:
@@ -87,7 +88,12 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
             View.STACK,
             Unit.PERCENT,
             [
-                Query(workload_series.INTERVAL_GOODPUT, "productive", only=_TOTAL | _size(first), across=Across.MEAN),
+                Query(
+                    workload_series.INTERVAL_GOODPUT,
+                    Category.PRODUCTIVE,
+                    only=_TOTAL | _size(first),
+                    across=Across.MEAN,
+                ),
                 Query(
                     workload_series.INTERVAL_BADPUT,
                     only=_size(first),
@@ -127,7 +133,7 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
             Unit.SECONDS,
             [
                 Query(workload_series.ELAPSED_TIME, "elapsed", only=_CUMULATIVE),
-                Query(workload_series.GOODPUT_TIME, "productive", only=_TOTAL),
+                Query(workload_series.GOODPUT_TIME, Category.PRODUCTIVE, only=_TOTAL),
             ],
             width=6,
         ),

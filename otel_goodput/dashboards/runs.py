@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
-from views.board import COLUMNS
-from views.grafana import DATASOURCE, LINKS, SCALE, SOURCE, TAG, UID, organized, override
-from views.naming import PROMETHEUS_JOB, label
-from views.promql import PROMETHEUS
-from views.standing import ENDED, GONE, RUNNING, STATES, Standing
-from views.thresholds import Thresholds
+from otel_goodput.dashboards.board import COLUMNS
+from otel_goodput.dashboards.grafana import DATASOURCE, LINKS, SCALE, SOURCE, TAG, UID, organized, override
+from otel_goodput.dashboards.naming import PROMETHEUS_JOB, label
+from otel_goodput.dashboards.promql import PROMETHEUS
+from otel_goodput.dashboards.standing import ENDED, GONE, RUNNING, STATES, Standing
+from otel_goodput.dashboards.thresholds import Thresholds
 
 RUN: Final = label(semconv.RUN_ID)
 

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
-from otel_goodput.metrics import workload_series
-from otel_goodput.semconv import Metric
-from views.alerts import GONE_WINDOW
-from views.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View, places
-from views.naming import (
+from otel_goodput.dashboards.alerts import GONE_WINDOW
+from otel_goodput.dashboards.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View, places
+from otel_goodput.dashboards.naming import (
     CLOUD_JOB,
     CLOUD_RESOURCE,
     CLOUD_RUN,
@@ -22,9 +20,11 @@ from views.naming import (
     label,
     target_metric,
 )
-from views.promql import CLOUD, RANGE, TARGET, Dialect, grouped, quoted
-from views.standing import GONE, STATES, Standing
-from views.thresholds import Thresholds
+from otel_goodput.dashboards.promql import CLOUD, RANGE, TARGET, Dialect, grouped, quoted
+from otel_goodput.dashboards.standing import GONE, STATES, Standing
+from otel_goodput.dashboards.thresholds import Thresholds
+from otel_goodput.metrics import workload_series
+from otel_goodput.semconv import Metric
 
 RECALLED: Final = "7d"  # how far back from the end of what is shown the last word of a run is looked for
 PERIOD: Final = "60s"  # what is exported once a minute is not there more often

@@ -1,0 +1,1 @@
+"""Dashboards and alerts, made of the tables of ``otel_goodput.semconv``."""

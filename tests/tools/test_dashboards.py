@@ -1,0 +1,84 @@
+"""``otel-goodput dashboards``: the files of a checkout, for those who have only the package."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from collector.written import COLLECTOR, FILES
+
+from otel_goodput.dashboards import written
+from otel_goodput.tools.dashboards import PLACES
+
+from .commands import failed, goodput, succeeded
+
+
+def files_in(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_there_is_something_for_every_place() -> None:
+    assert tuple(PLACES) == written.PLACES
+
+
+def test_all_places_together_are_the_files_of_the_checkout(tmp_path: Path) -> None:
+    told = [line for place in PLACES for line in succeeded(goodput("dashboards", place, "views", cwd=tmp_path)).split()]
+    assert sorted(told) == [f"views/{name}" for name in FILES]
+    assert files_in(tmp_path / "views") == {name: (COLLECTOR / name).read_text() for name in FILES}
+
+
+def test_others_may_read_them_and_what_else_is_there_stays(tmp_path: Path) -> None:
+    """Grafana runs as a user of its own."""
+    kept = tmp_path / "dashboards" / "mine.json"
+    kept.parent.mkdir()
+    kept.write_text("mine")
+    succeeded(goodput("dashboards", "workload", tmp_path))
+    (made,) = (path for path in kept.parent.iterdir() if path != kept)
+    umask = os.umask(0o022)
+    os.umask(umask)
+    assert kept.read_text() == "mine" and stat.S_IMODE(made.stat().st_mode) == 0o666 & ~umask
+
+
+def test_thresholds_windows_and_the_datasource_are_options(tmp_path: Path) -> None:
+    options = ("--goodput-target", "0.9", "--windows", "600s,2h", "--at-risk=60", "--hang-multiple=5")
+    succeeded(goodput("dashboards", "grafana", tmp_path, *options, "--datasource", "mimir"))
+    (group,) = yaml.safe_load((tmp_path / "alerts" / "prometheus.yaml").read_text())["groups"]
+    rules = {rule["alert"]: rule for rule in group["rules"]}
+    below, hang = rules["GoodputBelowTarget"], rules["TrainingHang"]
+    assert 'goodput_window="10m"' in below["expr"] and "< 0.9" in below["expr"] and "> 600" in below["expr"]
+    assert "90%" in below["annotations"]["description"] and "clamp_min(5 *" in hang["expr"]
+    assert "datasourceUid: mimir" in (tmp_path / "alerts" / "grafana.yaml").read_text()
+    succeeded(goodput("dashboards", "gcp-otlp", tmp_path, *options))
+    assert "> 60" in (tmp_path / "alerts" / "otlp" / "progress-at-risk.json").read_text()
+    succeeded(goodput("dashboards", "workload", tmp_path, *options))
+    workload = (tmp_path / "dashboards" / "workload.cloud-monitoring.json").read_text()
+    assert "7200" in workload and "86400" not in workload
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "PLACE, DIR"),
+        (("gcp",), "DIR"),
+        (("azure", "d"), "'azure'"),
+        (("gcp", "d", "--datasource", "uid"), "gcp has no --datasource"),
+        (("gcp", "d", "--goodput-target", "80"), "share above 0, at most 1"),
+        (("gcp", "d", "--gone", "-1"), "invalid positive number"),
+        (("gcp", "d", "--gone", "nan"), "invalid positive number"),
+        (("gcp", "d", "--gone", "inf"), "invalid positive number"),
+        (("gcp", "d", "--windows", "soon"), "invalid list of rolling windows"),
+        (("gcp", "d", "--windows", ""), "invalid list of rolling windows"),
+    ],
+)
+def test_wrong_options_are_told_of(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = goodput("dashboards", *arguments, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "views").write_text("a file")
+    assert "views" in failed(goodput("dashboards", "gcp", "views", cwd=tmp_path))
