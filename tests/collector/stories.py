@@ -124,9 +124,23 @@ def _of_grafana(group: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": group["name"], "interval": group["interval"], "rules": rules}
 
 
-def judge(place: str, story: Story, path: Path) -> None:
-    """Let promtool say whether just the alerts of the story fire; fails where it disagrees."""
+def judge(place: str, stories: Mapping[str, Story], path: Path) -> None:
+    """Let promtool say whether just the alerts of each story fire; fails where it disagrees, with the story's name."""
     rules = _rules(place)
+    tests = {name: _examination(place, story, rules) for name, story in stories.items()}
+    try:
+        ask(rules, list(tests.values()), path)
+    except AssertionError:  # promtool 2 does not say of which
+        for name, test in tests.items():
+            try:
+                ask(rules, [test], path)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from None
+        raise
+
+
+def _examination(place: str, story: Story, rules: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of a story in `place`, and which alerts fire then."""
     severities = {rule["alert"]: rule.get("labels", {}) for rule in rules["groups"][0]["rules"]}
 
     def sample(entry: str) -> dict[str, Any]:
@@ -139,7 +153,7 @@ def judge(place: str, story: Story, path: Path) -> None:
         {"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{minute}m", "exp_samples": list(map(sample, entries))}
         for minute, entries in story.firing.items()
     ]
-    ask(rules, {"input_series": series(place, story), "promql_expr_test": questions}, path)
+    return {"input_series": series(place, story), "promql_expr_test": questions}
 
 
 def gone(story: Story) -> list[set[str]]:
@@ -187,11 +201,12 @@ def _selected(condition: Mapping[str, Any], story: Story) -> list[Told]:
     return found
 
 
-def ask(rules: Mapping[str, Any], test: Mapping[str, Any], path: Path) -> None:
+def ask(rules: Mapping[str, Any], tests: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Run ``promtool test rules``; JSON is YAML too."""
     (path / "rules.yaml").write_text(json.dumps(rules))
-    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [{"interval": "1m", **test}]}
-    (path / "tests.yaml").write_text(json.dumps(tests))
+    several = [{"interval": "1m", **test} for test in tests]
+    whole = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": several}
+    (path / "tests.yaml").write_text(json.dumps(whole))
     done = subprocess.run(
         [promtool(), "test", "rules", "tests.yaml"], cwd=path, capture_output=True, text=True, timeout=60, check=False
     )

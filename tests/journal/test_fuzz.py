@@ -31,7 +31,7 @@ def run(first: int, cases: int) -> None:
 
 @pytest.mark.parametrize("part", range(2))
 def test_some_cases(part: int) -> None:
-    run(part * 250, 250)
+    run(part * 150, 150)
 
 
 @pytest.mark.parametrize("case", [2229, 4342, 4890, 9503])
