@@ -337,7 +337,7 @@ class DeviceClock:
             watcher.put(observation)
             return observation
         self._sharing = 0
-        if self._order.due() and len(markers) == 1:
+        if len(markers) == 1 and self._order.due(doubtful=markers[0].doubtful):
             observation.results = markers[0].results()
         self._marked_at = marked_at = tracer.clock()
         # A mark with no work in front of it becomes ready in about the time that it took to dispatch.
@@ -346,7 +346,7 @@ class DeviceClock:
             # The device was idle: the step waited for its work, or had none.
             if observation.results:
                 self._check(observation)
-            if watcher.finish(observation, observation.ended):
+            if observation.leaf is not None and watcher.finish(observation, observation.ended):
                 return observation
         watcher.put(observation)
         return observation
@@ -368,14 +368,20 @@ class DeviceClock:
         self._watcher.wake()
 
     def _check(self, observation: Observation) -> bool:
-        """Check the order of marks with one that is ready; return whether marks can be trusted."""
+        """Check the order of marks with one that is ready; return whether it can be trusted.
+
+        If it cannot, but the next ones may, the step shares the next one's mark.
+        """
         results, observation.results = observation.results, ()
         if results and self._markers:
-            self._order.check(results, ready, self._markers[0].widen)
+            told = self._order.check(results, ready, self._markers[0].retarget)
             if self._order.wrong:
                 self._tell_fallback(ClockState.UNKNOWN, self._tracer.clock())
                 for marker in tuple(self._markers):
                     self._drop(marker)
+                return False
+            if not told and observation.phase == rules.STEP:
+                observation.leaf = None
                 return False
         return not self._order.wrong
 

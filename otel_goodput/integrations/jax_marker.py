@@ -7,13 +7,24 @@ several are not in order; and dispatched by the thread that dispatched the work.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from otel_goodput.integrations.compilations import unheard
+from otel_goodput.integrations.watcher import ready
 
 NEWEST: Final = 8  # newest arrays that are looked at
+NARROWINGS: Final = 8  # so often a part of the devices is marked in place of all: each time a program is compiled
 _ELSEWHERE: Final = ("pathways", "proxy")  # backends whose devices another process drives
+
+
+class Program(NamedTuple):
+    """What marks `devices`: `call` of `argument`."""
+
+    devices: tuple[Any, ...]
+    argument: Any
+    call: Callable[[Any], Any]
 
 
 class JaxMarker:
@@ -26,16 +37,20 @@ class JaxMarker:
         self._bridge = bridge
         self._clean = tracing
         self._config = jax.config
-        self._call: Callable[[Any], Any] | None = None
-        self._argument: Any = None
+        self._program: Program | None = None  # that marks now
         self._client: Any = None
-        self._devices: tuple[Any, ...] = ()
         self._wanted: tuple[Any, ...] = ()  # devices to mark; empty: all
-        self._all = False  # always mark all devices: a part of them was not enough
+        self._programs: dict[tuple[Any, ...], Program] = {}  # by devices
+        self._split = False  # the devices are parts of a CPU, which are in order each by itself only
+        self._narrowings = 0  # how often marks went from all devices to a part of them
+
+    @property
+    def doubtful(self) -> bool:
+        return self._split or bool(self._wanted)
 
     @property
     def prepared(self) -> bool:
-        return self._call is not None and self._client is self._bridge._default_backend
+        return self._program is not None and self._client is self._bridge._default_backend
 
     def prepare(self) -> bool:
         """Compile the marker for all local devices, or for those with the latest results."""
@@ -45,56 +60,66 @@ class JaxMarker:
         local = tuple(client.local_devices())
         if not local or any(_driven_elsewhere(each) for each in (client, local[0])):
             return False
-        devices = local
-        if self._client is client and set(self._wanted) < set(local):
-            devices = self._wanted or local
+        if self._client is not client:
+            self._programs.clear()
+            self._wanted = ()
+            self._split = client.platform == "cpu" and len(local) > 1
+        devices = self._wanted or local
         with unheard():
-            argument, call = _compiled(self._jax, devices)
-        self._argument, self._call, self._devices, self._client = argument, call, devices, client
+            program = _compiled(self._jax, devices, wait=not self._programs)
+        self._programs[devices] = program
+        self._program, self._client = program, client
         return True
 
     def mark(self) -> Any:
-        call = self._call
-        if call is None or self._client is not self._bridge._default_backend:
+        program = self._program
+        if program is None or self._client is not self._bridge._default_backend:
             return None  # not prepared yet, or the backends were cleared since
         if not self._clean() or self._config.jax_disable_jit:
             return None
         try:
-            return call(self._argument)
+            return program.call(program.argument)
         except Exception:
-            if not self._argument.is_deleted():
+            if not program.argument.is_deleted():
                 raise
-        # The program has deleted all arrays there are, to free memory: this one, too.
-        self._argument = _argument(self._jax, self._devices)
-        return call(self._argument)
+        # The user's program has deleted all arrays there are, to free memory: this one, too.
+        program = program._replace(argument=_argument(self._jax, program.devices))
+        self._program = self._programs[program.devices] = program
+        return program.call(program.argument)
 
     def results(self) -> Sequence[Any]:
-        """Return the newest arrays, and note which devices they are on."""
-        newest = [array for array in self._client.live_arrays()[:NEWEST] if not array.is_deleted()]
-        self._find_devices(newest)
+        """Return the newest arrays other than our own; mark their devices if some are computed on others."""
+        theirs = (array for array in self._client.live_arrays() if not (array.is_deleted() or _like_a_mark(array)))
+        newest = list(islice(theirs, NEWEST))
+        if self._wanted:
+            used = _devices_of(array for array in newest if ready(array) is False)
+            if not used <= set(self._wanted):
+                self._mark_on(used)
         return newest
 
-    def _find_devices(self, arrays: Sequence[Any]) -> None:
-        """If all the newest results are on a part of the devices, have the next marks set on that part."""
-        found: set[Any] = set()
-        for array in arrays:
-            found |= array.sharding.addressable_devices
-        if not found or self._all:
-            return
-        local = tuple(self._client.local_devices())
-        wanted = tuple(device for device in local if device in found) if found < set(local) else ()
-        if wanted != self._wanted and set(wanted or local) != set(self._devices):
-            self._wanted = wanted
-            self._call = None
-
-    def widen(self) -> bool:
-        if self._all or len(self._devices) == len(self._client.local_devices()):
+    def retarget(self, late: Sequence[Any], most: bool) -> bool:
+        """Mark only the devices of the `late` results; if that was tried already and `most` are late, all again."""
+        used = _devices_of(late)
+        if self._wanted:
+            if most:
+                self._mark_on(set())
+            return most
+        if self._narrowings >= NARROWINGS or not 0 < len(used) < len(self._client.local_devices()):
             return False
-        self._all, self._wanted, self._call = True, (), None
+        self._narrowings += 1
+        self._mark_on(used)
         return True
 
+    def _mark_on(self, devices: set[Any]) -> None:
+        """Have the next marks set on `devices`, on all if there are none."""
+        local = tuple(self._client.local_devices())
+        wanted = tuple(device for device in local if device in devices) or local
+        self._wanted = wanted if len(wanted) < len(local) else ()
+        self._program = self._programs.get(wanted)
+
     def close(self) -> None:
-        self._call = self._argument = self._client = None
+        self._program = self._client = None
+        self._programs.clear()
 
 
 def started() -> bool:
@@ -112,6 +137,15 @@ def jax_marker() -> JaxMarker | None:
     return JaxMarker(jax, bridge, clean)
 
 
+def _devices_of(arrays: Iterable[Any]) -> set[Any]:
+    return {device for array in arrays for device in array.sharding.addressable_devices}
+
+
+def _like_a_mark(array: Any) -> bool:
+    """Return whether `array` has one number on each of its devices, as marks and what they are made of."""
+    return bool(array.ndim == 1 and array.size == len(array.sharding.device_set) and array.dtype == "int32")
+
+
 def _driven_elsewhere(thing: Any) -> bool:
     """Return whether the description of a client or a device says that another process drives it."""
     told = (str(getattr(thing, name, "")) for name in ("platform", "platform_version", "runtime_type", "device_kind"))
@@ -119,7 +153,7 @@ def _driven_elsewhere(thing: Any) -> bool:
     return any(word in text for word in _ELSEWHERE)
 
 
-def _argument(jax: Any, devices: Sequence[Any]) -> Any:
+def _argument(jax: Any, devices: tuple[Any, ...]) -> Any:
     """Return an array with one number on each device."""
     import numpy as np
 
@@ -131,12 +165,15 @@ def _argument(jax: Any, devices: Sequence[Any]) -> Any:
     return jax.device_put(value, sharding)
 
 
-def _compiled(jax: Any, devices: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
+def _compiled(jax: Any, devices: tuple[Any, ...], *, wait: bool) -> Program:
+    """Return what marks `devices`; `wait` for a first mark, which is behind all work in flight."""
     argument = _argument(jax, devices)
 
     def goodput_marker(x: Any) -> Any:
         return x + 1
 
     call = jax.jit(goodput_marker).lower(argument).compile()
-    call(argument).block_until_ready()
-    return argument, call
+    mark = call(argument)
+    if wait:
+        mark.block_until_ready()
+    return Program(devices, argument, call)

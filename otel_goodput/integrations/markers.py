@@ -7,7 +7,7 @@ to add another runtime, implement it and enter it in the table of ``async_runtim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Mark(Protocol):
@@ -32,6 +32,10 @@ class Marker(Protocol):
     waits: bool
 
     @property
+    def doubtful(self) -> bool:
+        """Whether the order must be checked often, because marks are not sure to be behind all work."""
+
+    @property
     def prepared(self) -> bool: ...
 
     def prepare(self) -> bool:
@@ -46,8 +50,15 @@ class Marker(Protocol):
     def results(self) -> Sequence[Mark]:
         """Return some results of the latest work, to check the order with; none if the order is documented."""
 
-    def widen(self) -> bool:
-        """Mark more devices, because the order was wrong; return False if all are marked already."""
+    def retarget(self, late: Sequence[Any], most: bool) -> bool:
+        """Mark other devices from now on, because a mark was ready before results of the work in front of it.
+
+        Args:
+            late: those results.
+            most: they are most of those that :meth:`results` gave.
+
+        Returns: False if no other devices are left to try.
+        """
 
     def close(self) -> None:
         """Undo what was changed in the runtime."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from otel_goodput.text.redact import redacting_logger
@@ -10,7 +10,8 @@ from otel_goodput.text.redact import redacting_logger
 logger = redacting_logger("otel_goodput")
 
 FIRST: Final = 3  # marks checked at the beginning
-EVERY: Final = 1000  # of later marks, one in this many is checked
+EVERY: Final = 1000  # of later marks, one in this many is checked;
+OFTEN: Final = 4  # one in so many, if the marker is in doubt
 TWICE: Final = 2  # checks in a row with most results late; a single one may be due to a transfer for a later step
 
 
@@ -26,28 +27,34 @@ class MarkingOrder:
         self._bad = 0
         self.wrong = False
 
-    def due(self) -> bool:
+    def due(self, *, doubtful: bool) -> bool:
         """Count a mark that was set; return whether it is to be checked."""
         self._set = count = self._set + 1
-        return count <= FIRST or not count % EVERY or 0 < self._bad < TWICE
+        return count <= FIRST or not count % (OFTEN if doubtful else EVERY) or 0 < self._bad < TWICE
 
-    def check(self, results: Any, ready: Callable[[Any], bool | None], widen: Callable[[], bool]) -> None:
-        """Check that `results` are ready, now that the mark behind them is.
+    def check(
+        self,
+        results: Sequence[Any],
+        ready: Callable[[Any], bool | None],
+        retarget: Callable[[Sequence[Any], bool], bool],
+    ) -> bool:
+        """Check that `results` are ready, now that the mark behind them is; return False if the mark tells nothing.
 
-        If most are late in ``TWICE`` checks in a row, call `widen`; if that returns False, marks are `wrong` for good.
+        If some are late, `retarget` is asked to mark other devices. If it does not, and most were late in ``TWICE``
+        checks in a row, marks are `wrong` for good.
         """
-        answers = [answer for answer in map(ready, results) if answer is not None]
-        if 2 * sum(answers) >= len(answers):
+        answers = [(result, answer) for result in results if (answer := ready(result)) is not None]
+        late = [result for result, answer in answers if not answer]
+        most = 2 * len(late) > len(answers)
+        if late and retarget(late, most):
             self._bad = 0
-            return
-        self._bad += 1
-        if self._bad < TWICE:
-            return
-        self._bad = 0
-        if not widen() and not self.wrong:
+            return False
+        self._bad = self._bad + 1 if most else 0
+        if self._bad >= TWICE and not self.wrong:
             self.wrong = True
             logger.warning(
                 "marks became ready before the work dispatched ahead of them: this backend does not run work in "
                 "order, so the device times of steps are unknown from now on; pass a result of each step to "
                 "step.observe()"
             )
+        return not self.wrong

@@ -36,6 +36,7 @@ class TorchMarker:
 
     waits = False
     prepared = True
+    doubtful = False
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
@@ -80,7 +81,7 @@ class TorchMarker:
     def results(self) -> Sequence[Any]:
         return ()  # that a stream is in order is documented
 
-    def widen(self) -> bool:
+    def retarget(self, late: Sequence[Any], most: bool) -> bool:
         return False
 
     def close(self) -> None:

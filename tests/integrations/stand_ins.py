@@ -65,6 +65,7 @@ class QueueMarker:
 
     waits = False
     prepared = True
+    doubtful = False
 
     def __init__(self, queue: Queue, early: int = 0) -> None:
         self.queue = queue
@@ -85,7 +86,7 @@ class QueueMarker:
     def results(self) -> Sequence[Mark]:
         return [self.queue.mark()] * 3
 
-    def widen(self) -> bool:
+    def retarget(self, late: Sequence[Any], most: bool) -> bool:
         return False
 
     def close(self) -> None:

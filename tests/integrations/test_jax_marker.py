@@ -437,6 +437,49 @@ def test_eight_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert late.agree(spent, busy, 0.05, wakes=30), f"{spent} of {busy} ns; {late}"
 
 
+PART = """
+import sys, time
+import otel_goodput as goodput
+goodput.configure("part", directory=sys.argv[1], exporters="none")
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+assert len(jax.devices()) == 4
+over = NamedSharding(Mesh(np.array(jax.devices()), ("d",)), P("d"))
+train = jax.jit(lambda a: jax.lax.fori_loop(0, 150, lambda _, b: jnp.tanh(jnp.einsum("nij,njk->nik", b, b)), a))
+on_one, on_all = jnp.ones((4, 64, 64)) * 1e-3, jax.device_put(jnp.ones((4, 64, 64)) * 1e-3, over)
+busy = 0.0
+for state in (on_one, on_all):
+    train(state).block_until_ready()
+with goodput.job():
+    for part, state in enumerate((on_one, on_all) if sys.argv[2] == "both" else (on_one, on_one)):
+        began = time.perf_counter()
+        for number in range(60):
+            with goodput.step(60 * part + number):
+                state = train(state)
+        state.block_until_ready()
+        busy += time.perf_counter() - began
+goodput.shutdown()
+told = goodput.report().to_json()
+print(told["clock"], told["steps"]["kept"], told["seconds"]["productive"], busy)
+"""
+
+
+@pytest.mark.parametrize("where", ["one", "both"])
+def test_a_program_that_uses_a_part_of_the_devices(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark on all devices is no mark of the work on one of them, and the other way round."""
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    with Lateness() as late:
+        done = subprocess.run(
+            [sys.executable, "-c", PART, str(tmp_path), where], capture_output=True, text=True, timeout=120, check=False
+        )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    clock, kept, spent, busy = done.stdout.split()
+    assert (clock, kept) == ("device", "120")
+    assert late.agree(round(float(spent) * 1e9), round(float(busy) * 1e9), 0.1, wakes=30), (
+        f"{spent} of {busy} s; {late}"
+    )
+
+
 FORKS = """
 import os, sys
 import otel_goodput as goodput
