@@ -66,9 +66,9 @@ class JaxMarker:
             self._split = client.platform == "cpu" and len(local) > 1
         devices = self._wanted or local
         with unheard():
-            program = _compiled(self._jax, devices, wait=not self._programs)
-        self._programs[devices] = program
-        self._program, self._client = program, client
+            self._programs[devices] = _compiled(self._jax, devices, wait=not self._programs)
+        self._client = client
+        self._program = self._programs.get(self._wanted or local)  # others may be wanted by now
         return True
 
     def mark(self) -> Any:

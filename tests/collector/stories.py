@@ -129,11 +129,11 @@ def judge(place: str, stories: Mapping[str, Story], path: Path) -> None:
     rules = _rules(place)
     tests = {name: _examination(place, story, rules) for name, story in stories.items()}
     try:
-        ask(rules, list(tests.values()), path)
+        ask(rules, path, *tests.values())
     except AssertionError:  # promtool 2 does not say of which
         for name, test in tests.items():
             try:
-                ask(rules, [test], path)
+                ask(rules, path, test)
             except AssertionError as error:
                 raise AssertionError(f"{name}: {error}") from None
         raise
@@ -201,7 +201,7 @@ def _selected(condition: Mapping[str, Any], story: Story) -> list[Told]:
     return found
 
 
-def ask(rules: Mapping[str, Any], tests: Sequence[Mapping[str, Any]], path: Path) -> None:
+def ask(rules: Mapping[str, Any], path: Path, *tests: Mapping[str, Any]) -> None:
     """Run ``promtool test rules``; JSON is YAML too."""
     (path / "rules.yaml").write_text(json.dumps(rules))
     several = [{"interval": "1m", **test} for test in tests]

@@ -140,4 +140,4 @@ def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> 
             }
         ],
     }
-    ask(rules, [test], tmp_path)
+    ask(rules, tmp_path, test)

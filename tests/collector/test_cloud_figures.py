@@ -70,7 +70,7 @@ def answered(
         }
         for title, found in expected.items()
     ]
-    ask({"groups": []}, {"input_series": series(place, story), "promql_expr_test": questions}, path)
+    ask({"groups": []}, path, {"input_series": series(place, story), "promql_expr_test": questions})
 
 
 def one(value: float) -> dict[str, float]:
@@ -148,7 +148,7 @@ def test_prometheus_takes_all_queries(name: str, tmp_path: Path) -> None:
     rules = [{"record": f"query_{number}", "expr": in_prometheus(query)} for number, query in enumerate(asked)]
     there = {"expr": "vector(1)", "eval_time": "30m", "exp_samples": [{"labels": "{}", "value": 1}]}
     test = {"input_series": series("otlp" if "-otlp" in name else "cloud", MOVED), "promql_expr_test": [there]}
-    ask({"groups": [{"name": "dashboard", "rules": rules}]}, test, tmp_path)
+    ask({"groups": [{"name": "dashboard", "rules": rules}]}, tmp_path, test)
 
 
 @pytest.mark.parametrize("name", [*GOODPUT.values(), *RUNS.values()])
@@ -179,7 +179,7 @@ def test_a_line_is_the_newest_attempt_s_also_while_the_one_before_it_is_still_th
         }
         for title, found in of_run.items()
     ]
-    ask({"groups": []}, {"input_series": series("otlp", story), "promql_expr_test": questions}, tmp_path)
+    ask({"groups": []}, tmp_path, {"input_series": series("otlp", story), "promql_expr_test": questions})
 
 
 def test_series_of_one_label_and_several_texts_can_be_told_apart() -> None:

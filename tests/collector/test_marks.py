@@ -38,4 +38,4 @@ def test_a_disruption_is_marked_when_it_is_told(
     ]
     expression = marks["Disruptions"].replace("$job", "llama").replace("${run:regex}", "run-7")
     question = {"expr": expression, "eval_time": f"{minute}m", "exp_samples": samples}
-    ask({"groups": []}, {"input_series": series("prometheus", story), "promql_expr_test": [question]}, tmp_path)
+    ask({"groups": []}, tmp_path, {"input_series": series("prometheus", story), "promql_expr_test": [question]})
