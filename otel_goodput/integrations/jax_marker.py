@@ -1,13 +1,15 @@
 """Marks in jax: a tiny computation over the devices of the step, compiled ahead of time, dispatched behind the work.
 
 It must be a computation, because transfers are not in order with computations; one program over all devices, because
-several are not in order; and dispatched by the thread that dispatched the work.
+several are not in order; and dispatched by the thread that dispatched the work. A CPU that is split into several
+devices keeps the order of programs over the same devices only: there, each set of devices in use gets a program of its
+own, once a result on it was late.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +17,7 @@ from otel_goodput.integrations.compilations import unheard
 from otel_goodput.integrations.watcher import ready
 
 NEWEST: Final = 8  # newest arrays that are looked at
-NARROWINGS: Final = 8  # so often a part of the devices is marked in place of all: each time a program is compiled
+MOST: Final = 16  # sets of devices that are marked by programs of their own
 _ELSEWHERE: Final = ("pathways", "proxy")  # backends whose devices another process drives
 
 
@@ -25,6 +27,23 @@ class Program(NamedTuple):
     devices: tuple[Any, ...]
     argument: Any
     call: Callable[[Any], Any]
+
+
+class Marks:
+    """Several marks as one."""
+
+    def __init__(self, marks: Sequence[Any]) -> None:
+        self._marks = marks
+
+    def is_deleted(self) -> bool:
+        return any(mark.is_deleted() for mark in self._marks)
+
+    def is_ready(self) -> bool:
+        return all(ready(mark) for mark in self._marks)
+
+    def block_until_ready(self) -> None:
+        for mark in self._marks:
+            mark.block_until_ready()
 
 
 class JaxMarker:
@@ -37,23 +56,17 @@ class JaxMarker:
         self._bridge = bridge
         self._clean = tracing
         self._config = jax.config
-        self._program: Program | None = None  # that marks now
         self._client: Any = None
-        self._wanted: tuple[Any, ...] = ()  # devices to mark; empty: all
-        self._programs: dict[tuple[Any, ...], Program] = {}  # by devices
-        self._split = False  # the devices are parts of a CPU, which are in order each by itself only
-        self._narrowings = 0  # how often marks went from all devices to a part of them
-
-    @property
-    def doubtful(self) -> bool:
-        return self._split or bool(self._wanted)
+        self._programs: tuple[Program, ...] = ()  # that mark now, all of them
+        self.doubtful = False
+        self._wanted: list[tuple[Any, ...]] = []  # their devices, with those of programs to be prepared
 
     @property
     def prepared(self) -> bool:
-        return self._program is not None and self._client is self._bridge._default_backend
+        return 0 < len(self._programs) == len(self._wanted) and self._client is self._bridge._default_backend
 
     def prepare(self) -> bool:
-        """Compile the marker for all local devices, or for those with the latest results."""
+        """Compile what marks all local devices, and those that :meth:`retarget` has added."""
         client = self._bridge._default_backend
         if client is None:
             return True  # the backends were cleared, and none has been started since
@@ -61,65 +74,49 @@ class JaxMarker:
         if not local or any(_driven_elsewhere(each) for each in (client, local[0])):
             return False
         if self._client is not client:
-            self._programs.clear()
-            self._wanted = ()
-            self._split = client.platform == "cpu" and len(local) > 1
-        devices = self._wanted or local
+            self._programs, self._wanted, self._client = (), [local], client
+            self.doubtful = client.platform == "cpu" and len(local) > 1
         with unheard():
-            self._programs[devices] = _compiled(self._jax, devices, wait=not self._programs)
-        self._client = client
-        self._program = self._programs.get(self._wanted or local)  # others may be wanted by now
+            for devices in self._wanted[len(self._programs) :]:
+                # The first mark of all is waited for; later ones are behind the work in flight.
+                self._programs += (_compiled(self._jax, devices, wait=not self._programs),)
         return True
 
     def mark(self) -> Any:
-        program = self._program
-        if program is None or self._client is not self._bridge._default_backend:
-            return None  # not prepared yet, or the backends were cleared since
+        if not self.prepared:
+            return None  # not yet, or the backends were cleared since
         if not self._clean() or self._config.jax_disable_jit:
             return None
+        programs = self._programs
         try:
-            return program.call(program.argument)
+            marks = [program.call(program.argument) for program in programs]
         except Exception:
-            if not program.argument.is_deleted():
+            if not any(program.argument.is_deleted() for program in programs):
                 raise
-        # The user's program has deleted all arrays there are, to free memory: this one, too.
-        program = program._replace(argument=_argument(self._jax, program.devices))
-        self._program = self._programs[program.devices] = program
-        return program.call(program.argument)
+            # The user's program has deleted all arrays there are, to free memory: these, too.
+            programs = tuple(each._replace(argument=_argument(self._jax, each.devices)) for each in programs)
+            self._programs = programs + self._programs[len(programs) :]
+            marks = [program.call(program.argument) for program in programs]
+        return marks[0] if len(marks) == 1 else Marks(marks)
 
     def results(self) -> Sequence[Any]:
-        """Return the newest arrays other than our own; mark their devices if some are computed on others."""
+        """Return the newest arrays other than our own."""
         theirs = (array for array in self._client.live_arrays() if not (array.is_deleted() or _like_a_mark(array)))
-        newest = list(islice(theirs, NEWEST))
-        if self._wanted:
-            used = _devices_of(array for array in newest if ready(array) is False)
-            if not used <= set(self._wanted):
-                self._mark_on(used)
-        return newest
+        return list(islice(theirs, NEWEST))
 
-    def retarget(self, late: Sequence[Any], most: bool) -> bool:
-        """Mark only the devices of the `late` results; if that was tried already and `most` are late, all again."""
-        used = _devices_of(late)
-        if self._wanted:
-            if most:
-                self._mark_on(set())
-            return most
-        if self._narrowings >= NARROWINGS or not 0 < len(used) < len(self._client.local_devices()):
+    def retarget(self, late: Sequence[Any]) -> bool:
+        """Mark the devices of each of the `late` results by themselves, too."""
+        if not self.doubtful:
             return False
-        self._narrowings += 1
-        self._mark_on(used)
-        return True
-
-    def _mark_on(self, devices: set[Any]) -> None:
-        """Have the next marks set on `devices`, on all if there are none."""
-        local = tuple(self._client.local_devices())
-        wanted = tuple(device for device in local if device in devices) or local
-        self._wanted = wanted if len(wanted) < len(local) else ()
-        self._program = self._programs.get(wanted)
+        local, before = self._client.local_devices(), len(self._wanted)
+        for array in late:
+            devices = tuple(each for each in local if each in array.sharding.addressable_devices)
+            if devices and devices not in self._wanted and len(self._wanted) < MOST:
+                self._wanted.append(devices)
+        return len(self._wanted) > before
 
     def close(self) -> None:
-        self._program = self._client = None
-        self._programs.clear()
+        self._programs, self._wanted, self._client = (), [], None
 
 
 def started() -> bool:
@@ -135,10 +132,6 @@ def jax_marker() -> JaxMarker | None:
     if jax is None or clean is None or bridge is None:
         return None
     return JaxMarker(jax, bridge, clean)
-
-
-def _devices_of(arrays: Iterable[Any]) -> set[Any]:
-    return {device for array in arrays for device in array.sharding.addressable_devices}
 
 
 def _like_a_mark(array: Any) -> bool:

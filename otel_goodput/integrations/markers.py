@@ -26,14 +26,12 @@ class Marker(Protocol):
     Attributes:
         waits: its marks have a ``block_until_ready()`` that releases the GIL, so that a thread can wait for a mark
             instead of polling it.
+        doubtful: the order must be checked often, because a mark may be ready before the work in front of it.
         prepared: whether marks can be set without :meth:`prepare`.
     """
 
     waits: bool
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether the order must be checked often, because marks are not sure to be behind all work."""
+    doubtful: bool
 
     @property
     def prepared(self) -> bool: ...
@@ -50,14 +48,10 @@ class Marker(Protocol):
     def results(self) -> Sequence[Mark]:
         """Return some results of the latest work, to check the order with; none if the order is documented."""
 
-    def retarget(self, late: Sequence[Any], most: bool) -> bool:
-        """Mark other devices from now on, because a mark was ready before results of the work in front of it.
+    def retarget(self, late: Sequence[Any]) -> bool:
+        """Mark more from now on, because a mark was ready before the results `late` of the work in front of it.
 
-        Args:
-            late: those results.
-            most: they are most of those that :meth:`results` gave.
-
-        Returns: False if no other devices are left to try.
+        Returns: False if there is no more to mark.
         """
 
     def close(self) -> None:

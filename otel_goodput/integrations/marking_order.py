@@ -36,20 +36,19 @@ class MarkingOrder:
         self,
         results: Sequence[Any],
         ready: Callable[[Any], bool | None],
-        retarget: Callable[[Sequence[Any], bool], bool],
+        retarget: Callable[[Sequence[Any]], bool],
     ) -> bool:
         """Check that `results` are ready, now that the mark behind them is; return False if the mark tells nothing.
 
-        If some are late, `retarget` is asked to mark other devices. If it does not, and most were late in ``TWICE``
+        If some are late, `retarget` is asked to mark more. If it does not, and most were late in ``TWICE``
         checks in a row, marks are `wrong` for good.
         """
         answers = [(result, answer) for result in results if (answer := ready(result)) is not None]
         late = [result for result, answer in answers if not answer]
-        most = 2 * len(late) > len(answers)
-        if late and retarget(late, most):
+        if late and retarget(late):
             self._bad = 0
             return False
-        self._bad = self._bad + 1 if most else 0
+        self._bad = self._bad + 1 if 2 * len(late) > len(answers) else 0
         if self._bad >= TWICE and not self.wrong:
             self.wrong = True
             logger.warning(

@@ -81,7 +81,7 @@ class TorchMarker:
     def results(self) -> Sequence[Any]:
         return ()  # that a stream is in order is documented
 
-    def retarget(self, late: Sequence[Any], most: bool) -> bool:
+    def retarget(self, late: Sequence[Any]) -> bool:
         return False
 
     def close(self) -> None:

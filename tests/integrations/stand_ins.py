@@ -86,7 +86,7 @@ class QueueMarker:
     def results(self) -> Sequence[Mark]:
         return [self.queue.mark()] * 3
 
-    def retarget(self, late: Sequence[Any], most: bool) -> bool:
+    def retarget(self, late: Sequence[Any]) -> bool:
         return False
 
     def close(self) -> None:
