@@ -23,6 +23,7 @@ def test_numbers_that_begin_again_are_told_of(tmp_path: Path) -> None:
     (result,) = perform(Program("programs/enumerated.py"), tmp_path)
     assert result.report["disruption_reasons"] == {"rollback": 2}
     on_steps = result.spent["productive"] + result.spent["wasted_progress"] + result.spent["program_startup"]
-    assert on_steps == pytest.approx(result.truth.seconds["productive"], rel=0.05)
+    really = result.truth.seconds["productive"]
+    assert abs(on_steps - really) <= 0.05 * really + result.late
     assert any("goodput.steps(loader)" in str(warning) for warning in result.report["warnings"])
     assert "goodput.steps(loader)" in (tmp_path / "output").read_text()
