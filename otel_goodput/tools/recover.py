@@ -47,8 +47,8 @@ def recover(found: Found, process: int, exporters: str | None, *, again: bool = 
     """Export the spans that dead attempts of a run did not export, and print the outcome.
 
     `process` is the index of the process whose journal is read; `again` also exports spans that were recovered before.
-    Returns an exit status: 0 on success, 1 if an exporter failed or none can be used, 3 if a part of the journal cannot be
-    read.
+    Returns an exit status: 0 on success, 1 if an exporter failed or none can be used, 3 if a part of the journal cannot
+    be read.
 
     Raises:
         ConfigurationError: `exporters` names an unknown exporter.
