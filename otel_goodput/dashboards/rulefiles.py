@@ -105,7 +105,7 @@ def prometheus_rules(rules: Sequence[Rule]) -> str:
     """A file for ``rule_files`` of Prometheus, in YAML."""
     return "\n".join(
         [
-            "# Written by collector/generate.py; change it there.",
+            "# As `otel-goodput dashboards grafana` writes it; its options are the thresholds.",
             "groups:",
             f"  - name: {GROUP}",
             f"    interval: {INTERVAL_S}s",
@@ -119,7 +119,7 @@ def grafana_rules(rules: Sequence[Rule], datasource: str) -> str:
     """A file for Grafana's ``provisioning/alerting``, in YAML; `datasource` is the uid of Prometheus there."""
     return "\n".join(
         [
-            "# Written by collector/generate.py; change it there.",
+            "# As `otel-goodput dashboards grafana` writes it; its options are the thresholds.",
             "apiVersion: 1",
             "groups:",
             "  - orgId: 1",

@@ -47,7 +47,8 @@ def recover(found: Found, process: int, exporters: str | None, *, again: bool = 
     """Export the spans that dead attempts of a run did not export, and print the outcome.
 
     `process` is the index of the process whose journal is read; `again` also exports spans that were recovered before.
-    Returns an exit status: 0 on success, 1 if nothing could be exported, 3 if a part of the journal cannot be read.
+    Returns an exit status: 0 on success, 1 if an exporter failed or none can be used, 3 if a part of the journal cannot
+    be read.
 
     Raises:
         ConfigurationError: `exporters` names an unknown exporter.
@@ -97,6 +98,7 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         grace_period_s=config.grace_period_s,
     )
     reached: set[int] = set()
+    missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
     for name in names:
         try:
             opened = open_exporter(name, context)
@@ -115,8 +117,7 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
             f"run {run_id!r}: {len(spans)} spans "
             f"{'exported through' if exported else 'could not be exported through'} {name}"
         )
-        if exported:
-            reached.add(number[name])
+        (reached if exported else missed).add(number[name])
     if reached:
         for attempt, before in done.items():
             mark = run.recovered_path(attempt, process)
@@ -124,6 +125,10 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
             files.write_privately(mark, checked_json(said))
             if mirror is not None:
                 mirror.put(mark)
+    if missed:
+        print(f"run {run_id!r}: call this again once the exporter is reachable", file=sys.stderr)
+        return 1
+    if reached:
         return 0
     print(f"run {run_id!r}: nothing was exported; see OTEL_GOODPUT_EXPORTERS or --exporters", file=sys.stderr)
     return 1

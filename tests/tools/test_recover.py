@@ -116,7 +116,9 @@ def test_what_only_one_of_two_exporters_took_goes_to_the_other_next_time(tmp_pat
     killed("job", tmp_path)
     dead = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_GOODPUT_GRACE_PERIOD": "1"}
     first = goodput("recover", tmp_path, "--exporters", "file,otlp", **dead)
+    assert first.returncode == 1
     assert "exported through file" in first.stdout
+    assert first.stderr.endswith("run 'job': call this again once the exporter is reachable\n")
     assert "could not be exported through otlp" in first.stdout
     spans = written(tmp_path / "job")
     with grpc_backend() as received:

@@ -79,7 +79,7 @@ def _findings(
         yield from storage.check(config, force.run_id, timeout_s)
     present, more = storage.present(config, force.run_id)
     for run in present:
-        yield from past.check(run, config.process_index)
+        yield from past.check(run, config.process_index, renewable=config.renewable)
         for text in said.take():
             yield Finding(WARNING, "run", text, "what cannot be read is missing from the account")
     if more:

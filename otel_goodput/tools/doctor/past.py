@@ -15,8 +15,11 @@ from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.findings import OK, WARNING, Finding
 
 
-def check(run: RunDirectory, process: int) -> Iterator[Finding]:
-    """Yield what should be known about `run` before its job starts again; `process` is the index of the process."""
+def check(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[Finding]:
+    """Yield what should be known about `run` before its job starts again; `process` is the index of the process.
+
+    `renewable`: as in `Config`.
+    """
     name = run.called()
     restored = restore(run, process)
     if (note := restored.damages.note()) is not None:
@@ -35,11 +38,11 @@ def check(run: RunDirectory, process: int) -> Iterator[Finding]:
             "first one ends. Give each run its own id (OTEL_GOODPUT_RUN_ID)",
         )
     else:
-        yield _stopped(name, attempt, restored)
+        yield _stopped(name, attempt, restored, renewable=renewable)
     yield from _measured(name, restored)
 
 
-def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
+def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) -> Finding:
     cursor = restored.ledger.settled
     since = (time.time_ns() - restored.last_sign) / NS
     if since < -60:
@@ -51,13 +54,15 @@ def _stopped(name: str, attempt: int, restored: Restored) -> Finding:
         )
     ago = format_duration(max(0.0, since))
     if cursor.ended and cursor.clean:
+        ended = f"run {name!r} ended {ago} ago after {attempt} attempt{'s' if attempt != 1 else ''}; "
+        if renewable:
+            return Finding(OK, "run", f"{ended}a job that starts without an id begins a new run")
         return Finding(
             WARNING,
             "run",
-            f"run {name!r} ended {ago} ago after {attempt} attempt{'s' if attempt != 1 else ''}; a job that starts "
-            f"with this id given goes on with it, and the time between counts as infrastructure recovery; without one, "
-            f"a job of one process begins a new run",
-            "for a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=), or none",
+            f"{ended}a job that starts with its id goes on with it, and the time between counts as infrastructure "
+            f"recovery",
+            "for a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
         )
     return Finding(
         OK,

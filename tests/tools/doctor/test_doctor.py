@@ -149,7 +149,10 @@ def test_a_killed_and_an_ended_run(place: Path, tmp_path: Path) -> None:
     finished("over", tmp_path / "runs")
     both = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs")
     assert re.search(r"run 'dead' stopped .* ago in attempt 1 without ending its job", findings(both, "run", "ok"))
-    assert re.search(r"run 'over' ended .* ago after 1 attempt;", findings(both, "run", "warning"))
+    assert re.search(r"run 'over' ended .* ago after 1 attempt;", findings(both, "run", "ok"))
+    assert findings(both, "run", "warning") == "", "runs that nobody named are no reason to warn"
+    again = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs", OTEL_GOODPUT_RUN_ID="over")
+    assert re.search(r"run 'over' ended .* ago after 1 attempt;", findings(again, "run", "warning"))
     one = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs", OTEL_GOODPUT_RUN_ID="dead")
     assert "'over'" not in one.stdout
     assert json.loads(one.stdout)["run_id"] == "dead"
