@@ -174,7 +174,7 @@ def test_formats_and_places(runs: Path, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_export_leaves_nothing(tmp_path: Path) -> None:
-    run = steady(tmp_path / "runs", "long", 30_000)
+    run = steady(tmp_path / "runs", "long", 150_000)  # long enough to be interrupted by whoever looks late
     target = tmp_path / "out" / "trace.json"
     target.parent.mkdir()
     target.write_text("as it was")
