@@ -7,20 +7,22 @@ from pathlib import Path
 import pytest
 
 from everyday.catalogue import PROGRAMS
-from everyday.trial import Program, perform
+from everyday.trial import TOLERANCE, Program, perform
 
 WITHOUT_OTHERS = sorted(name for name, program in PROGRAMS.items() if not program.needs)
 
 
 @pytest.mark.parametrize("name", WITHOUT_OTHERS)
 def test_the_figures_are_right(name: str, tmp_path: Path) -> None:
-    """Where the machine stalled between a reading of the witness's and ours, it is right the second time."""
+    """Where the machine was measured to stall in the very same run, the program is run once more; otherwise not."""
     for attempt in ("first", "second"):
         results = perform(PROGRAMS[name], tmp_path / attempt)
         wrong = [f"{result.run}: {each}; {result.late:.3f} s late" for result in results for each in result.wrong()]
         if not wrong:
             return
-    pytest.fail(f"twice: {wrong}")
+        if all(result.late < TOLERANCE * result.truth.elapsed for result in results):
+            break
+    pytest.fail(f"{attempt} run: {wrong}")
 
 
 def test_numbers_that_begin_again_are_told_of(tmp_path: Path) -> None:
