@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from everyday import recipes
+from everyday import recipes, signatures
 from everyday.catalogue import PROGRAMS
 from everyday.trial import TOLERANCE, Program, Result, perform
 
@@ -27,6 +27,7 @@ PACKAGES = (
     "equinox",
     "keras",
     "torch",
+    "accelerate",
     "grain",
     "opentelemetry-sdk",
 )
@@ -39,7 +40,8 @@ the time by which those who read the clock came late: a process beside the progr
 wakes whoever sleeps, and the witness what it takes to write down a reading (thrice that lies between it and us).
 
 Programs whose names end with `.py` are those of docs/recipes.md. They have no witness: they have to run, as they are
-printed there, and to leave one run.
+printed there, and to leave one run. Names that begin with `everyday.stand_ins` are modules that the tests use in place
+of other packages: their classes and functions have to take the arguments that the real ones take.
 
 {machine}
 
@@ -121,6 +123,11 @@ def main() -> int:
                 print(line, flush=True)
                 lines.append(line)
                 good = good and right
+    for stand_in in () if options.names else signatures.STAND_INS:
+        compared = signatures.compare(stand_in)
+        print(stand_in, compared, flush=True)
+        lines.append(f"| {stand_in} | | | | | {compared} |")
+        good = good and compared.startswith(("as ", "not compared"))
     if options.write and not options.names:
         RESULTS.write_text(HEAD.format(tolerance=TOLERANCE, machine=machine()) + "\n".join(lines) + "\n")
     return 0 if good else 1

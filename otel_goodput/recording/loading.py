@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from otel_goodput.guard import contain
 from otel_goodput.recording.fast_span import FastSpan
@@ -22,53 +22,81 @@ class Queue(Protocol):
 QueueDepth: TypeAlias = Callable[[], int] | Queue
 
 
-class Loading(Generic[T]):
-    """Wraps `batches` and records a data load around each ``next()``; may be iterated as often as `batches` may.
+class Proxy(Generic[T]):
+    """Stands for `batches`: has their attributes, passes for one of their class, and is pickled and copied as them.
 
     Args:
         find: returns the current recorder, or None.
-        batches: the iterable of batches; its other attributes are available on this object too.
+        batches: what it stands for.
         queue_depth: a function that returns how many batches are ready, or the queue that holds them.
     """
 
-    def __init__(self, find: Find, batches: Iterable[T], queue_depth: QueueDepth | None) -> None:
-        self._find = find
-        self._batches = batches
-        self._queue_depth = queue_depth
+    __slots__ = ("__weakref__", "_batches", "_find", "_queue_depth")
+    _batches: Any
+    _find: Find
+    _queue_depth: QueueDepth | None
 
-    def __iter__(self) -> Iterator[T]:
-        tracer = self._find()
-        if tracer is not None and self._queue_depth is not None:
-            depth = self._queue_depth
-            tracer.hooks.loader(depth.qsize if isinstance(depth, Queue) else depth)
-        return Loads(self._find, iter(self._batches))
+    def __init__(self, find: Find, batches: Any, queue_depth: QueueDepth | None = None) -> None:
+        for name, value in (("_find", find), ("_batches", batches), ("_queue_depth", queue_depth)):
+            object.__setattr__(self, name, value)
+
+    # Frameworks ask with isinstance() what they were given.
+    @property
+    def __class__(self) -> type:
+        return cast(type, self._batches.__class__)
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        self._batches.__class__ = kind
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Proxy.__slots__:  # not set yet
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._batches, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._batches, name)
 
     def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]
+        return len(self._batches)
 
     def __bool__(self) -> bool:
         return True
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy and pickle ask before `_batches` is set, which would recurse
-            raise AttributeError(name)
-        return getattr(self._batches, name)
+    def __repr__(self) -> str:
+        return repr(self._batches)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._batches.__reduce_ex__(protocol)
 
 
-class Loads(Generic[T]):
-    """One pass over the batches."""
+class Loading(Proxy[T]):
+    """Wraps an iterable and records a data load around each ``next()``; may be iterated as often as that may."""
 
-    def __init__(self, find: Find, batches: Iterator[T]) -> None:
-        self._find = find
-        self._batches = batches
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[T]:
+        offer_depth(self._find, self._queue_depth)
+        return Loads(self._find, iter(self._batches))
+
+
+class Loads(Proxy[T]):
+    """Wraps an iterator: one pass over the batches."""
+
+    __slots__ = ()
 
     def __iter__(self) -> Loads[T]:
+        offer_depth(self._find, self._queue_depth)
         return self
 
     def __next__(self) -> T:
         tracer = self._find()
-        if tracer is None:
-            return next(self._batches)
+        batches: Iterator[T] = self._batches
+        if tracer is None or tracer.line.spans.loading():  # a load in a load is the same one
+            return next(batches)
         load: FastSpan | None = None
         try:
             try:
@@ -76,7 +104,7 @@ class Loads(Generic[T]):
                 load.open(tracer.clock())
             except Exception as error:
                 contain("loading", error)
-            batch = next(self._batches)
+            batch = next(batches)
             try:
                 if load is not None:
                     load.close(tracer.clock())
@@ -90,3 +118,10 @@ class Loads(Generic[T]):
                 except Exception as trouble:
                     contain("loading", trouble)
             raise
+
+
+def offer_depth(find: Find, queue_depth: QueueDepth | None) -> None:
+    """Have `queue_depth` tell how many batches are ready, because a pass over them begins."""
+    tracer = find()
+    if tracer is not None and queue_depth is not None:
+        tracer.hooks.loader(queue_depth.qsize if isinstance(queue_depth, Queue) else queue_depth)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from threading import get_ident
+
 from opentelemetry import trace as trace_api
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import SpanContext
 
+from otel_goodput.accounting.rules import DATA_LOADING
 from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.job_thread import JobThread
@@ -37,6 +40,11 @@ class OpenSpans:
     def find(self, key: int) -> trace_api.Span | None:
         """Return the open phase with this span id; None if there is none."""
         return self.short.get(key) or self.phases.get(key)
+
+    def loading(self) -> bool:
+        """Return whether this thread is in a data load."""
+        here = get_ident()
+        return any(span.phase == DATA_LOADING and span.thread == here for span in tuple(self.short.values()))
 
     def begun_at(self, start: int) -> Span | None:
         """Return the latest of `phases` that began at `start` (ns), if its opener was interrupted before it had it."""

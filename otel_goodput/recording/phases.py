@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from types import TracebackType
-from typing import ParamSpec, Protocol, SupportsIndex, TypeVar
+from typing import Any, ParamSpec, Protocol, SupportsIndex, TypeVar, cast
 
 from opentelemetry.trace import Span
 
@@ -23,12 +23,14 @@ from otel_goodput.recording.contexts import (
 )
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.fast_span import FastSpan
-from otel_goodput.recording.loading import Loading, QueueDepth
+from otel_goodput.recording.loading import Loading, Loads, QueueDepth
 from otel_goodput.recording.saves import Save, SaveContext
 from otel_goodput.recording.step_loop import Steps
+from otel_goodput.recording.torch_loading import record_passes
 from otel_goodput.recording.tracer import Find
 from otel_goodput.semconv import Phase
 
+Batches = TypeVar("Batches", bound=Iterable[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -146,15 +148,23 @@ class Phases:
             refuse(error)
         return Steps(self._find(), batches, number)
 
-    def loading(self, batches: Iterable[T], *, queue_depth: QueueDepth | None = None) -> Loading[T]:
-        """Iterate over `batches`, with a data load but no step around each ``next()``; for loops that open their steps.
+    def loading(self, batches: Batches, *, queue_depth: QueueDepth | None = None) -> Batches:
+        """Return `batches` with a data load but no step around each ``next()``; for loops that open their steps.
+
+        A DataLoader of PyTorch is returned itself. Those that a framework makes of it, over the same dataset, are
+        recorded too. Anything else is wrapped in an object that has its attributes.
 
         Args:
             batches: what gives the batches.
             queue_depth: a function that returns how many batches are ready, or the queue that holds them; for the gauge
                 ``goodput.loading.queue_depth``.
         """
-        return Loading(self._find, batches, queue_depth)
+        if type(batches) in (Loading, Loads) and queue_depth is None:
+            return batches
+        if record_passes(self._find, batches, queue_depth):
+            return batches
+        wrapper = Loads if isinstance(batches, Iterator) else Loading
+        return cast(Batches, wrapper(self._find, batches, queue_depth))
 
     def traced_step(self, function: Callable[P, R], *, start: int | None = None) -> Callable[P, R]:
         """Return `function` with a step around each call, numbered as in :meth:`steps`; observe its smallest output.

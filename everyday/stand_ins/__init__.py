@@ -1,0 +1,1 @@
+"""Stand-ins for packages that the tests do not install; `make everyday` compares their signatures."""
