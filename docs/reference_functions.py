@@ -21,15 +21,16 @@ from otel_goodput.reports.report import Report
 # What stands under each heading of the page. A test sees to it that no public name is missing.
 RECORDING = ("configure", "on_preemption", "count_flops", "checkpoint_logger", "flush", "shutdown")
 PHASES = (
-    "job", "accelerator_init", "training_prep", "steps", "step", "part", "traced_step", "data_loading", "loading",
-    "checkpoint_save", "checkpoint_restore", "custom", "elastic_wait", "elastic_reinit", "exclusion", "slice_counts",
+    "job", "accelerator_init", "training_prep", "steps", "step", "observe", "current_step", "part", "traced_step",
+    "data_loading", "loading", "checkpoint_save", "checkpoint_restore", "custom", "elastic_wait", "elastic_reinit",
+    "exclusion", "slice_counts",
 )  # fmt: skip
 FIGURES = ("report", "totals", "open_run", "open_runs")
 CLASSES = ("Recorder", "GoodputSpanProcessor", "Run")
 ERRORS = ("GoodputError", "ConfigurationError", "JournalError", "PhaseError")
 # What phases yield and functions return, and users call: the name in a reader's code, the class, its methods.
 GIVEN = (
-    ("step", FastSpan, ("observe",)),
+    ("span", FastSpan, ("observe",)),
     ("save", Save, ("durable",)),
     ("report", Report, ("to_json", "html", "damaged")),
 )

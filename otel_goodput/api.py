@@ -38,7 +38,10 @@ def _find() -> PhaseTracer | None:
 class _Default(Recorder):
     """The recorder that the module-level functions act on, until ``configure()`` replaces it."""
 
-    def _successor(self) -> StepLine | None:
+    @staticmethod
+    def _successor() -> (
+        StepLine | None
+    ):  # static: a decorated function that is sent to a worker does not bring us along
         tracer = _find()
         return None if tracer is None else tracer.line
 
@@ -180,6 +183,8 @@ training_prep = _phases.training_prep
 data_loading = _phases.data_loading
 step = _phases.step
 steps = _phases.steps
+observe = _phases.observe
+current_step = _phases.current_step
 loading = _phases.loading
 part = _phases.part
 traced_step = _phases.traced_step

@@ -90,7 +90,7 @@ OTEL_GOODPUT_DEVICE_CLOCK: Final = EnvVar(
     "OTEL_GOODPUT_DEVICE_CLOCK",
     "auto | observe | host",
     "auto",
-    "how the end of a step on the device is found: `auto` marks it there, `observe` uses only what `step.observe()` "
+    "how the end of a step on the device is found: `auto` marks it there, `observe` uses only what `goodput.observe()` "
     "is given, `host` states that steps wait for their results",
 )
 OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar(

@@ -225,7 +225,7 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             f"silent, and a hang is noticed after {limits.hang_unknown:g} s only. The times by category are exact.",
             look=(
                 "`otel-goodput doctor`, with the job's environment: it says what is known, and what to do.",
-                "Hand an output of each step over, one that is not donated: `step.observe(loss)`.",
+                "Hand an output of each step over, one that is not donated: `goodput.observe(loss)`.",
                 "Or wait for it inside of the step (`jax.block_until_ready(loss)`, `loss.item()`).",
             ),
         ),

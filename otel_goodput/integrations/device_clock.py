@@ -157,7 +157,7 @@ class DeviceClock:
         if marker is None:
             report_once(
                 f"clock {runtime.name}",
-                "%s works asynchronously and cannot be marked: steps without step.observe() have an unknown end; "
+                "%s works asynchronously and cannot be marked: steps without goodput.observe() have an unknown end; "
                 "set OTEL_GOODPUT_DEVICE_CLOCK=host if every step waits for its result",
                 runtime.name,
             )

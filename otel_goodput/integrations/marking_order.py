@@ -54,6 +54,6 @@ class MarkingOrder:
             logger.warning(
                 "marks became ready before the work dispatched ahead of them: this backend does not run work in "
                 "order, so the device times of steps are unknown from now on; pass a result of each step to "
-                "step.observe()"
+                "goodput.observe()"
             )
         return not self.wrong

@@ -1,4 +1,4 @@
-"""Choose which array of the output passed to ``step.observe()`` shows when the step left the device."""
+"""Choose which array of the output passed to ``goodput.observe()`` shows when the step left the device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outputs:
             if found is None:
                 report_once(
                     "observe",
-                    "step.observe() was given %s, which contains no jax array: nothing is observed",
+                    "goodput.observe() was given %s, which contains no jax array: nothing is observed",
                     type(output).__name__,
                 )
                 return None
@@ -62,6 +62,6 @@ class Outputs:
         self._places.pop(place[0], None)
         report_once(
             "observe donated",
-            "step.observe() was given an array that is donated to the next step, or deleted: pass an output that is "
+            "goodput.observe() was given an array that is donated to the next step, or deleted: pass an output that is "
             "not donated, such as the loss; until then it is unknown when steps leave the device",
         )

@@ -306,7 +306,7 @@ class JobContext(PhaseContext):
 
 
 class Unrecorded(trace_api.NonRecordingSpan):
-    """Replaces the span of a step when nothing is recorded; has all the methods of a step's span."""
+    """Replaces the span of a step where there is none; has all the methods of a step's span."""
 
     def observe(self, output: object) -> None:
         """Do nothing, same as :meth:`FastSpan.observe` without a device clock."""

@@ -10,7 +10,7 @@ after it must be read together with them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import get_ident
@@ -56,12 +56,23 @@ _detach = context_api.detach
 _current = context_api.get_current
 # The key under which a context holds its span. Using it directly saves set_span_in_context()'s copy of the context.
 (_SPAN_KEY,) = trace_api.set_span_in_context(trace_api.INVALID_SPAN, _NO_CONTEXT)
+# The key under which a context holds its step, whatever other spans are opened inside it.
+_STEP_KEY = context_api.create_key("otel-goodput-step")
 
 
 def current_span() -> trace_api.Span:
     """Return the same as ``opentelemetry.trace.get_current_span()``, but faster."""
     span: trace_api.Span = _current().get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
     return span
+
+
+def step_around(line: StepLine) -> FastSpan | None:
+    """Return the step of `line` that the caller's context is in, which may have ended; None if there is none."""
+    context = _current()
+    step = context.get(_STEP_KEY)
+    if step is None:  # a foreign context may hold nothing but the span
+        step = context.get(_SPAN_KEY)
+    return step if isinstance(step, FastSpan) and step.phase == STEP and step._line is line else None
 
 
 def clean_exit(error: BaseException) -> bool:
@@ -189,7 +200,10 @@ class FastSpan(ShortSpan):
             elif self._phase == DATA_LOADING:
                 device.load(start)
         line.jobs.append(ev.START, self._phase, flags, self.label, key, self.step, start)
-        self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
+        if self._phase == STEP:
+            self._token = _attach(context_api.Context({**within, _SPAN_KEY: self, _STEP_KEY: self}))
+        else:
+            self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
         self.thread = get_ident()
         if sampled:
             if self._phase == STEP and not flags & ev.NONBLOCKING:
@@ -398,17 +412,17 @@ class FastSpan(ShortSpan):
 
     def _again(self) -> AbstractContextManager[trace_api.Span]:
         """Return a new span like this one, made by the current recorder; a null context if nothing records."""
-        line = self._line.find()
-        if line is None:
-            return nullcontext(trace_api.INVALID_SPAN)
-        if self._phase == PART:
-            return FastSpan.of_part(line, self.title)
-        step = self.step if self._phase == STEP else line.load_number()
-        return FastSpan(line, self._phase, step, self._blocking, self._start_at, self._end_at)
+        return self._repeat()()
+
+    def _repeat(self) -> Callable[[], AbstractContextManager[trace_api.Span]]:
+        """Return a function that makes spans like this one. It holds nothing that cannot be sent to another process."""
+        return partial(
+            _like, self._line.find, self._phase, self.title, self.step, self._blocking, self._start_at, self._end_at
+        )
 
     def __call__(self, function: F) -> F:
         """Decorate `function`: each call is a new span like this one."""
-        return decorate(self._again, function)
+        return decorate(self._repeat(), function)
 
     # --- identity -----------------------------------------------------------------------------------------------------
 
@@ -562,6 +576,24 @@ class FastSpan(ShortSpan):
             end_time=end,
             instrumentation_scope=emitter.scope,
         )
+
+
+def _like(
+    find: Callable[[], StepLine | None],
+    phase: int,
+    title: str,
+    step: int,
+    blocking: bool | None,
+    start: int | None,
+    end: int | None,
+) -> AbstractContextManager[trace_api.Span]:
+    """Return a new span, made by the recorder that records now; a null context if nothing records."""
+    line = find()
+    if line is None:
+        return nullcontext(trace_api.INVALID_SPAN)
+    if phase == PART:
+        return FastSpan.of_part(line, title)
+    return FastSpan(line, phase, step if phase == STEP else line.load_number(), blocking, start, end)
 
 
 def _in_event_loop() -> bool:

@@ -11,18 +11,20 @@ from typing import Any, ParamSpec, Protocol, SupportsIndex, TypeVar, cast
 from opentelemetry.trace import Span
 
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import contain, refuse, unrecorded
+from otel_goodput.guard import contain, refuse, report_once, unrecorded
 from otel_goodput.journal.records import LARGEST
 from otel_goodput.recording.contexts import (
+    UNRECORDED,
     FastContext,
     JobContext,
     PhaseContext,
     RestoreContext,
+    Unrecorded,
     checked_step,
     checked_times,
 )
 from otel_goodput.recording.decorators import F, decorate
-from otel_goodput.recording.fast_span import FastSpan
+from otel_goodput.recording.fast_span import FastSpan, step_around
 from otel_goodput.recording.loading import Loading, Loads, QueueDepth
 from otel_goodput.recording.saves import Save, SaveContext
 from otel_goodput.recording.step_loop import Steps
@@ -134,7 +136,8 @@ class Phases:
     def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
-        A step completes when the next one is asked for. The number is an int with the methods of the step's span.
+        A step completes when the next one is asked for. In the loop, :meth:`observe` and :meth:`current_step` act on
+        the open step.
 
         Args:
             batches: what gives the batches.
@@ -147,6 +150,47 @@ class Phases:
         except PhaseError as error:
             refuse(error)
         return Steps(self._find(), batches, number)
+
+    def observe(self, output: object) -> None:
+        """Take the moment when `output` is ready as the time at which the open step left the device.
+
+        The step is that of the caller's context (its thread or asyncio task), else the open step of the training
+        thread. Outside of a step this does nothing, and says so once. Costs about a microsecond; never blocks.
+
+        Args:
+            output: a jax array, or a tree, of which the smallest array is watched. It must not be donated to the next
+                step; the loss is a good choice.
+        """
+        try:
+            tracer = self._find()
+            if tracer is not None:
+                step = self.current_step()
+                if step.is_recording():
+                    step.observe(output)
+                else:
+                    report_once(
+                        "observe outside",
+                        "goodput.observe() was called outside of a step and has no effect; call it in the body of "
+                        "`for step, batch in goodput.steps(loader):` or of `with goodput.step(n):`",
+                    )
+        except Exception as error:
+            contain("observe", error)
+
+    def current_step(self) -> FastSpan | Unrecorded:
+        """Return the span of the open step, to set attributes and add events; outside of a step, one that records none.
+
+        The step is that of the caller's context (its thread or asyncio task), else the open step of the training
+        thread.
+        """
+        try:
+            tracer = self._find()
+            if tracer is not None:
+                step = step_around(tracer.line) or tracer.line.open_step
+                if isinstance(step, FastSpan) and step.is_recording():
+                    return step
+        except Exception as error:
+            contain("current_step", error)
+        return UNRECORDED
 
     def loading(self, batches: Batches, *, queue_depth: QueueDepth | None = None) -> Batches:
         """Return `batches` with a data load but no step around each ``next()``; for loops that open their steps.

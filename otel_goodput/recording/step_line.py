@@ -110,6 +110,12 @@ class StepLine:
         latest = self.latest
         return latest.step if latest.undone else latest.step + 1
 
+    @property
+    def open_step(self) -> ShortSpan | None:
+        """The open step of the training thread."""
+        step = self.spans.step
+        return step if step is not None and step.blocks else None
+
     def load_number(self) -> int:
         """Return the step of a load that begins now: the open step, else the next one.
 

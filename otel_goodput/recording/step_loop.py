@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from types import CodeType, TracebackType
 from typing import Generic, TypeVar
-
-from opentelemetry.trace import INVALID_SPAN, Span
-from opentelemetry.util import types
 
 from otel_goodput.guard import contain
 from otel_goodput.recording import departure
@@ -18,35 +15,8 @@ from otel_goodput.recording.tracer import PhaseTracer
 T = TypeVar("T")
 
 
-class Step(int):
-    """The number of a step with its span: an int with methods to set attributes and add events."""
-
-    span: Span = INVALID_SPAN
-
-    def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        # Copies and pickles are plain ints, because checkpoint libraries make them and a span cannot be pickled.
-        return int, (int(self),)
-
-    def observe(self, output: object) -> None:
-        """Same as :meth:`FastSpan.observe`."""
-        if isinstance(self.span, FastSpan):
-            self.span.observe(output)
-
-    def set_attribute(self, key: str, value: types.AttributeValue) -> None:
-        self.span.set_attribute(key, value)
-
-    def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
-        self.span.set_attributes(attributes)
-
-    def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
-        self.span.add_event(name, attributes, timestamp)
-
-    def record_exception(self, exception: BaseException, attributes: types.Attributes = None) -> None:
-        self.span.record_exception(exception, attributes)
-
-
 class Steps(Generic[T]):
-    """Iterator of (step, batch).
+    """Iterator of (step number, batch). The numbers are plain ints: they go into checkpoints and to workers.
 
     A class rather than a generator: a generator never sees an exception in the loop's body and would end the failed
     step as completed. Here, a step is completed when the next item is requested. A step left by an exception is not
@@ -91,12 +61,11 @@ class Steps(Generic[T]):
     def __bool__(self) -> bool:
         return True
 
-    def __next__(self) -> tuple[Step, T]:
+    def __next__(self) -> tuple[int, T]:
         tracer = self._tracer
         if tracer is None or tracer.line.closed:
             return self._unrecorded()
         number = tracer.line.next_number() if self._number is None else self._number
-        step = Step(number)
         before = self._step
         load = None
         try:
@@ -114,22 +83,22 @@ class Steps(Generic[T]):
                 now = tracer.clock()
                 if load is not None:
                     load.close(now)
-                self._step = step.span = span = tracer.loop_step(number)
+                self._step = span = tracer.loop_step(number)
                 span.open(now)
             except Exception as error:
                 contain("steps", error)
             self._number = number + 1
             self._handed = tracer.clock()
-            return step, batch
+            return number, batch
         except BaseException as error:
             self._give_up(before, load, error)
             raise
 
-    def _unrecorded(self) -> tuple[Step, T]:
+    def _unrecorded(self) -> tuple[int, T]:
         batch = next(self._batches)
         number = self._number or 0
         self._number = number + 1
-        return Step(number), batch
+        return number, batch
 
     def _give_up(self, before: FastSpan | None, load: FastSpan | None, error: BaseException) -> None:
         """Close all open spans, because there is no next item or `error` interrupted ``__next__()``."""

@@ -15,14 +15,14 @@ DISPATCH_SHARE: Final = 0.05
 UNKNOWN_CLOCK: Final = Note(
     "clock",
     "An asynchronous runtime is in use and it is not known when the device is done, so a step's time is only that "
-    "of dispatching it. Call step.observe(loss) in each step, with one of its results that is not donated; or set "
+    "of dispatching it. Call goodput.observe(loss) in each step, with one of its results that is not donated; or set "
     "OTEL_GOODPUT_DEVICE_CLOCK=host if the loop itself waits for its results.",
     CATEGORIES,
 )
 DISPATCH_ONLY: Final = Note(
     "dispatch",
     "Steps are far shorter than the time from one to the next. If the loop does not wait for the device, this is "
-    "only the time of dispatching, and the wait for the device is charged elsewhere: call step.observe(loss), or "
+    "only the time of dispatching, and the wait for the device is charged elsewhere: call goodput.observe(loss), or "
     "wait for the result inside the step. If the steps really are that short, ignore this note.",
     CATEGORIES,
 )

@@ -74,10 +74,10 @@ SYMPTOMS = [
         "OTEL_GOODPUT_GRACE_PERIOD": "1"}),
 ]  # fmt: skip
 ON_A_DEVICE = [
-    Symptom("step.observe() was given an array that is donated to the next step, or deleted", (
-        IN_JAX.format(argument="", last="step.observe(old)"),)),
-    Symptom("step.observe() was given int, which contains no jax array: nothing is observed", (
-        IN_JAX.format(argument="", last="step.observe(3)"),)),
+    Symptom("goodput.observe() was given an array that is donated to the next step, or deleted", (
+        IN_JAX.format(argument="", last="goodput.observe(old)"),)),
+    Symptom("goodput.observe() was given int, which contains no jax array: nothing is observed", (
+        IN_JAX.format(argument="", last="goodput.observe(3)"),)),
     Symptom("An asynchronous runtime is in use and it is not known when the device is done", (
         IN_JAX.format(argument="device_clock='observe'", last="pass"),)),
 ]  # fmt: skip

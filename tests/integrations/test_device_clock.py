@@ -421,9 +421,9 @@ def test_what_is_on_the_device_is_in_flight(recorder: Recorder) -> None:
 def test_of_a_tree_the_smallest_counts(recorder: Recorder) -> None:
     train, state = step_of(5)
     with recorder.job():
-        for number, _ in recorder.steps(range(5)):
+        for _ in recorder.steps(range(5)):
             state, loss = train(state)
-            number.observe({"params": [state], "metrics": {"loss": loss, "name": "text"}})
+            recorder.observe({"params": [state], "metrics": {"loss": loss, "name": "text"}})
         loss.block_until_ready()
     recorder.shutdown()
     totals = recorder.totals()

@@ -378,7 +378,7 @@ def test_a_step_left_that_was_observed_has_completed(recording: Recording) -> No
 
     with goodput.job():
         for step, _ in goodput.steps(range(10)):
-            step.observe(jnp.ones(3))
+            goodput.observe(jnp.ones(3))
             if stop(step):
                 break
     assert last_end(recording) == (FATAL, 0)

@@ -94,7 +94,7 @@ def test_the_text_gives_no_figures_of_what_is_not_known() -> None:
     text = str(report)
     assert "  goodput not known: dispatch only; 10.0 s have passed\n" in text
     assert "%" not in text and "at risk" not in text and "net time" not in text
-    assert "step.observe(loss)" in text and "OTEL_GOODPUT_DEVICE_CLOCK=host" in text
+    assert "goodput.observe(loss)" in text and "OTEL_GOODPUT_DEVICE_CLOCK=host" in text
     assert "largest loss" not in text and "10 started = 10 kept + 0 lost" in text
     answer = report.to_json()
     assert answer["goodput"] is None and answer["reason"] == "not known: dispatch only"

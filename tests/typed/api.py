@@ -76,8 +76,8 @@ def loop() -> None:
             assert_type(batch, Batch)
             assert_type(step + 1, int)
             assert_type(f"{step}"[:step], str)
-            step.observe(batch.tokens)
-            step.set_attribute("tokens", batch.tokens)
+            goodput.observe(batch.tokens)
+            goodput.current_step().set_attribute("tokens", batch.tokens)
             with goodput.part("forward") as part:
                 part.set_attribute("layers", 2)
         with goodput.steps([1, 2]) as steps:

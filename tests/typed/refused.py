@@ -38,7 +38,7 @@ with goodput.job(start_time="now") as job:
     # "Span" has no attribute "observe"  [attr-defined]
 for number, batch in goodput.steps([b"a"]):
     number.observ(1)
-    # "Step" has no attribute "observ"; maybe "observe"?  [attr-defined]
+    # "int" has no attribute "observ"  [attr-defined]
     batch.decode(3)
     # Argument 1 to "decode" of "bytes" has incompatible type "int"; expected "str"  [arg-type]
 goodput.elastic_wait(3)

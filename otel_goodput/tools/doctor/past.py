@@ -84,7 +84,7 @@ def _measured(name: str, restored: Restored) -> Iterator[Finding]:
             "run",
             f"run {name!r}: the end of the latest steps on the device is not known: where such steps are more than 1 "
             "% of the time, goodput, shares, step times and the progress at risk are not known",
-            "pass an output of each step that is not donated, as with step.observe(loss); or, if the loop itself "
+            "pass an output of each step that is not donated, as with goodput.observe(loss); or, if the loop itself "
             f"waits for the device, set {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
         )
     elif totals.clock == ClockState.DEVICE:

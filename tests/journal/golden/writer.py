@@ -229,14 +229,14 @@ with goodput.job():
         state = jnp.full((128, 128), 1e-3)
     for step, _ in goodput.steps(range(12)):
         state, loss = train_step(state)
-        step.observe(loss)
+        goodput.observe(loss)
         work(2)
     with goodput.step(12) as step:
         _, loss = train_step(jnp.full((96, 96), 1e-3))
-        step.observe(loss)
+        goodput.observe(loss)
     for step, _ in goodput.steps(range(4), start=13):
         state, loss = train_step(state)
-        step.observe(loss)
+        goodput.observe(loss)
     {last}
 """
 KILLED_AT_ONCE = """
