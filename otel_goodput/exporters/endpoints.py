@@ -60,6 +60,14 @@ class Endpoint(NamedTuple):
                 ("UNAUTHENTICATED", "PERMISSION_DENIED", "401", "403"),
                 "set the credentials that it requires (OTEL_EXPORTER_OTLP_HEADERS)",
             ),
+            (
+                ("a redirect to",),
+                "set OTEL_EXPORTER_OTLP_ENDPOINT to the address that it redirects to: redirects are not followed",
+            ),
+            (
+                ("HTML page", "not OTLP"),
+                "something other than an OTLP receiver answers there: check the address, and http_proxy and no_proxy",
+            ),
             (("404",), f"OTEL_EXPORTER_OTLP_ENDPOINT is the base URL, to which /v1/{self.signal} is added"),
         ):
             if any(re.search(rf"\b{sign}\b", failure) for sign in signs):

@@ -1,19 +1,20 @@
 """The `otlp` exporter: OpenTelemetry's own exporters over gRPC or HTTP, configured by the standard variables.
 
 Endpoints, headers, certificates, compression and temporality are read by these exporters themselves, from the process's
-OTEL_EXPORTER_OTLP_* variables. Added are the choice between gRPC and HTTP, a timeout that fits the grace period, a
-buffer for spans while no receiver listens, a wait at the end for a receiver that does not listen yet, and last values
-with times that Cloud Monitoring accepts, in case it is behind the endpoint.
+OTEL_EXPORTER_OTLP_* variables. Added are the choice between gRPC and HTTP, a check of the answers over HTTP, a timeout
+that fits the grace period, a buffer for spans while no receiver listens, a wait at the end for a receiver that does not
+listen yet, and last values with times that Cloud Monitoring accepts, in case it is behind the endpoint.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from otel_goodput.exporters.endpoints import Endpoint, address, endpoint
-from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, protocol, timeout, variables
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP, protocol, timeout, variables
 from otel_goodput.exporters.spec import (
     SIGNALS,
     Destination,
@@ -48,11 +49,17 @@ def open_otlp(context: ExporterContext) -> Exporters:
         raise ExporterUnavailable("otlp", wrong, "see OTEL_EXPORTER_OTLP_HEADERS")
     for wrong in dict.fromkeys(text for one in asked for text in one.malformed):
         report_once(wrong, "%s; it is left out", wrong)
+    make_spans = partial(traces.OTLPSpanExporter, timeout=timeout(environ, "traces", grace))
+    make_values = partial(
+        metrics.OTLPMetricExporter,
+        timeout=timeout(environ, "metrics", grace),
+        preferred_aggregation=_aggregation(environ),
+    )
+    if HTTP in (protocol(environ, signal) for signal in SIGNALS):
+        from otel_goodput.exporters import otlp_http as http
     with unsaid():
-        spans = traces.OTLPSpanExporter(timeout=timeout(environ, "traces", grace))
-        values = metrics.OTLPMetricExporter(
-            timeout=timeout(environ, "metrics", grace), preferred_aggregation=_aggregation(environ)
-        )
+        spans = http.spans(environ, make_spans) if protocol(environ, "traces") == HTTP else make_spans()
+        values = http.values(environ, make_values) if protocol(environ, "metrics") == HTTP else make_values()
     places = [address(environ, signal) for signal in SIGNALS]
     listeners = {place: Listener(place, context.stopping) for place in places if place is not None}
     if places[0] is not None:

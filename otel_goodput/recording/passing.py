@@ -15,6 +15,11 @@ class PassingSpanExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
 
+    @property
+    def refused(self) -> int:
+        """Number of spans that the service rejected of exports that it accepted, as far as `exporter` counts them."""
+        return int(getattr(self._exporter, "refused", 0))
+
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         return self._exporter.export(spans)
 
@@ -32,6 +37,11 @@ class PassingMetricExporter(MetricExporter):
         # The SDK's reader reads these two attributes of its exporter, under these names.
         super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
         self._exporter = exporter
+
+    @property
+    def refused(self) -> int:
+        """Number of points that the service rejected of exports that it accepted, as far as `exporter` counts them."""
+        return int(getattr(self._exporter, "refused", 0))
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         return self._exporter.export(metrics_data, timeout_millis=timeout_millis, **kwargs)

@@ -17,7 +17,10 @@ PACKAGE = Path(otel_goodput.__file__).parent
 # Every module's layer; a package stands for all that is in it. Those of one layer do not know each other.
 LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("words", frozenset({"semconv", "envvars", "errors", "clock", "version", "text"})),
-    ("edge of the process", frozenset({"guard", "files", "installation", "options", "placement", "schedulers"})),
+    (
+        "edge of the process",
+        frozenset({"answers", "guard", "files", "installation", "options", "placement", "schedulers"}),
+    ),
     ("pure core", frozenset({"accounting"})),
     ("settings and the end", frozenset({"config", "deadline"})),
     ("memory", frozenset({"journal"})),

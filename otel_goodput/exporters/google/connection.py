@@ -32,8 +32,7 @@ PROJECT_SOURCES: Final = (OTEL_GOODPUT_GCP_PROJECT.name, "GOOGLE_CLOUD_PROJECT",
 
 # By default gRPC waits up to two minutes before it reconnects, so that even a shorter outage would cost data.
 _OPTIONS: Final = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),  # that of an answer stays bounded, by 4 MiB
     # For long error messages: beyond 8 KiB gRPC replaces them by an error of its own, which is unreadable.
     ("grpc.max_metadata_size", 1 << 20),
     ("grpc.absolute_max_metadata_size", 1 << 20),
@@ -188,6 +187,8 @@ class Connection:
             if self._found is None:
                 if self._missed is not None and time.monotonic() < self._missed[0] + LOOK_AGAIN_S:
                     raise self._missed[1].with_traceback(None)
+                from otel_goodput.exporters.google.transport import MetadataRequest
+
                 auth = load("google.auth")
                 with suppress(ImportError):  # reported by the code that needs it
                     # Its import sets warning filters. If another thread imported it during the call below, that call
@@ -195,7 +196,9 @@ class Connection:
                     load("google.auth.transport.requests")
                 try:
                     with quietly(*_LOGGERS):
-                        credentials, project = auth.default(scopes=[SCOPE])
+                        credentials, project = auth.default(
+                            scopes=[SCOPE], request=MetadataRequest(auth.exceptions.TransportError)
+                        )
                 except auth.exceptions.GoogleAuthError as error:
                     self._missed = time.monotonic(), error
                     raise
@@ -204,7 +207,17 @@ class Connection:
 
     @cached_property
     def _http(self) -> Any:
-        return load("google.auth.transport.requests").Request()
+        return self.token_request()
+
+    @staticmethod
+    def token_request() -> Any:
+        """Return what Google's library asks for a token with; answers are read within bounds."""
+        from otel_goodput.answers import bound
+
+        requests = load("google.auth.transport.requests")
+        session = load("requests").Session()
+        bound(session)
+        return requests.Request(session)
 
     def authorize(self, seconds: float) -> None:
         """Get a new token if the present one is not valid, within about `seconds`.

@@ -27,34 +27,16 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput import semconv
 from otel_goodput.exporters.google.batches import Batches
 from otel_goodput.exporters.google.connection import TELEMETRY, Connection, load
-from otel_goodput.exporters.google.delivery import Delivery, Send, short
+from otel_goodput.exporters.google.delivery import Delivery, Send
 from otel_goodput.exporters.google.fitting import OF_THE_RUN, Labels, fitting_metric
 from otel_goodput.exporters.google.location import location
 from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.exporters.google.spans import PATIENCE_S
-from otel_goodput.guard import report_once
+from otel_goodput.exporters.otlp_answers import Rejections, accepted
 
 _ENCODERS: Final = "opentelemetry.exporter.otlp.proto.common"
 _SERVICES: Final = "opentelemetry.proto.collector"
 PACKAGES: Final = (_ENCODERS, _SERVICES, "grpc", "google.auth")
-
-
-class _Told:
-    """Reports the items that an OTLP answer says were rejected, and counts them in `refused`."""
-
-    def __init__(self) -> None:
-        self.refused = 0
-
-    def __call__(self, answer: Any, rejected: int) -> None:
-        if rejected:
-            self.refused += rejected
-            report_once(
-                f"partial {answer.partial_success.error_message[:80]}",
-                "%s did not accept %d items: %s",
-                TELEMETRY.name,
-                rejected,
-                short(answer.partial_success.error_message),
-            )
 
 
 def _completed(encoded: Any, groups: Any, connection: Connection, where: str, process: int) -> Any:
@@ -88,13 +70,13 @@ class TelemetrySpanExporter(SpanExporter):
     def __init__(self, connection: Connection, delivery: Delivery, process: int) -> None:
         self._connection = connection
         self._process = process
-        self._told = _Told()
+        self._rejections = Rejections(TELEMETRY.name)
         self._batches = Batches(delivery, self._request, lambda span: str(span.name))
 
     @property
     def refused(self) -> int:
         """Number of spans that the Telemetry API rejected."""
-        return self._batches.refused + self._told.refused
+        return self._batches.refused + self._rejections.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         well = self._batches.send(spans, PATIENCE_S)
@@ -107,7 +89,7 @@ class TelemetrySpanExporter(SpanExporter):
             where = location(spans[0].resource)
             request = _completed(encoded, encoded.resource_spans, self._connection, where, self._process)
             answer = stub("trace", self._connection).Export(request, timeout=seconds)
-            self._told(answer, answer.partial_success.rejected_spans)
+            self._rejections.note(accepted(answer))
 
         return send
 
@@ -134,13 +116,13 @@ class TelemetryMetricExporter(MetricExporter):
         self._process = process
         self._started = started
         self._labels = Labels(renamed=False)
-        self._told = _Told()
+        self._rejections = Rejections(TELEMETRY.name)
         self._writer = SeriesWriter(delivery, self._request)
 
     @property
     def refused(self) -> int:
         """Number of points that the Telemetry API rejected."""
-        return self._writer.refused + self._told.refused
+        return self._writer.refused + self._rejections.refused
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         well = self._writer.write(self._series(metrics_data), timeout_millis / 1000 * SHARE_OF_TIMEOUT)
@@ -161,7 +143,7 @@ class TelemetryMetricExporter(MetricExporter):
             where = location(series[0].data[0].resource)
             request = _completed(encoded, encoded.resource_metrics, self._connection, where, self._process)
             answer = stub("metrics", self._connection).Export(request, timeout=seconds)
-            self._told(answer, answer.partial_success.rejected_data_points)
+            self._rejections.note(accepted(answer))
 
         return send
 

@@ -161,9 +161,11 @@ class ExporterChecks:
         outcomes: dict[tuple[str, str, str], list[Endpoint]] = {}
         for one in endpoints:
             failure = failures.get(one, f"no answer within {self._timeout_s:g} s")
-            # An exporter's messages name the signal; without it, both signals can share one finding.
-            plain = failure.replace(f"{one.signal} ", "")
-            outcomes.setdefault((plain, one.advice(failure) if failure else "", one.wire), []).append(one)
+            advice = one.advice(failure) if failure else ""
+            # What exporters report names the place and may end with the advice, which the finding has already. It names
+            # the signal too; without it, both signals can share one finding.
+            failure = failure.removeprefix(f"{one.signal} to {one}: ").removesuffix(f"; {advice}")
+            outcomes.setdefault((failure.replace(f"{one.signal} ", ""), advice, one.wire), []).append(one)
         for (failure, advice, _), same in outcomes.items():
             where = " and ".join(f"{one.signal} to {one}" for one in same)
             if same[0].url == same[-1].url:

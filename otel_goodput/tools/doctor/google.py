@@ -9,6 +9,7 @@ from functools import partial
 from importlib import metadata as distributions
 from typing import Final
 
+from otel_goodput.answers import BoundedResponse
 from otel_goodput.disruption.metadata import FLAVOR, address, metadata_host
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.exporters import registry
@@ -159,6 +160,7 @@ class Google:
         if place is None:
             return
         connection = http.client.HTTPConnection(*place, timeout=self._timeout_s)
+        connection.response_class = BoundedResponse
         ask = partial(ahead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
         try:
             seconds = within(2 * self._timeout_s, ask)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
-from otel_goodput.exporters.google.connection import TRACE, Connection, load
+from otel_goodput.exporters.google.connection import TRACE, Connection
 from otel_goodput.exporters.google.delivery import cure, short
 from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.attempts import within
@@ -77,10 +77,9 @@ class Identity:
 
     def _refresh(self, credentials: Any) -> Finding:
         """Request a token, as an exporter would."""
-        requests = load("google.auth.transport.requests")
         began = time.monotonic()
         try:
-            within(self._patience_s, lambda: credentials.refresh(requests.Request()))
+            within(self._patience_s, lambda: credentials.refresh(self._connection.token_request()))
         except Exception as error:
             return self._bad(f"no token is issued: {_words(error)}")
         took = time.monotonic() - began

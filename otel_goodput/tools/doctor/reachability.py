@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from otel_goodput.answers import BoundedResponse
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.registry import importable
@@ -70,6 +71,7 @@ def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
     peer = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
     via = "" if proxy is None else "the proxy "
     connection = http.client.HTTPConnection(*peer, timeout=timeout_s)
+    connection.response_class = BoundedResponse
     if proxy is not None:
         connection.set_tunnel(host, port, _authorization(proxy))
     stages: dict[str, float] = {}

@@ -8,6 +8,7 @@ import urllib.request
 from functools import partial
 from typing import Any
 
+from otel_goodput.answers import BoundedResponse
 from otel_goodput.tools.send.exchange import Passage
 
 
@@ -20,6 +21,8 @@ class Posted(urllib.request.Request):
 
 
 class _Connection(http.client.HTTPConnection):
+    response_class = BoundedResponse
+
     def __init__(self, passage: Passage, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._passage = passage

@@ -18,10 +18,21 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from otel_goodput import files
+from otel_goodput.answers import TooLong, whole
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.endpoints import Endpoint
 from otel_goodput.exporters.headers import headers
+from otel_goodput.exporters.otlp_answers import (
+    LONGEST_WORDS,
+    PROTOBUF,
+    Accepted,
+    NotAccepted,
+    accepted,
+    answer_type,
+    read,
+    redirection,
+)
 from otel_goodput.exporters.otlp_variables import GRPC, timeout, variables
 from otel_goodput.exporters.status_details import retry_delay, status_details
 from otel_goodput.tools.send.connections import Posted, opener
@@ -46,18 +57,14 @@ _CODES: Final = {
     **dict.fromkeys(status_codes.UNSURE, UNSURE),
     "INVALID_ARGUMENT": REFUSED,
 }
-_SERVICES: Final = {
-    signal: (f"opentelemetry.proto.collector.{word}.v1.{word}_service_pb2", f"Export{word.title()}ServiceResponse",
-             f"/opentelemetry.proto.collector.{word}.v1.{word.title()}Service/Export")
+_METHODS: Final = {
+    signal: f"/opentelemetry.proto.collector.{word}.v1.{word.title()}Service/Export"
     for signal, word in ((TRACES, "trace"), ("metrics", "metrics"))
-}  # fmt: skip
+}
 _NO_CONNECTION: Final = ("failed to connect", "errors resolving", "DNS resolution failed")
 # Reconnect quickly when the receiver is available again.
 _CHANNEL: Final = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 1000),
                    ("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_send_message_length", -1)]  # fmt: skip
-_PROTOBUF: Final = "application/x-protobuf"
-_LONGEST: Final = 300
-_ENOUGH: Final = 64 * 2**10
 _LONGER_S: Final = 1.0
 _NOTHING_S: Final = 0.05
 
@@ -121,16 +128,8 @@ class _Settings:
         )
 
 
-def _response(signal: str) -> Any:
-    module, name, _ = _SERVICES[signal]
-    return getattr(importlib.import_module(module), name)
-
-
-def _taken(response: Any) -> Answer:
-    partial = response.partial_success
-    # Its only integer field is rejected_spans or rejected_data_points.
-    rejected = next((value for _, value in partial.ListFields() if isinstance(value, int)), 0)
-    return Answer(ACCEPTED, partial.error_message[:_LONGEST], rejected)
+def _taken(answer: Accepted) -> Answer:
+    return Answer(ACCEPTED, answer.said, answer.rejected)
 
 
 class _Grpc:
@@ -150,9 +149,9 @@ class _Grpc:
             self._channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(*pieces), _CHANNEL, compression)
         self._metadata = [(name.lower(), value) for name, value in settings.headers.items()]
         self._call = self._channel.stream_unary(
-            _SERVICES[where.signal][2],
+            _METHODS[where.signal],
             request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=_response(where.signal).FromString,
+            response_deserializer=answer_type(where.signal).FromString,
         )
 
     def send(self, request: Request, passage: Passage) -> Answer:
@@ -173,11 +172,11 @@ class _Grpc:
         call = self._call.future(message(), timeout=passage.left(), metadata=self._metadata)
         begun.set()
         try:
-            return _taken(call.result())
+            return _taken(accepted(call.result()))
         except self._grpc.FutureCancelledError:
             raise trouble[0] from None
         except self._grpc.RpcError as error:
-            code, said = error.code().name, (error.details() or "")[:_LONGEST]
+            code, said = error.code().name, (error.details() or "")[:LONGEST_WORDS]
             if code == "DEADLINE_EXCEEDED" and passage.left() < _NOTHING_S:
                 return passage.late()  # our own deadline has passed
             outcome = _CODES.get(code, CLOSED)
@@ -196,11 +195,11 @@ class _Http:
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
         settings = _Settings(where, environ)
         self.timeout_s = settings.timeout_s
-        self._response = _response(where.signal)
+        self._signal = where.signal
         parts = urlsplit(where.url)
         self._url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
         self._compress = settings.compress
-        self._headers = {"content-type": _PROTOBUF, "user-agent": "otel-goodput"}
+        self._headers = {"content-type": PROTOBUF[0], "user-agent": "otel-goodput"}
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             self._headers["authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
@@ -222,13 +221,19 @@ class _Http:
         try:
             # The socket's timeout must be longer than that of the waiting thread, which reports it better.
             with self._opener.open(posted, timeout=passage.left() + _LONGER_S) as answered:
-                content, kind = answered.read(_ENOUGH), answered.headers.get_content_type()
+                return _taken(read(self._signal, answered.status, answered.headers, whole(answered.read)))
+        except NotAccepted as error:
+            return Answer(CLOSED, str(error), perhaps=error.arrived)
+        except TooLong as error:
+            return Answer(CLOSED, str(error), perhaps=True)
         except urllib.error.HTTPError as error:
             outcome, words = _STATUSES.get(error.code, CLOSED), f"{error.code} {error.reason}"
+            if error.code < 400:
+                words = redirection(error.code, error.headers)
             # If the body never ends, the status must still count; otherwise every line of the file would time out.
             passage.known = Answer(CLOSED if outcome == CLOSED else LATER, words)
             with error:
-                said = "" if error.fp is None else error.read(_LONGEST).decode("utf-8", "replace")
+                said = "" if error.fp is None else error.read(LONGEST_WORDS).decode("utf-8", "replace")
                 wait_s = _retry_after(error.headers.get("retry-after", ""))
             if said and said.isprintable():  # not a binary protobuf message
                 words = f"{words}: {said}"
@@ -240,12 +245,6 @@ class _Http:
             return Answer(LATER, str(reason), perhaps=passage.handed)
         except (OSError, http.client.HTTPException) as error:
             return Answer(LATER, str(error) or type(error).__name__, perhaps=passage.handed)
-        if kind == "text/html":
-            return Answer(CLOSED, "it answers with an HTML page")
-        try:
-            return _taken(self._response.FromString(content)) if kind == _PROTOBUF else Answer(ACCEPTED)
-        except importlib.import_module("google.protobuf.message").DecodeError:
-            return Answer(ACCEPTED)  # the status says success, even if the details cannot be read
 
     def close(self) -> None:
         self._opener.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from exporters.backends import grpc_backend, http_backend, silent_backend, stalled_grpc_backend
+from http_server import HttpServer, Request, Response
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from otlp_server import otlp_server
 
@@ -210,6 +211,21 @@ def test_a_path_that_is_not_there(place: Path) -> None:
     found = findings(done, "exporter otlp", "problem")
     assert "404" in found
     assert "is the base URL" in found
+
+
+@pytest.mark.parametrize("status", [301, 307])
+def test_a_redirect_is_shown_with_where_it_leads(status: int, place: Path) -> None:
+    def redirect(request: Request) -> Response:
+        return Response(status, headers={"location": f"https://there.test{request.path}"})
+
+    with HttpServer(redirect) as server:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        done = doctor(place, **variables)
+    assert done.returncode == 1
+    found = findings(done, "exporter otlp", "problem")
+    for signal in ("traces", "metrics"):
+        said = f"it answers {status}, a redirect to https://there.test/v1/{signal} -> set OTEL_EXPORTER_OTLP_ENDPOINT"
+        assert f"{signal} to {server.url}/v1/{signal} (http/protobuf): {said}" in found
 
 
 def test_signals_with_endpoints_of_their_own(place: Path) -> None:

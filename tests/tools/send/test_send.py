@@ -233,10 +233,30 @@ def test_a_wrong_place_or_wrong_credentials_cost_no_line(case: str, traces: Path
         done = send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
         assert done.returncode == 1
         assert "call again to continue" in done.stderr
+        assert case != "http redirection" or "a redirect to http://127.0.0.1:9/" in done.stderr
         assert len(received.headers) == 4
         said = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
         assert "twice" not in said
         assert arrived(received.traces) == lines(traces.parent, "traces")
+
+
+NO_OTLP = {
+    "text": Say(200, keep=True, headers=(("content-type", "text/plain"),), body=b"OK"),
+    "no message": Say(200, keep=True, headers=(("content-type", "application/x-protobuf"),), body=b"\xff" * 9),
+    "too long": Say(200, keep=True, headers=(("content-type", "application/x-protobuf"),), body=bytes(2**20 + 1)),
+}
+
+
+@pytest.mark.parametrize("case", NO_OTLP)
+def test_a_success_that_is_not_otlp_s_costs_no_line(case: str, traces: Path) -> None:
+    there = {"OTEL_EXPORTER_OTLP_PROTOCOL": HTTP}
+    with RECEIVERS[HTTP](lambda number: NO_OTLP[case] if number == 3 else TAKE) as received:
+        done = send(traces, to=received.endpoint, **there)
+        assert done.returncode == 1
+        assert "call again to continue" in done.stderr
+        assert "1 possibly duplicated" in succeeded(send(traces, to=received.endpoint, **there))
+        expected = lines(traces.parent, "traces")
+        assert arrived(received.traces) == [*expected[:4], *expected[3:]]
 
 
 @pytest.mark.parametrize("wire", RECEIVERS)

@@ -1,0 +1,121 @@
+"""What an OTLP receiver has answered over HTTP, and whether that is a success by OTLP's rules.
+
+A success has a status of 2xx and a message of OTLP as its body, which may be empty. A redirect is none, nor is the page
+of a proxy or a login: what was sent has not arrived. https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from typing import Any, Final, NamedTuple, Protocol
+
+from otel_goodput.guard import report_once
+from otel_goodput.text.redact import shown
+
+PROTOBUF: Final = ("application/x-protobuf", "application/protobuf")
+JSON: Final = "application/json"
+LONGEST_WORDS: Final = 300  # characters of a receiver's message
+_MOST_UNPACKED: Final = 1 << 20  # bytes
+_EITHER: Final = zlib.MAX_WBITS | 32  # gzip, or what HTTP calls deflate
+_ANSWERS: Final = {
+    "traces": ("opentelemetry.proto.collector.trace.v1.trace_service_pb2", "ExportTraceServiceResponse"),
+    "metrics": ("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", "ExportMetricsServiceResponse"),
+}
+
+
+class Headers(Protocol):
+    """The headers of an answer, by name in any case."""
+
+    def get(self, name: str, /) -> str | None: ...
+
+
+class Accepted(NamedTuple):
+    """What a receiver has accepted: all but `rejected` spans or points; `said` is its message, often empty."""
+
+    rejected: int
+    said: str
+
+
+class Rejections:
+    """What `receiver` has rejected of requests that it accepted; each reason is reported once.
+
+    Attributes:
+        refused: number of spans or points.
+    """
+
+    def __init__(self, receiver: object) -> None:
+        self._receiver = str(receiver)
+        self.refused = 0
+
+    def note(self, answer: Accepted) -> None:
+        """Count and report what `answer` says."""
+        self.refused += answer.rejected
+        if answer.rejected:
+            site = f"partial {self._receiver} {answer.said[:80]}"
+            report_once(site, "%s did not accept %d items: %s", self._receiver, answer.rejected, shown(answer.said))
+
+
+class NotAccepted(Exception):
+    """The answer is no success of OTLP's; the message says what it is instead.
+
+    `arrived`: the status says success, so that what was sent may have arrived.
+    """
+
+    def __init__(self, what: str, *, arrived: bool = False) -> None:
+        super().__init__(what)
+        self.arrived = arrived
+
+
+def answer_type(signal: str) -> Any:
+    """Return the protobuf class of the answer to an export of `signal` (`traces` or `metrics`)."""
+    module, name = _ANSWERS[signal]
+    return getattr(importlib.import_module(module), name)
+
+
+def accepted(message: Any) -> Accepted:
+    """Return what a decoded answer says."""
+    partial = message.partial_success
+    # Its only integer field is rejected_spans or rejected_data_points.
+    rejected = next((value for _, value in partial.ListFields() if isinstance(value, int)), 0)
+    return Accepted(max(rejected, 0), partial.error_message[:LONGEST_WORDS])
+
+
+def read(signal: str, status: int, headers: Headers, body: bytes) -> Accepted:
+    """Return what the answer to an export of `signal` says; `status` is below 400.
+
+    Raises:
+        NotAccepted: it is not a success.
+    """
+    if not 200 <= status < 300:
+        raise NotAccepted(redirection(status, headers))
+    given = headers.get("Content-Type") or ""
+    kind = given.partition(";")[0].strip().lower()
+    if kind == "text/html":
+        raise NotAccepted("it answers with an HTML page")
+    if not body:
+        return Accepted(0, "")
+    if kind and kind not in PROTOBUF and kind != JSON:
+        raise NotAccepted(f"it answers {status} with {shown(kind[:LONGEST_WORDS])}, which is not OTLP", arrived=True)
+    message = answer_type(signal)()
+    try:
+        content = _unpacked(body, headers.get("Content-Encoding") or "")
+        if kind == JSON:
+            importlib.import_module("google.protobuf.json_format").Parse(content, message, ignore_unknown_fields=True)
+        else:
+            message.ParseFromString(content)
+    except Exception as error:  # the decoders raise what they like
+        raise NotAccepted(f"it answers {status} with a body that is not OTLP", arrived=True) from error
+    return accepted(message)
+
+
+def redirection(status: int, headers: Headers) -> str:
+    """Describe an answer with a status of 3xx: where it leads, if it says so."""
+    place = headers.get("Location")
+    return f"it answers {status}" + (f", a redirect to {shown(place[:LONGEST_WORDS])}" if place else "")
+
+
+def _unpacked(body: bytes, encoding: str) -> bytes:
+    if encoding.strip().lower() in ("", "identity"):
+        return body
+    return zlib.decompressobj(_EITHER).decompress(body, _MOST_UNPACKED)
