@@ -7,24 +7,24 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_goodput import envvars, placement
 from otel_goodput.envvars import EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, report_once
-from otel_goodput.options import OPTIONS, Options, check
-from otel_goodput.schedulers import LAUNCHERS
+from otel_goodput.options import MOST_PROCESSES, OPTIONS, Options, check
+from otel_goodput.schedulers import LAUNCHERS, LaunchKey, launch_key
 from otel_goodput.text.redact import encodable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-MOST_PROCESSES: Final = 1 << 16  # in a job
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
-# Variables that give the run id if the user does not: the scheduler's id of the job, which stays the same on restarts.
-RUN_ID_SOURCES: Final = ("JOBSET_NAME", "SLURM_JOB_ID")
+# Variables that give the run id if the user does not: the platform's name of the job, which stays the same on restarts.
+# Slurm's job id is none of them: an allocation may run several programs, and a chain of jobs is one run.
+RUN_ID_SOURCES: Final = ("JOBSET_NAME",)
 # Variables in which launchers count the restarts of a job.
 RESTART_SOURCES: Final = tuple(name for launcher in LAUNCHERS for name in launcher.restarts)
 
@@ -42,8 +42,13 @@ class Setting:
 class Config:
     """The configuration of one recorder. Durations are in ns unless the name says otherwise.
 
-    `renewable`: once the run with this id has finished, the next start is a new run. True if nobody gave the id, no
-    launcher reports a restart, and this process is the whole job.
+    Attributes:
+        numbered: the runs of this job are NAME, NAME-2, …; `run_id` is NAME. True if nobody gave the id, and this
+            process is the whole job or its launch has an identity.
+        renewable: once the run has finished, the next start is a new run. True if the runs are numbered and no launcher
+            reports a restart.
+        exit_given: somebody starts the job again and tells how it ended before, so this start continues a run.
+        launch: the identity of the launch, the same in all of its processes; None if it has none.
     """
 
     job_name: str
@@ -60,7 +65,10 @@ class Config:
     process_index: int
     process_count: int
     leader: int
+    numbered: bool
     renewable: bool
+    exit_given: bool
+    launch: LaunchKey | None
     ideal_step_time_s: float | None
     flops_per_step: float | None
     peak_flops: float | None
@@ -157,7 +165,6 @@ def read(
         TypeError: an option is unknown.
     """
     check("configure", options)
-    process_index, process_count = options.get("process_index"), options.get("process_count")
     leader, ideal_step_time = options.get("leader", OPTIONS["leader"].default), options.get("ideal_step_time")
     flops_per_step, peak_flops = options.get("flops_per_step"), options.get("peak_flops")
     environ = os.environ if environ is None else environ
@@ -169,25 +176,10 @@ def read(
         given = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), "")
         named, run = bool(given), given or job
     run = encodable(run)
-    told = placement.place(environ)
-    told = told._replace(rank=_possible(told.rank, MOST_PROCESSES - 1), size=_possible(told.size, MOST_PROCESSES))
-    index = process_index if process_index is not None else told.rank.number if told.rank else 0
-    # A process count of 0 can only be an error; treat it as not set.
-    of = told.size.number if told.size else 0
-    count = process_count if process_count is not None else of or max(1, index + 1)
-    if process_index is None and told.doubt:
-        report_once(
-            "environment place", "%s: %s. This process is assumed to be process %d", told.doubt, told.advice, index
-        )
-    if process_count is None and index >= count:
-        report_once(
-            "environment process",
-            "process index %d is impossible with %d processes; %d processes are assumed",
-            index,
-            count,
-            index + 1,
-        )
-        count = index + 1
+    found = _seat(setting("process_index", options), setting("process_count", options), environ)
+    if options.get("process_count") is None:  # an argument that cannot be right raises, a variable does not
+        found = _possible_seat(found)
+    index, count = found.rank, found.size
     if not 0 <= index < min(count, MOST_PROCESSES) or leader < 0:
         raise ConfigurationError(
             f"configure(): process index {index}, process count {count} and leader {leader} are not a valid combination"
@@ -204,13 +196,12 @@ def read(
         raise ConfigurationError(
             f"configure(): hyperparameters must be a mapping of names to values, not {type(hyperparameters).__name__}"
         )
-    placed = process_index is not None or told.rank is not None
-    counted = process_count is not None or of > 0
     # If the index is known but the number of processes is not, there may be other processes.
-    alone = count == 1 and (counted or not placed) and not placement.several_hosts(environ)
-    restarted = environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip() or any(
-        placement.number(environ, name) for name in RESTART_SOURCES
-    )
+    alone = count == 1 and (found.counted or not found.ranked) and not placement.several_hosts(environ)
+    launch = launch_key(environ)
+    numbered = not named and (alone or launch is not None)
+    exit_given = bool(environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip())
+    restarted = exit_given or any(placement.number(environ, name) for name in RESTART_SOURCES)
     return Config(
         job_name=job,
         run_id=run,
@@ -226,7 +217,10 @@ def read(
         process_index=index,
         process_count=count,
         leader=leader,
-        renewable=alone and not named and not restarted,
+        numbered=numbered,
+        renewable=numbered and not restarted,
+        exit_given=exit_given,
+        launch=launch,
         ideal_step_time_s=ideal_step_time,
         flops_per_step=flops_per_step,
         peak_flops=peak_flops,
@@ -235,6 +229,66 @@ def read(
         device_clock=setting("device_clock", options),
         settings=setting.settings,
     )
+
+
+class Seat(NamedTuple):
+    """The place of this process among those of its job.
+
+    Attributes:
+        rank, size: index of the process, from 0, and number of processes.
+        ranked, counted: whether somebody knows them; else they are assumed.
+    """
+
+    rank: int
+    size: int
+    ranked: bool
+    counted: bool
+
+
+def _seat(given_index: int | None, given_count: int | None, environ: Mapping[str, str]) -> Seat:
+    """Find the place of this process; report contradictions once.
+
+    `given_index` and `given_count` are those of arguments and of our variables.
+    """
+    found = placement.places(environ)
+    if given_index is not None and given_count is not None:
+        rank, size = placement.Told(given_index, "process_index"), placement.Told(given_count, "process_count")
+        found.insert(0, placement.Place(rank, size))
+    if conflict := placement.contradiction(found):
+        report_once("environment places", "%s: the first counts", conflict)
+    told = placement.place(environ)
+    told = told._replace(rank=_possible(told.rank, MOST_PROCESSES - 1), size=_possible(told.size, MOST_PROCESSES))
+    index = given_index if given_index is not None else told.rank.number if told.rank else 0
+    # A process count of 0 can only be an error; treat it as not set.
+    of = told.size.number if told.size else 0
+    count = given_count if given_count is not None else of or max(1, index + 1)
+    if given_index is None and told.doubt:
+        report_once(
+            "environment place", "%s: %s. This process is assumed to be process %d", told.doubt, told.advice, index
+        )
+    return Seat(index, count, given_index is not None or told.rank is not None, given_count is not None or of > 0)
+
+
+def seat(config: Config) -> Seat:
+    """Return the place of this process as it is known now: more may be initialized than when the settings were read."""
+    variables = envvars.OTEL_GOODPUT_PROCESS_INDEX, envvars.OTEL_GOODPUT_PROCESS_COUNT
+    settings = [config.settings[variable.name] for variable in variables]
+    index, count = (None if each.source == "default" else int(each.value) for each in settings)
+    return _possible_seat(_seat(index, count, os.environ))
+
+
+def _possible_seat(found: Seat) -> Seat:
+    """Return `found` with as many processes as its index needs; report it once if they were fewer."""
+    if found.rank < found.size:
+        return found
+    report_once(
+        "environment process",
+        "process index %d is impossible with %d processes; %d processes are assumed",
+        found.rank,
+        found.size,
+        found.rank + 1,
+    )
+    return found._replace(size=found.rank + 1)
 
 
 def _script_name() -> str:

@@ -29,7 +29,7 @@ OTEL_GOODPUT_RUN_ID: Final = EnvVar(
     "OTEL_GOODPUT_RUN_ID",
     "string",
     "",
-    "identity of the run across restarts; else the JobSet's or SLURM's id, else the job name",
+    "identity of the run across restarts; else the JobSet's name, else the job name",
 )
 OTEL_GOODPUT_DIR: Final = EnvVar(
     "OTEL_GOODPUT_DIR",
@@ -45,6 +45,12 @@ OTEL_GOODPUT_EXPORTERS: Final = EnvVar(
 )
 OTEL_GOODPUT_PROCESSES: Final = EnvVar(
     "OTEL_GOODPUT_PROCESSES", "leader | all | list", "all", "which processes export their spans"
+)
+OTEL_GOODPUT_PROCESS_INDEX: Final = EnvVar(
+    "OTEL_GOODPUT_PROCESS_INDEX", "int", "", "index of this process, from 0; else what the launcher says"
+)
+OTEL_GOODPUT_PROCESS_COUNT: Final = EnvVar(
+    "OTEL_GOODPUT_PROCESS_COUNT", "int", "", "number of processes; else what the launcher says"
 )
 OTEL_GOODPUT_STEP_SAMPLING: Final = EnvVar(
     "OTEL_GOODPUT_STEP_SAMPLING",

@@ -398,6 +398,16 @@ def remove(path: Path) -> None:
         os.unlink(path.name, dir_fd=folder)
 
 
+def remove_folder(path: Path) -> None:
+    """Remove a folder, if it exists and is empty. Raises OSError for any other reason."""
+    with suppress(FileNotFoundError), _inside(path.parent) as folder, _telling(path):
+        try:
+            os.rmdir(path.name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+
+
 def set_aside(path: Path, word: str) -> Path:
     """Rename a file to ``<name>.<word>-<number>``, which no code reads; returns the new path.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 from opentelemetry.metrics import MeterProvider
 
@@ -26,6 +25,7 @@ from otel_goodput.journal.opening import Opened, open_journal
 from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.metrics import instruments, process_instruments
+from otel_goodput.metrics.durations import Durations
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 
@@ -91,31 +91,35 @@ class LiveAccount:
     def measure(
         self,
         provider: MeterProvider,
-        totals: Callable[[], Totals],
+        totals: Callable[[], Totals | None],
         overhead: Callable[[], int],
         dropped: Callable[[], dict[str, int]],
         *ready: Callable[[], int | None],
-        durations: bool = True,
         beside: tuple[process_instruments.Cache, process_instruments.Waits] | None = None,
-    ) -> None:
+    ) -> Durations:
         """Register the account's instruments with a meter of `provider`.
 
         Args:
             provider: the meter provider.
-            totals: returns the account.
+            totals: returns the account; None if there is nothing to measure.
             overhead: returns the time that this package took on the training thread, ns.
             dropped: returns the number of lost items by signal.
             ready: returns the number of batches waiting in the loader, or None if unknown; may be omitted.
-            durations: whether to record the duration histograms of steps and phases too.
             beside: return what the persistent compilation cache did, and how long this attempt waited to be started;
                 None if nobody looks at either.
+
+        Returns:
+            the histograms of the durations of steps and phases, for :meth:`hear`.
         """
         meter = provider.get_meter(SCOPE_NAME, __version__)
-        record: Any = instruments.register(meter, totals, overhead, dropped, *ready)
-        if durations:
-            self._listeners.hear_durations(record.steps, record.phases)
+        record = instruments.register(meter, totals, overhead, dropped, *ready)
         if beside is not None:
             process_instruments.register(meter, *beside)
+        return record
+
+    def hear(self, record: Durations) -> None:
+        """Record the durations of steps and phases."""
+        self._listeners.hear_durations(record.steps, record.phases)
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
         """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.
@@ -133,6 +137,15 @@ class LiveAccount:
         if not closed:
             self.account.hang()
         return closed
+
+    def withdraw(self) -> None:
+        """Stop, and remove this attempt's files: nothing has been recorded but its beginning."""
+        if self._keeper is not None:
+            self._keeper.abandon()
+        self.account.orphan(Ledger)
+        self.release()
+        if self.opened is not None and self.opened.run is not None:
+            self.opened.run.withdraw(self.attempt, self._process)
 
     def release(self) -> None:
         """Release the journal's lock, so that another process may write the run."""

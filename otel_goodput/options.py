@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 
 FEWEST_SPANS: Final = 100  # lowest limit for a trace
+MOST_PROCESSES: Final = 1 << 16  # in a job
 
 
 def parse_windows(text: str) -> tuple[int, ...]:
@@ -77,6 +78,20 @@ def _processes(text: str) -> str:
     if all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
         return ",".join(str(int(part)) for part in parts)
     raise ValueError(f"processes must be leader, all, or indices such as 0,4, not {text!r}")
+
+
+def _index(text: str) -> int:
+    index = int(text)
+    if not 0 <= index < MOST_PROCESSES:
+        raise ValueError(f"a process index must be between 0 and {MOST_PROCESSES - 1}, not {index}")
+    return index
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if not 1 <= count <= MOST_PROCESSES:
+        raise ValueError(f"a process count must be between 1 and {MOST_PROCESSES}, not {count}")
+    return count
 
 
 def _device_clock(text: str) -> str:
@@ -142,8 +157,8 @@ class Options(TypedDict, total=False):
     grace_period: Annotated[float | None, Option(variable=envvars.OTEL_GOODPUT_GRACE_PERIOD, parse=_grace)]
     usage_interval: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_USAGE_INTERVAL, parse=_interval)]
     submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT, parse=parse_moment)]
-    process_index: Annotated[int | None, Option("index of this process, from 0; by default set by the launcher")]
-    process_count: Annotated[int | None, Option("number of processes; by default set by the launcher")]
+    process_index: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_PROCESS_INDEX, parse=_index)]
+    process_count: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_PROCESS_COUNT, parse=_count)]
     leader: Annotated[int, Option("index of the process whose phases are accounted", default=0)]
     ideal_step_time: Annotated[float | None, Option("in seconds, instead of the estimate")]
     flops_per_step: Annotated[

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from opentelemetry import metrics as metrics_api
+from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.util.types import AttributeValue
 
 from otel_goodput.config import Config
 from otel_goodput.deadline import Closer
@@ -23,10 +26,10 @@ from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import dropped_items, numbers, open_exporter, resolve
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
+from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 from otel_goodput.guard import report_once
 from otel_goodput.journal.account import Account
 from otel_goodput.recording.acknowledging import AcknowledgingExporter
-from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.passing import PassingSpanExporter
 from otel_goodput.recording.sampling import PhaseSampler
 from otel_goodput.recording.unexported import UnexportedSpan
@@ -108,29 +111,63 @@ class Pipelines:
         """All span processors, this package's and the user's."""
         return [*self.batchers, *self._given_processors]
 
-    def trace_provider(self, resource: Resource, generator: IdGenerator, admission: Admission) -> TracerProvider:
-        sampler = PhaseSampler(admission.takes)
+    def trace_provider(
+        self, resource: Resource, generator: IdGenerator, takes: Callable[[Mapping[str, AttributeValue], int], bool]
+    ) -> TracerProvider:
+        """Create a provider that samples the phases that `takes` accepts."""
+        sampler = PhaseSampler(takes)
         return TracerProvider(sampler=sampler, resource=resource, id_generator=generator, shutdown_on_exit=False)
 
-    def meter_provider(self, resource: Resource) -> MeterProvider:
-        """Create a provider with a reader for each exporter that takes metrics."""
-        self.readers += [
-            _reading(opened.metric_exporter, opened.interval_ms)
-            for opened in self._exporters
-            if opened.metric_exporter is not None
-        ]
+    def meter_provider(self, resource: Resource, *, again: bool = False) -> MeterProvider:
+        """Create a provider with a reader for each exporter that takes metrics.
+
+        The user's readers stay with the first one; with `again`, there was one before.
+        """
+        self._open_readers()
         views = []
         if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
             views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
         # Metrics are observed once per interval and belong to no span; an exemplar would name an arbitrary open one.
         exemplars = None if os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER") else AlwaysOffExemplarFilter()
         return MeterProvider(
-            [*self.readers, *self._given_readers],
+            [*self.readers, *(() if again else self._given_readers)],
             resource=resource,
             exemplar_filter=exemplars,
             shutdown_on_exit=False,
             views=views,
         )
+
+    def join(self, provider: metrics_api.MeterProvider) -> bool:
+        """Add a reader for each exporter that takes metrics to `provider`; returns whether its version can do that."""
+        add = getattr(provider, "add_metric_reader", None)
+        if add is None:
+            return False
+        self._open_readers()
+        for reader in self.readers:
+            add(reader)
+        return True
+
+    def _open_readers(self) -> None:
+        self.readers += [
+            _reading(opened.metric_exporter, opened.interval_ms)
+            for opened in self._exporters
+            if opened.metric_exporter is not None
+        ]
+
+    def abandon(self) -> None:
+        """Export nothing more, and close all but the user's processors and readers in the background."""
+        for opened in self._exporters:
+            for exporter in (opened.span_exporter, opened.metric_exporter):
+                if isinstance(exporter, (SafeSpanExporter, SafeMetricExporter)):
+                    exporter.mute()
+
+        def close() -> None:
+            for batcher in self.batchers:
+                batcher.shutdown()  # type: ignore[no-untyped-call]
+            for reader in self.readers:
+                reader.shutdown()
+
+        threading.Thread(target=close, name="goodput-abandoned", daemon=True).start()
 
     @property
     def measured(self) -> bool:
@@ -192,6 +229,38 @@ class Pipelines:
         for kind, readers in (("metrics", self.readers), ("reader", self._given_readers)):
             named += [(f"{kind} {at}", of_reader(each)) for at, each in enumerate(readers)]
         return named
+
+
+class SwitchedSpanProcessor(SpanProcessor):
+    """Passes spans on to processors that can be replaced, since a provider cannot give up those that it has."""
+
+    def __init__(self) -> None:
+        self._current: tuple[SpanProcessor, ...] = ()
+
+    def turn(self, processors: Iterable[SpanProcessor]) -> None:
+        """Pass spans on to `processors` from now on."""
+        self._current = tuple(processors)
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        for each in self._current:
+            each.on_start(span, parent_context)
+
+    def _on_ending(self, span: Span) -> None:
+        for each in self._current:
+            each._on_ending(span)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        for each in self._current:
+            each.on_end(span)
+
+    def shutdown(self) -> None:
+        for each in self._current:
+            each.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        until = time.monotonic() + timeout_millis / 1000
+        done = [each.force_flush(max(0, int((until - time.monotonic()) * 1000))) for each in self._current]
+        return all(done)
 
 
 class Batcher(BatchSpanProcessor):

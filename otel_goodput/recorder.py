@@ -10,11 +10,12 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.util.types import AttributeValue
 
 from otel_goodput import config as configuration
 from otel_goodput import deadline
@@ -22,15 +23,16 @@ from otel_goodput.accounting import Totals
 from otel_goodput.config import Config
 from otel_goodput.errors import ConfigurationError, GoodputError
 from otel_goodput.exporters.spec import ExporterContext
-from otel_goodput.guard import contain
+from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import PATIENCE_S, behind
 from otel_goodput.journal.paces import Paces
 from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.live import LiveAccount, call_in_children
+from otel_goodput.metrics.durations import Durations
 from otel_goodput.metrics.productivity import Inputs, Productivity
 from otel_goodput.observers import Observers
 from otel_goodput.options import Options, described, parse_windows, taking_options
-from otel_goodput.pipelines import Pipelines, exporter_names, open_exporters
+from otel_goodput.pipelines import Pipelines, SwitchedSpanProcessor, exporter_names, open_exporters
 from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.attempt_traces import AttemptTraces
@@ -51,6 +53,7 @@ from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
 from otel_goodput.recording.volumes import Volumes, steps_in_a_trace
 from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
+from otel_goodput.resources.detected import DetectedResource
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.text.redact import redacting_logger, without_credentials
 from otel_goodput.version import __version__
@@ -103,15 +106,33 @@ class Recorder(Phases):
     @taking_options
     def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
         super().__init__(self._live_tracer)
-        self.config: Config = configuration.read(job_name, **options)
-        tracer_provider, meter_provider = options.get("tracer_provider"), options.get("meter_provider")
-        span_processors, metric_readers = options.get("span_processors", ()), options.get("metric_readers", ())
+        self._job_name, self._options = job_name, options
         self._tracer: PhaseTracer | None = None
+        self._settled: PhaseTracer | None = None  # the tracer, once the first phase has begun
+        self._settling = threading.RLock()
+        self._callbacks: list[Callable[[], object]] = []  # these and the windows, for a recording that begins anew
+        self._windows: list[int] = []
         self._closing = threading.RLock()  # held during the shutdown
         self._begun = threading.Lock()  # acquired by the first shutdown, and never released
         self._closed = False
         self._exiting = False
-        config = self.config
+        self._forked = False
+        self._rebuilt = False
+        self._generator = ids.PrivateIdGenerator()
+        self._own_provider: TracerProvider | None = None
+        self._switch = SwitchedSpanProcessor()
+        self._durations: Durations | None = None
+        self._build(configuration.read(job_name, **options))
+        deadline.reserve(len(self._pipelines.closers()) + 4)  # 4 more: last figures, journal, its upload, its lock
+        _call_at_exit(self._exit)
+        call_in_children(self._silence)
+
+    def _build(self, config: Config) -> None:
+        """Open the journal and the exporters, and start recording as the process that `config` says this is."""
+        options = self._options
+        self.config: Config = config
+        tracer_provider, meter_provider = options.get("tracer_provider"), options.get("meter_provider")
+        span_processors, metric_readers = options.get("span_processors", ()), options.get("metric_readers", ())
         names = exporter_names(config)  # before anything is opened, so that a wrong name leaves nothing behind
         self._live = live = LiveAccount(config, OWN_TRACES if config.own_traces else 0)
         assert live.opened is not None
@@ -127,7 +148,10 @@ class Recorder(Phases):
             options.get("resource_attributes"),
             traced=tracer_provider is None,
         )
-        self.resource: Resource = resource
+        if self._rebuilt:  # providers that were built before refer to the resource
+            self.resource.become(resource)
+            resource = self.resource
+        self.resource: DetectedResource = resource
         live.facts.describe(resource, lambda: resource.wait(0))
         live.facts.add(options.get("hyperparameters") or {})
         self._productivity = Productivity(config, opened.run if config.leads else None)
@@ -158,26 +182,33 @@ class Recorder(Phases):
         policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=config.own_traces)
         generator: ids.PrivateIdGenerator | None = None
         if tracer_provider is None:
-            generator = ids.PrivateIdGenerator()
-            tracer_provider = pipelines.trace_provider(resource, generator, admission)
+            generator = self._generator
+            if self._own_provider is None:
+                self._own_provider = pipelines.trace_provider(resource, generator, self._takes)
+            tracer_provider = self._own_provider
             emitter = SpanEmitter(pipelines.processors, resource)
         else:
             # The user's own processors take our fast spans too; the SDK has no public way to pass a span to them.
             everyone = getattr(tracer_provider, "_active_span_processor", None)
             emitter = SpanEmitter([everyone] if everyone else pipelines.processors, tracer_provider.resource)
+        self._admission = admission
         traces = AttemptTraces(account, emitter, budget, volumes, config.process_index, own=config.own_traces)
         spans = OpenSpans(thread, admission, traces)
         decides = None if generator is None else admission
         self._processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, decides)
-        for each in (self._processor, *pipelines.processors):
-            tracer_provider.add_span_processor(each)
+        self._switch.turn([self._processor, *pipelines.processors])
+        if not self._rebuilt:
+            tracer_provider.add_span_processor(self._switch)
         self.tracer_provider = tracer_provider
         sdk_tracer, misused = tracer_provider.get_tracer(SCOPE_NAME, __version__), Misuse(account.notes)
         jobs = JobSpans(account, sdk_tracer, generator, traces, thread, misused)
-        new_key = (generator or ids.PrivateIdGenerator()).new_span_id
-        line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, self._successor)
+        new_key = self._generator.new_span_id
+        self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, self._successor)
         self._tracer = tracer = PhaseTracer(line, sdk_tracer, self._processor, samples_parents=generator is None)
-        self.meter_provider = meter_provider or pipelines.meter_provider(resource)
+        if not self._rebuilt:
+            self.meter_provider = meter_provider or pipelines.meter_provider(resource)
+        elif meter_provider is None and not pipelines.join(self.meter_provider):
+            self.meter_provider, self._durations = pipelines.meter_provider(resource, again=True), None
         self._unexported: list[UnexportedSpan] = []
         if opened.run is not None and pipelines.batchers:
             self._unexported = unexported_spans(
@@ -199,22 +230,117 @@ class Recorder(Phases):
         live.facts.schedule(lambda: hooks.waits)
         live.facts.compile(hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately
-            wanted = meter_provider is not None or pipelines.measured
-            overhead, ready = (lambda: line.overhead), hooks.ready
-            provider, beside = self.meter_provider, (hooks.compile_cache.figures, lambda: hooks.waits)
-            live.measure(provider, self._totals, overhead, self._dropped, ready, durations=wanted, beside=beside)
+            if self._durations is None:
+                self._durations = self._measure()
+            if meter_provider is not None or pipelines.measured:
+                live.hear(self._durations)
         self._keeper.start()
         if opened.mirror is not None:
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
-        deadline.reserve(len(pipelines.closers()) + 4)  # 4 more: last figures, journal, its upload, its lock
-        _call_at_exit(self._exit)
-        call_in_children(self._silence)
+        self._rebuilt = True
+
+    def _measure(self) -> Durations:
+        """Register the instruments, which read what is recorded at the time that they are asked."""
+        return self._live.measure(
+            self.meter_provider,
+            lambda: self._totals() if self.config.leads else None,
+            lambda: self._line.overhead,
+            self._dropped,
+            lambda: self._line.hooks.ready(),
+            beside=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
+        )
+
+    def _takes(self, attributes: Mapping[str, AttributeValue], trace_id: int) -> bool:
+        return self._admission.takes(attributes, trace_id)
+
+    # --- who this process is ------------------------------------------------------------------------------------------
+
+    def _settle(self) -> PhaseTracer | None:
+        """Return the tracer for the first phase, of the process that this is known to be by now.
+
+        A launcher may have told it since ``configure()`` was called, or a distributed runtime was initialized. Nothing
+        is recorded yet, so the recording begins anew.
+        """
+        if self._closed:
+            if self._forked:
+                self._say_forked()
+            return None
+        with self._settling:
+            if self._settled is None and self._tracer is not None:
+                try:
+                    found, agreement = configuration.seat(self.config), self._opened.agreement
+                    here = self.config.process_index, self.config.process_count
+                    if (found.rank, found.size) != here or (agreement is not None and agreement.other):
+                        self._rebuild()
+                except Exception as error:
+                    contain("who this process is", error)
+                self._settled = self._tracer
+        return self._settled
+
+    def _rebuild(self) -> None:
+        """Begin the recording anew, before the first phase."""
+        config = configuration.read(self._job_name, **self._options)
+        line, observers, inputs = self._line, self._observers, self._productivity.inputs
+        tracer, self._tracer = self._tracer, None
+        observers.close(0.0)
+        if tracer is not None:
+            tracer.close()
+        self._pipelines.abandon()
+        self._live.withdraw()
+        self._build(config)
+        self._productivity.learn(inputs)
+        self._account.add_windows(self._windows)
+        if line.hooks.queue_depth is not None:
+            self._line.hooks.loader(line.hooks.queue_depth)
+        for callback in self._callbacks:
+            self._observers.on_preemption(callback)
+        logger.info(
+            "this is process %d of %d, which was not known when configure() was called: it records run %r",
+            config.process_index,
+            config.process_count,
+            self.run_id,
+        )
+
+    def _ask_around(self, *, begun: bool) -> None:
+        """See whether more is known by now of which process this is and which run it belongs to; `begun`: the job."""
+        if begun:
+            self._say_late()
+        agreement = self._opened.agreement
+        if agreement is not None and (text := agreement.look(begun=begun)):
+            self._tell_once("launch", text)
+
+    def _say_late(self) -> None:
+        """Report once if it turns out during the job that this process is another one than is recorded."""
+        found = configuration.seat(self.config)
+        here = self.config.process_index, self.config.process_count
+        if (found.rank, found.size) != here:
+            self._tell_once(
+                "place",
+                f"this is process {found.rank} of {found.size}, which became known after the first phase had begun; "
+                f"it is recorded as process {here[0]} of {here[1]}. Initialize the distributed runtime before the job "
+                f"begins, or pass process_index={found.rank}, process_count={found.size} to configure()",
+            )
+
+    def _tell_once(self, kind: str, text: str) -> None:
+        if self._account.notes.add(kind, text):
+            logger.warning("%s", text)
+
+    def _say_forked(self) -> None:
+        workers: Any = sys.modules.get("torch.utils.data")
+        if workers is not None and workers.get_worker_info() is not None:
+            return  # a data loader's worker, which trains nothing
+        report_once(
+            "forked",
+            "this process was forked from one that called configure(): it records nothing. If it trains, call "
+            "configure(%r, process_index=…, process_count=…) in the function that it runs, and not before the fork",
+            self.config.job_name,
+        )
 
     @property
     def tracer(self) -> PhaseTracer | None:
         """The tracer that records phases; None after the shutdown."""
-        return self._tracer
+        return self._settled or self._settle()
 
     @property
     def path(self) -> Path | None:
@@ -229,7 +355,7 @@ class Recorder(Phases):
     # --- running ------------------------------------------------------------------------------------------------------
 
     def _live_tracer(self) -> PhaseTracer | None:
-        return self._tracer
+        return self._settled or self._settle()
 
     def _successor(self) -> StepLine | None:
         """Return what the next call of a function that a phase decorates is recorded with."""
@@ -240,6 +366,7 @@ class Recorder(Phases):
         tracer = self._tracer
         if tracer is not None:
             tracer.tick()
+            self._ask_around(begun=self._settled is not None)
         self._export_unexported(UNEXPORTED_AT_ONCE)
         if self._paces is not None:
             self._paces.exchange(self._account)
@@ -290,6 +417,7 @@ class Recorder(Phases):
             spans = parse_windows(",".join(windows))
         except (ValueError, OverflowError) as error:
             raise ConfigurationError(f"add_windows(): {error}") from error
+        self._windows += spans
         self._account.add_windows(spans)
 
     def report(self) -> Report:
@@ -317,6 +445,7 @@ class Recorder(Phases):
         Args:
             callback: what to call.
         """
+        self._callbacks.append(callback)
         return self._observers.on_preemption(callback)
 
     def checkpoint_logger(self) -> Any:
@@ -421,7 +550,7 @@ class Recorder(Phases):
         until = time.monotonic() + seconds
         for_journal = min(JOURNAL_S, seconds / 5)
         self._stopping.begin(seconds - for_journal)
-        tracer, self._tracer = self._tracer, None
+        tracer, self._tracer, self._settled = self._tracer, None, None
         try:
             if tracer is not None:
                 tracer.end_job(failed=self._exiting and getattr(sys, "last_value", None) is not None)
@@ -474,8 +603,8 @@ class Recorder(Phases):
 
     def _silence(self) -> None:
         """In a forked child, stop recording: it must not write its parent's journal or export its parent's figures."""
-        tracer, self._tracer = self._tracer, None
-        self._closed = True
+        tracer, self._tracer, self._settled = self._tracer, None, None
+        self._closed = self._forked = True
         self._closing = threading.RLock()
         self._begun.acquire(blocking=False)
         self._live.orphan()

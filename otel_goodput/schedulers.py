@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 
@@ -45,3 +46,51 @@ LAUNCHERS: Final = (
         max_restarts=("TORCHELASTIC_MAX_RESTARTS",),
     ),
 )
+
+# What identifies one launch, in all of its processes alike. Each row is one identity, whose variables must all be set.
+KEYS: Final = (
+    ("TORCHELASTIC_RUN_ID",),
+    ("MASTER_ADDR", "MASTER_PORT"),  # torchrun, accelerate, DeepSpeed, Lightning, Ray Train
+    ("SLURM_JOB_ID",),
+    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ("OMPI_MCA_ess_base_jobid",),
+    ("PMIX_NAMESPACE",),
+    ("PALS_APID",),
+    ("FLUX_JOB_ID",),
+    ("LSB_JOBID",),
+    ("PBS_JOBID",),
+)
+NOBODYS: Final = frozenset({"", "none"})  # torchrun's default run id
+
+
+class LaunchKey(NamedTuple):
+    """The identity of one launch of a job. It may return: a port is used again by the next launch.
+
+    Attributes:
+        text: the variables, the same in all processes of the launch.
+        restarts: how often each launcher had restarted the job, the outermost first.
+        label: a short name for it.
+    """
+
+    text: str
+    restarts: tuple[int, ...]
+    label: str
+
+
+def launch_key(environ: Mapping[str, str]) -> LaunchKey | None:
+    """Return the identity of the launch that this process belongs to; None if no launcher gives one."""
+
+    def value(name: str) -> str:
+        return environ.get(name, "").strip()
+
+    given = [names for names in KEYS if all(value(name) not in NOBODYS for name in names)]
+    if not given:
+        return None
+    text = ";".join(sorted({f"{name}={value(name)}" for names in given for name in names}))
+    label = value("SLURM_JOB_ID") or value("MASTER_PORT") or hashlib.sha256(text.encode()).hexdigest()[:8]
+    return LaunchKey(text, tuple(_count(environ, launcher.restarts) for launcher in LAUNCHERS), label)
+
+
+def _count(environ: Mapping[str, str], names: Sequence[str]) -> int:
+    counts = (environ.get(name, "").strip() for name in names)
+    return next((int(count) for count in counts if count.isascii() and count.isdecimal() and len(count) < 16), 0)

@@ -73,7 +73,8 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         if config.leads:
             provider = meter_provider or metrics_api.get_meter_provider()
             journal = live.account.journal
-            live.measure(provider, self.totals, lambda: self._overhead, lambda: {"journal": journal.dropped})
+            overhead, dropped = (lambda: self._overhead), (lambda: {"journal": journal.dropped})
+            live.hear(live.measure(provider, self.totals, overhead, dropped))
         live.keep(self._look_around).start()
         deadline.reserve(1)
         call_in_children(self._silence)

@@ -21,10 +21,13 @@ from ports import reserved_port
 from recorded import NS, Record, Recording
 
 # Variables that change what we do: OpenTelemetry's, ours, and those that schedulers and launchers set.
-_PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOB", "TORCHELASTIC_", "KUBERNETES_", "TPU_", "MEGASCALE_")
+_PREFIXES = (
+    *("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOB", "TORCHELASTIC_", "KUBERNETES_", "TPU_", "MEGASCALE_"),
+    *("MASTER_", "LOCAL_", "OMPI_", "PMI", "PALS_", "MV2_", "HOROVOD_", "JSM_", "FLUX_", "PBS_", "LSB_"),
+)
 _NAMES = (
     *("GCE_METADATA_HOST", "POD_NAME", "RANK", "WORLD_SIZE", "CLOUD_TPU_TASK_ID"),
-    *("PROCESSES_IN_JOB", "REPLICATED_JOB_REPLICAS"),
+    *("PROCESSES_IN_JOB", "REPLICATED_JOB_REPLICAS", "NODE_RANK", "GROUP_RANK", "TF_CONFIG"),
 )
 
 # A shell starts what runs in the background with SIGINT ignored, and a child inherits that: then nothing interrupts it.

@@ -25,9 +25,10 @@ class _Ground:
     def __init__(self, name: str) -> None:
         self._name = name
         self._pid = os.getpid()
+        self.muted = False
 
     def owned(self) -> bool:
-        return os.getpid() == self._pid
+        return os.getpid() == self._pid and not self.muted
 
     def tell(self, doing: str, error: Exception) -> None:
         site = f"exporter {self._name}: {doing}"
@@ -49,6 +50,10 @@ class SafeSpanExporter(SpanExporter):
         # The shutdown of some exporters takes a timeout, that of others does not.
         self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
         self._failed = 0
+
+    def mute(self) -> None:
+        """Do nothing from now on: what it would export is of no use."""
+        self._ground.muted = True
 
     @property
     def dropped(self) -> int:
@@ -100,6 +105,10 @@ class SafeMetricExporter(PassingMetricExporter):
         super().__init__(exporter)
         self._ground = _Ground(name)
         self._failed = 0
+
+    def mute(self) -> None:
+        """Do nothing from now on: what it would export is of no use."""
+        self._ground.muted = True
 
     @property
     def dropped(self) -> int:

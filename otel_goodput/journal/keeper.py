@@ -29,6 +29,7 @@ ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
 SYNC_S: Final = 5.0
 LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is in the journal
 MEMORY_LAST_S: Final = 3.0  # the same, if there is no journal on disk
+ABANDONED_S: Final = 1.0  # for a round under way to end before its journal is given up
 SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
 SNAPSHOT_S: Final = 300.0
 DIGEST_S: Final = 30.0  # from one digest to the next, if anything happened
@@ -137,6 +138,16 @@ class Keeper:
                 self._finish()
             except OSError as error:
                 self._spares.trouble(error)
+
+    def abandon(self) -> None:
+        """Stop the thread and give up the journal, without writing anything more."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(ABANDONED_S)
+        self._spares.clear()
+        for segment in (*self._kept, *self.account.journal.take_rest(), self.account.journal.current):
+            segment.release()
 
     @property
     def left(self) -> int:

@@ -17,6 +17,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.journal import records, succession
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Journal, Segment
+from otel_goodput.journal.launches import Agreement, Launches
 from otel_goodput.journal.lock import Lock
 from otel_goodput.journal.mirror import Mirror, open_spool
 from otel_goodput.journal.notes import Note
@@ -49,6 +50,7 @@ class Opened:
         continued: the note on an unfinished run that is continued; empty if there is nothing to say.
         before: the finished run, if this is a new run because that one had finished.
         remarks: further notes.
+        agreement: watches which run the leader has chosen; None if that is no question.
         missing: what belongs in ``run.json``, if the folder could not be created.
     """
 
@@ -63,6 +65,7 @@ class Opened:
     continued: str = ""
     before: Before | None = None
     remarks: list[Note] = field(default_factory=list)
+    agreement: Agreement | None = None
 
     def introduce(self, account: Account) -> None:
         """Add to the account's notes what this run continues or follows."""
@@ -92,9 +95,10 @@ def open_journal(config: Config, clock: Clock) -> Opened:
     """Open the journal for a new attempt of this process. Problems are logged and never stop the training."""
     base = _base(config)
     process = config.process_index
+    launches = Launches(config, base)
     series = config.run_id
     while True:
-        candidate = _candidate(config, base, series)
+        candidate = _candidate(config, base, series, launches)
         run_id, run, mirror, restored = candidate.run_id, candidate.run, candidate.mirror, candidate.restored
         before = [restored.attempt, *run.attempts(process)]
         before += [number for elder in candidate.elders for number in elder.attempts(process)]
@@ -121,12 +125,12 @@ def open_journal(config: Config, clock: Clock) -> Opened:
             journal = Journal(attempt, process, Segment(None))
             remarks = _remarks(candidate)
             return Opened(run_id, attempt, run, journal, restored, None, mirror, missing=identity, remarks=remarks)
-        other = f"{config.run_id}~{os.getpid()}"
-        if series == other:
+        other = f"{config.run_id}~{os.getpid() if config.launch is None else config.launch.label}"
+        if series != config.run_id:
             other += f"-{os.urandom(3).hex()}"
         logger.warning(
             "run %r is being written by another living process (pid %s) as process %d; this process records its own "
-            "run %r. Give each process its index (JAX_PROCESS_ID, process_index=), or each run its own id "
+            "run %r. Give each process its index (OTEL_GOODPUT_PROCESS_INDEX, process_index=), or each run its own id "
             "(OTEL_GOODPUT_RUN_ID)",
             run_id,
             run.lock(max(0, attempt - 1), process).holder() or "?",
@@ -138,6 +142,10 @@ def open_journal(config: Config, clock: Clock) -> Opened:
     opened.continued = _say_what_was_before(opened, config, base, clock)
     opened.before = candidate.before
     opened.remarks = _remarks(candidate)
+    if config.numbered and config.leads:
+        launches.choose(run_id, clock)
+    elif config.numbered and config.launch is not None:
+        opened.agreement = Agreement(launches, run_id, without_credentials(str(config.directory)))
     if candidate.before is not None:
         logger.info("run %r had finished: this start is a new run, %r", candidate.before.run_id, run_id)
     return opened
@@ -181,8 +189,11 @@ class _Candidate:
     aside: list[Path] = field(default_factory=list)  # new paths of damaged files
 
 
-def _candidate(config: Config, base: Path, series: str) -> _Candidate:
-    """Find the run `series` or the latest run that followed it; a new run if that one has finished."""
+def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _Candidate:
+    """Find the run `series` or the latest run that followed it; a new run if that one has finished.
+
+    A launch that a launcher restarted goes on with its run. What the leader has chosen for this launch counts for all.
+    """
 
     def look(run_id: str) -> _Candidate:
         run, newer = RunDirectory(base / folder_name(run_id)), None
@@ -194,9 +205,13 @@ def _candidate(config: Config, base: Path, series: str) -> _Candidate:
             newer, run = run, RunDirectory(run.path.with_name(f"{run.path.name}~v{records.VERSION}"))
         return _Candidate(run_id, run, mirror, restored, elders=_beside(base, folder_name(run_id)), newer=newer)
 
+    if not config.numbered:
+        return look(series)
+    same = launches.restarted()
+    chosen = same or ("" if config.leads else launches.agreed())
+    if chosen and series == config.run_id:
+        return look(chosen)
     found = look(series)
-    if not config.renewable:
-        return found
     taken = succession.numbers(series, _folders(base, found.mirror))
     for number in taken:
         later = look(succession.numbered(series, number))
@@ -205,7 +220,9 @@ def _candidate(config: Config, base: Path, series: str) -> _Candidate:
             break
     number = max(taken, default=1)
     before: Before | None = None
-    while succession.finished(found.restored):
+    # A launcher that has restarted an earlier launch under this key has not restarted this one.
+    anew = config.renewable or (launches.last() is not None and not config.exit_given)
+    while anew and _finished(found, config):
         index = found.restored.index
         recovered = files.exists(found.run.recovered_path(found.restored.attempt, config.process_index))
         top = found.restored.ledger.settled.steps.progress.top
@@ -214,6 +231,13 @@ def _candidate(config: Config, base: Path, series: str) -> _Candidate:
         found = look(succession.numbered(series, number))
         found.series, found.before = series, before
     return found
+
+
+def _finished(candidate: _Candidate, config: Config) -> bool:
+    """Whether the run has finished: the leader's account of it says so, or this process's own if there is no other."""
+    if not config.leads and candidate.run.attempts(config.leader):
+        return succession.finished(restore(candidate.run, config.leader, config.windows))
+    return succession.finished(candidate.restored)
 
 
 def _beside(base: Path, name: str) -> list[RunDirectory]:
@@ -321,7 +345,7 @@ def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Cloc
     cursor = restored.ledger.settled
     ago = succession.age(restored, clock)
     if config.renewable:
-        if cursor.begin is None:
+        if cursor.begin is None or not config.leads:
             return ""
         number = next(succession.free(config.run_id, base))
         text = succession.continued(run_id, restored, clock, succession.numbered(config.run_id, number))

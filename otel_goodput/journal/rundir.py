@@ -51,6 +51,7 @@ USAGE: Final = 256 * files.KIB
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
+_OF_A_PROCESS: Final = re.compile(r"(a\d+-)?p\d+")
 _USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
 # All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
@@ -302,6 +303,25 @@ class RunDirectory:
                     continue  # not ours
                 if len(head) == records.HEADER_SIZE and not any(head):
                     files.remove(path)
+
+    def withdraw(self, attempt: int, process: int) -> None:
+        """Remove the files of an attempt that recorded nothing, and the folder if it holds nothing else.
+
+        An error is logged; what is left is then an attempt without phases.
+        """
+        try:
+            mine = f"a{attempt:04d}-p{process:04d}"
+            for name in self._all_names():
+                if name.startswith((f"{mine}.", f"{mine}-")):
+                    files.remove(self.journal / name)
+            if not any(_OF_A_PROCESS.match(name) for name in self._all_names()):
+                for name in self._all_names():
+                    files.remove(self.journal / name)
+                files.remove(self.path / IDENTITY_FILE)
+                files.remove_folder(self.journal)
+                files.remove_folder(self.path)
+        except OSError as error:
+            logger.warning("journal: an attempt without phases is left in %s: %s", self.path, error.strerror or error)
 
     def lock(self, attempt: int, process: int) -> Lock:
         return Lock(self.journal / f"a{attempt:04d}-p{process:04d}.lock")

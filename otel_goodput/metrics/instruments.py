@@ -30,19 +30,20 @@ class Snapshot:
     instrument again, a new collection has begun.
     """
 
-    def __init__(self, totals: Callable[[], Totals]) -> None:
+    def __init__(self, totals: Callable[[], Totals | None]) -> None:
         self._totals = totals
         self._mine = threading.local()
         self._names = Names()
 
-    def __call__(self, instrument: str) -> Totals:
+    def __call__(self, instrument: str) -> Totals | None:
         mine = self._mine
         asked: set[str] | None = getattr(mine, "asked", None)
         if asked is None or instrument in asked:
-            mine.totals = self._bounded(self._totals())
+            found = self._totals()
+            mine.totals = None if found is None else self._bounded(found)
             mine.asked = asked = set()
         asked.add(instrument)
-        totals: Totals = mine.totals
+        totals: Totals | None = mine.totals
         return totals
 
     def _bounded(self, totals: Totals) -> Totals:
@@ -231,7 +232,7 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
 
 def register(
     meter: Meter,
-    totals: Callable[[], Totals],
+    totals: Callable[[], Totals | None],
     overhead: Callable[[], int],
     dropped: Callable[[], dict[str, int]],
     queue_depth: Callable[[], int | None] = lambda: None,
@@ -240,7 +241,7 @@ def register(
 
     Args:
         meter: creates the instruments.
-        totals: returns the current account.
+        totals: returns the current account; None if there is nothing to measure.
         overhead: returns the time this package took on the training thread, ns.
         dropped: returns the number of lost items, by signal.
         queue_depth: returns how many batches are ready; None if not known.
@@ -287,7 +288,8 @@ def _callback(
 ) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
         try:
-            return [Observation(value, attributes) for value, attributes in rows(snapshot(metric.name))]
+            totals = snapshot(metric.name)
+            return [] if totals is None else [Observation(*row) for row in rows(totals)]
         except Exception as error:
             contain(f"metric {metric.name}", error)
             return []

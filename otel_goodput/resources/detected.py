@@ -59,6 +59,12 @@ class DetectedResource(Resource):
             self._latest = found, whole
         return whole.attributes
 
+    def become(self, other: DetectedResource) -> None:
+        """Take the attributes of `other`: what refers to this resource describes the same process from now on."""
+        super().__init__(dict(other._attributes), other.schema_url)
+        self._known, self._fallback, self._search = other._known, other._fallback, other._search
+        self._latest, self._hash = ({}, Resource.get_empty()), None
+
     def wait(self, seconds: float = WAIT_S) -> bool:
         """Wait until detection is over, `seconds` at most; return whether it is."""
         return self._search.wait(seconds)

@@ -98,7 +98,6 @@ def test_a_new_run_that_begins_above_step_0(tmp_path: Path) -> None:
         {"OTEL_GOODPUT_RUN_ID": "train"},
         {"OPTIONS": json.dumps({"run_id": "train"})},
         {"JOBSET_NAME": "train"},
-        {"SLURM_JOB_ID": "train"},
         {"OTEL_GOODPUT_EXIT_CODE": "0"},
         {"TORCHELASTIC_RESTART_COUNT": "1"},
         {"RANK": "0"},

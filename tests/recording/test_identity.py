@@ -189,7 +189,7 @@ def test_resource(record: Callable[..., Recording], monkeypatch: pytest.MonkeyPa
     [
         ({"OTEL_GOODPUT_RUN_ID": "mine", "JOBSET_NAME": "set"}, "mine"),
         ({"JOBSET_NAME": "set", "SLURM_JOB_ID": "77"}, "set"),
-        ({"SLURM_JOB_ID": "77"}, "77"),
+        ({"SLURM_JOB_ID": "77"}, "line"),  # an allocation may run several programs, and a chain has several ids
         ({}, "line"),
     ],
 )
@@ -221,6 +221,16 @@ def test_where_the_process_index_is_from(
 
 SLICES = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "3", "JOB_COMPLETION_INDEX": "2"}
 TPU = {"TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b", "MEGASCALE_SLICE_ID": "2", "MEGASCALE_NUM_SLICES": "4"}
+SRUN = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+SBATCH = {"SLURM_JOB_ID": "17", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "8"}
+TORCHRUN = {
+    "MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
+    "GROUP_WORLD_SIZE": "1", "ROLE_RANK": "1", "ROLE_WORLD_SIZE": "2", "ROLE_NAME": "default",
+    "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "3",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}  # fmt: skip
+LIGHTNING = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1234", "WORLD_SIZE": "4"}
+TENSORFLOW = '{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "%s", "index": %d}}'
 
 
 @pytest.mark.parametrize(
@@ -237,9 +247,59 @@ TPU = {"TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b", "MEGASCALE_SLICE_ID"
         ({"JOB_COMPLETION_INDEX": "1", **TPU, "JOB_COMPLETIONS": "2"}, 5, 8),
         # Several processes a pod, or a task of Slurm: torchrun numbers them.
         ({**SLICES, "JOB_COMPLETIONS": "4", "RANK": "50", "WORLD_SIZE": "96"}, 50, 96),
-        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "RANK": "9", "WORLD_SIZE": "16"}, 9, 16),
+        ({**SRUN, "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "RANK": "9", "WORLD_SIZE": "16"}, 9, 16),
         ({"RANK": "1", "WORLD_SIZE": "4", "JAX_PROCESS_ID": "3"}, 3, 4),
-        ({"JAX_PROCESS_ID": "3", "SLURM_NTASKS": "8"}, 3, 8),
+        ({"JAX_PROCESS_ID": "3", **SRUN, "SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, 3, 8),
+        # What each launcher sets, read from its source.
+        ({**TORCHRUN, "RANK": "1", "LOCAL_RANK": "1"}, 1, 2),
+        (
+            {
+                "MASTER_ADDR": "10.0.0.1",
+                "MASTER_PORT": "29500",
+                "RANK": "5",
+                "LOCAL_RANK": "1",
+                "WORLD_SIZE": "8",
+                "CROSS_RANK": "1",
+                "CROSS_SIZE": "2",
+                "LOCAL_SIZE": "4",
+            },
+            5,
+            8,
+        ),  # DeepSpeed
+        ({**LIGHTNING, "NODE_RANK": "0", "LOCAL_RANK": "0"}, 0, 4),
+        ({**LIGHTNING, "NODE_RANK": "0", "LOCAL_RANK": "1"}, 1, 4),
+        ({**LIGHTNING, "NODE_RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, 3, 4),
+        ({"LOCAL_RANK": "1"}, 1, 2),  # by hand, the least that Lightning takes
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "3",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "PMIX_RANK": "3",
+                "PMIX_NAMESPACE": "prterun-node-17@1",
+            },
+            3,
+            4,
+        ),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"}, 2, 4),  # Hydra: MPICH, Intel MPI
+        ({"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2", "MV2_COMM_WORLD_LOCAL_RANK": "1"}, 1, 2),
+        ({"PALS_RANKID": "1", "PALS_LOCAL_RANKID": "1", "PMI_RANK": "1", "PMI_SIZE": "2"}, 1, 2),
+        ({"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "2"}, 1, 2),
+        ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2", "FLUX_JOB_ID": "f2x"}, 1, 2),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1"}, 1, 2),
+        ({**SRUN, "PMIX_RANK": "1", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, 1, 2),  # srun --mpi=pmix
+        ({"TF_CONFIG": TENSORFLOW % ("chief", 0)}, 0, 3),
+        ({"TF_CONFIG": TENSORFLOW % ("worker", 1)}, 2, 3),
+        ({"TF_CONFIG": TENSORFLOW % ("evaluator", 0)}, 0, 1),
+        ({"TF_CONFIG": "{"}, 0, 1),
+        # Slurm: a task of `srun` has a rank; a batch script, an interactive shell, and what they start have none.
+        ({**SRUN, "SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "4"}, 3, 4),
+        (SBATCH, 0, 1),
+        ({**SBATCH, "SLURM_STEP_ID": "4294967291"}, 0, 1),  # the batch script's own
+        ({**SBATCH, "SLURM_STEP_ID": "4294967290"}, 0, 1),  # an interactive step, of `salloc`
+        ({**SBATCH, **SRUN, "SLURM_JOB_NAME": "bash", "SLURM_STEP_NUM_TASKS": "1"}, 0, 1),  # `srun --pty bash`
+        ({**SBATCH, "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}, 3, 8),  # `mpirun` in a batch script
+        ({"RANK": "1", "WORLD_SIZE": "2", "OTEL_GOODPUT_PROCESS_INDEX": "3", "OTEL_GOODPUT_PROCESS_COUNT": "4"}, 3, 4),
         ({"JOB_INDEX": "1"}, 0, 1),  # anybody's, where no pod is numbered
     ],
 )
@@ -263,6 +323,20 @@ def test_where_the_place_among_the_processes_is_from(
             "the index of this Job is not set: set JOB",
         ),
         ({"WORLD_SIZE": "4"}, {"process_index": 8}, "index 8 is impossible with 4 processes; 9"),
+        ({**LIGHTNING, "NODE_RANK": "1", "LOCAL_RANK": "1"}, {}, "the number of processes on a node is not set"),
+        # `export RANK=$SLURM_PROCID` in the batch script, not in the task.
+        (
+            {**SRUN, "SLURM_PROCID": "3", "SLURM_NTASKS": "8", "RANK": "0", "WORLD_SIZE": "8"},
+            {},
+            "RANK=0 and SLURM_PROCID=3 contradict each other, both of 8 processes",
+        ),
+        (
+            {"RANK": "1", "WORLD_SIZE": "2"},
+            {"process_index": 0, "process_count": 2},
+            "process_index=0 and RANK=1 contradict each other",
+        ),
+        ({"OTEL_GOODPUT_PROCESS_INDEX": "-1"}, {}, "OTEL_GOODPUT_PROCESS_INDEX='-1' is ignored"),
+        ({"OTEL_GOODPUT_PROCESS_INDEX": "4", "OTEL_GOODPUT_PROCESS_COUNT": "2"}, {}, "index 4 is impossible with 2"),
     ],
 )
 def test_a_place_that_cannot_be_is_said(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 NS = 1_000_000_000
 
 # Which variables change what the command does.
-_PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOB", "TPU_", "MEGASCALE_")
+_PREFIXES = ("OTEL_", "SLURM_", "JAX_NUM_", "JAX_PROCESS_", "JOB", "TPU_", "MEGASCALE_", "MASTER_", "LOCAL_", "OMPI_")
 _NAMES = ("RANK", "WORLD_SIZE", "CLOUD_TPU_TASK_ID", "PROCESSES_IN_JOB", "REPLICATED_JOB_REPLICAS")
 
 Answer = subprocess.CompletedProcess[str]

@@ -101,9 +101,9 @@ def test_one_wrong_attribute_does_not_spoil_the_others() -> None:
 
 
 def test_the_scheduler_names_the_run() -> None:
-    row = rows(SLURM_JOB_ID="4711")["OTEL_GOODPUT_RUN_ID"]
-    assert (row["value"], row["source"], row["note"]) == ("4711", "environment", "from SLURM_JOB_ID")
-    assert rows(SLURM_JOB_ID="4711", OTEL_GOODPUT_RUN_ID="mine")["OTEL_GOODPUT_RUN_ID"]["value"] == "mine"
+    row = rows(JOBSET_NAME="llm")["OTEL_GOODPUT_RUN_ID"]
+    assert (row["value"], row["source"], row["note"]) == ("llm", "environment", "from JOBSET_NAME")
+    assert rows(JOBSET_NAME="llm", OTEL_GOODPUT_RUN_ID="mine")["OTEL_GOODPUT_RUN_ID"]["value"] == "mine"
 
 
 def test_variables_of_another_version() -> None:

@@ -16,7 +16,7 @@ from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 from otel_goodput.exporters.registry import resolve
-from otel_goodput.options import OF_VARIABLE
+from otel_goodput.options import MOST_PROCESSES, OF_VARIABLE
 from otel_goodput.text.redact import HIDDEN, redact, secret
 from otel_goodput.tools.doctor.log_capture import captured_logs
 
@@ -109,7 +109,7 @@ def refusal(variable: EnvVar, text: str) -> str:
     """Return why the value `text` of `variable` is not used; empty if it is."""
     try:
         if variable.name in OF_VARIABLE:
-            given: Any = {"process_index": 0, "process_count": 1, OF_VARIABLE[variable.name]: text}
+            given: Any = {"process_index": 0, "process_count": MOST_PROCESSES, OF_VARIABLE[variable.name]: text}
             config = configuration.read(_NAMELESS, environ={}, **given)
             if variable is envvars.OTEL_GOODPUT_EXPORTERS:
                 resolve(config.exporters, {})

@@ -44,7 +44,12 @@ JOBSET = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDE
         ({"RANK": "²"}, "processes", "problem", "RANK='²' is not an integer"),
         ({"WORLD_SIZE": "4"}, "processes", "warning", "every process assumes it is 0"),
         ({"RANK": "1", "SLURM_PROCID": "3"}, "processes", "warning", "RANK=1, SLURM_PROCID=3: RANK counts"),
-        ({**WITHIN, "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "processes", "ok", "process 9 of 16 (RANK, WORLD_SIZE)"),
+        (
+            {**WITHIN, "SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"},
+            "processes",
+            "ok",
+            "process 9 of 16 (RANK, WORLD_SIZE)",
+        ),
         ({**JOBSET, "JOB_COMPLETIONS": "2"}, "processes", "ok", "process 3 of 4 (JOB_INDEX × JOB_COMPLETIONS + JOB_C"),
         (JOBSET, "processes", "problem", "JOB_INDEX=1, but the number of pods per Job is not set; set JOB_COMPLETIONS"),
         ({**JOBSET, "JOB_COMPLETIONS": "x"}, "processes", "problem", "JOB_COMPLETIONS='x' is not an integer"),

@@ -1,0 +1,160 @@
+"""The index of this process and the number of processes in variables of launchers, Kubernetes and TPUs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from otel_goodput.placement.kinds import Place, Told, number
+
+
+class Launcher(NamedTuple):
+    """The variables in which a launcher gives a process its rank and the number of processes.
+
+    Attributes:
+        name: of the launcher.
+        rank, size: variables, of which the first that is set counts.
+        applies: whether the variables mean this process; they may be inherited from a shell.
+    """
+
+    name: str
+    rank: Sequence[str]
+    size: Sequence[str]
+    applies: Callable[[Mapping[str, str]], bool] = lambda _: True
+
+
+# The highest 16 step ids of Slurm are no steps: the batch script, an interactive shell, the node's own.
+_NO_STEP: Final = 0xFFFF_FFF0
+_SHELLS: Final = frozenset({"bash", "sh", "zsh", "interactive"})  # `srun --pty bash` names its step so
+
+
+def _in_a_step(environ: Mapping[str, str]) -> bool:
+    """Whether ``srun`` started this process as a task. A shell has SLURM_PROCID=0 and SLURM_NTASKS, but no rank."""
+    step = number(environ, "SLURM_STEP_ID" if environ.get("SLURM_STEP_ID") else "SLURM_STEPID")
+    if step is None:
+        return (number(environ, "SLURM_PROCID") or 0) > 0
+    shell = environ.get("SLURM_JOB_NAME", "") in _SHELLS and (number(environ, "SLURM_STEP_NUM_TASKS") or 1) == 1
+    return step < _NO_STEP and not shell
+
+
+# From the innermost to the outermost: a launcher of several processes on a host knows more than the one of the hosts.
+# torchrun's variables are also set by accelerate, DeepSpeed, Ray Train, Kubeflow's PyTorchJob and SageMaker.
+LAUNCHERS: Final = (
+    Launcher("JAX", ("JAX_PROCESS_ID",), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
+    Launcher("torchrun", ("RANK",), ("WORLD_SIZE",)),
+    Launcher("Horovod", ("HOROVOD_RANK",), ("HOROVOD_SIZE",)),
+    Launcher("Open MPI", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
+    Launcher("MVAPICH", ("MV2_COMM_WORLD_RANK",), ("MV2_COMM_WORLD_SIZE",)),
+    Launcher("PMI: MPICH, Intel MPI, Cray", ("PMI_RANK", "PALS_RANKID"), ("PMI_SIZE",)),
+    Launcher("jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",)),
+    Launcher("Flux", ("FLUX_TASK_RANK",), ("FLUX_JOB_SIZE",)),
+    Launcher("PMIx", ("PMIX_RANK",), ()),
+    Launcher("Slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), _in_a_step),
+)
+
+# Lightning's own launcher (and Fabric's) gives its children their rank on the node, and the node's.
+LOCAL_RANK: Final = "LOCAL_RANK"
+NODE: Final = ("NODE_RANK", "GROUP_RANK")
+ON_A_NODE: Final = "LOCAL_WORLD_SIZE"
+
+TF_CONFIG: Final = "TF_CONFIG"  # of TensorFlow, Vertex AI and Kubeflow's TFJob
+
+# A pod has an index within its Job (a TPU slice, or a group of hosts such as a rack), and the Job has an index within
+# its replicated job. JobSet sets these as annotations; the names here are the variables that manifests usually pass
+# them in. JOB_GLOBAL_INDEX counts the Jobs of all replicated jobs of a JobSet; if there is only one, it is the same as
+# JOB_INDEX. GKE itself sets TPU_* and MEGASCALE_*.
+POD: Final = ("JOB_COMPLETION_INDEX", "TPU_WORKER_ID", "CLOUD_TPU_TASK_ID")
+PODS: Final = ("JOB_COMPLETIONS", "PROCESSES_IN_JOB")
+JOB: Final = ("JOB_INDEX", "JOB_GLOBAL_INDEX", "MEGASCALE_SLICE_ID")
+JOBS: Final = ("REPLICATED_JOB_REPLICAS", "MEGASCALE_NUM_SLICES")
+# Names of a slice's hosts, separated by commas.
+HOSTS: Final = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
+_COMPLETIONS: Final = f"set {PODS[0]} in the manifest to the Job's completions"
+_INDEX: Final = f"set {JOB[0]} in the manifest to the annotation jobset.sigs.k8s.io/job-index"
+
+NUMBERS: Final = (
+    *(name for launcher in LAUNCHERS for names in (launcher.rank, launcher.size) for name in names),
+    *(LOCAL_RANK, *NODE, ON_A_NODE),
+    *(*POD, *PODS, *JOB, *JOBS),
+)
+"""Every variable that has to be a number."""
+
+
+def of_environment(environ: Mapping[str, str]) -> list[Place]:
+    """Return what each source among the variables says about this process, the innermost first."""
+    found = [
+        Place(_first(environ, each.rank), _first(environ, each.size)) for each in LAUNCHERS if each.applies(environ)
+    ]
+    told = (*found[:2], on_a_node(environ), *found[2:], of_tensorflow(environ), across_jobs(environ))
+    return [place for place in told if place.rank or place.size or place.doubt]
+
+
+def on_a_node(environ: Mapping[str, str]) -> Place:
+    """Return the place of a process that knows its rank on its node, and the node's. Empty if its rank is given."""
+    local = _first(environ, (LOCAL_RANK,))
+    if local is None or number(environ, "RANK") is not None:
+        return Place(None, None)
+    size, node, each = _first(environ, ("WORLD_SIZE",)), _first(environ, NODE), _first(environ, (ON_A_NODE,))
+    if node is None or node.number == 0:
+        return Place(local, size)
+    if each is None:
+        doubt = f"{local} and {node}, but the number of processes on a node is not set"
+        return Place(None, size, doubt, f"set RANK, or {ON_A_NODE} to the number of processes on each node")
+    return Place(Told(node.number * each.number + local.number, f"{node.by} × {each.by} + {local.by}"), size)
+
+
+def of_tensorflow(environ: Mapping[str, str]) -> Place:
+    """Return the place that ``TF_CONFIG`` gives: the chief first, then the workers. Empty for other tasks."""
+    try:
+        told: Any = json.loads(environ.get(TF_CONFIG) or "{}")
+        cluster, task = told.get("cluster") or {}, told.get("task") or {}
+        chiefs, workers = (len(cluster.get(kind) or ()) for kind in ("chief", "worker"))
+        index = int(task.get("index", 0)) + (chiefs if task.get("type") == "worker" else 0)
+        if task.get("type") in ("chief", "worker") and 0 <= index < chiefs + workers:
+            return Place(Told(index, TF_CONFIG), Told(chiefs + workers, TF_CONFIG))
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        pass
+    return Place(None, None)
+
+
+def across_jobs(environ: Mapping[str, str]) -> Place:
+    """Return the place of this pod among the pods of all Jobs of its JobSet, or of all slices.
+
+    Empty outside an indexed Job.
+    """
+    pod = _first(environ, POD)
+    if pod is None:
+        return Place(None, None)
+    pods, job, jobs = _first(environ, PODS) or _hosts(environ), _first(environ, JOB), _first(environ, JOBS)
+    if pods is not None and pod.number >= pods.number:
+        return Place(pod, None, f"{pod} and {pods} contradict each other", _COMPLETIONS)
+    if job is not None and jobs is not None and job.number >= jobs.number:
+        return Place(
+            pod, None, f"{job} and {jobs} contradict each other", "check where the manifest sets these variables"
+        )
+    if job is None:
+        if jobs is not None and jobs.number > 1:
+            return Place(pod, None, f"{jobs}, but the index of this Job is not set", _INDEX)
+        return Place(pod, pods)
+    if pods is None:
+        if job.number > 0 or (jobs is not None and jobs.number > 1):
+            return Place(pod, None, f"{job}, but the number of pods per Job is not set", _COMPLETIONS)
+        return Place(pod, None)
+    rank = Told(job.number * pods.number + pod.number, f"{job.by} × {pods.by} + {pod.by}")
+    return Place(rank, None if jobs is None else Told(jobs.number * pods.number, f"{jobs.by} × {pods.by}"))
+
+
+def several_hosts(environ: Mapping[str, str]) -> bool:
+    """Whether the platform's variables name more than one host or more than one Job."""
+    return any("," in environ.get(name, "") for name in HOSTS) or any((number(environ, name) or 0) > 1 for name in JOBS)
+
+
+def _first(environ: Mapping[str, str], names: Sequence[str]) -> Told | None:
+    found = ((number(environ, name), name) for name in names)
+    return next((Told(value, name) for value, name in found if value is not None), None)
+
+
+def _hosts(environ: Mapping[str, str]) -> Told | None:
+    counts = ((sum(bool(host.strip()) for host in environ.get(name, "").split(",")), name) for name in HOSTS)
+    return next((Told(count, name) for count, name in counts if count), None)

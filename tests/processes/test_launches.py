@@ -1,0 +1,333 @@
+"""Programs as strangers start them: which process each is, and which run it belongs to, by each launcher's variables.
+
+The variables are those that the launchers set, read from their sources.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ports import reserved_port
+
+from otel_goodput import Recorder, semconv
+from otel_goodput.journal import launches
+from otel_goodput.journal.rundir import RunDirectory, runs
+from otel_goodput.reports.journalled import of_run
+
+# Says who it is and in which run, at the end; what happens before the job and in it is given.
+PROGRAM = """
+import json, os, signal, subprocess, sys, time
+import otel_goodput as goodput
+recorder = goodput.configure(os.environ.get("JOB", "train"), exporters="none")
+{before}
+with goodput.job():
+    {within}
+    for step, _ in goodput.steps(range(10)):
+        pass
+    {after}
+config = recorder.config
+print(json.dumps([recorder.run_id, config.process_index, config.process_count, recorder.attempt]), flush=True)
+"""
+TORCHRUN = {
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none", "GROUP_RANK": "0",
+    "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_USE_AGENT_STORE": "True",
+}  # fmt: skip
+
+
+class Programs:
+    """Starts of a program in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def begin(
+        self, variables: dict[str, str], *arguments: str, before: str = "", within: str = "", after: str = ""
+    ) -> subprocess.Popen[str]:
+        code = PROGRAM.format(before=before, within=within or "pass", after=after or "pass")
+        (self.folder / "train.py").write_text(code)
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            cwd=self.folder,
+            env={**os.environ, "OTEL_GOODPUT_STRICT": "", **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, *several: dict[str, str], **code: str) -> tuple[list[Any], str]:
+        """Start a process for each of the variables, and wait for all; what they said they are, and on stderr."""
+        processes = [self.begin(variables, **code) for variables in several]
+        said = [process.communicate(timeout=90) for process in processes]
+        found = [json.loads(line) for out, _ in said for line in out.splitlines() if line.startswith("[")]
+        return found, "".join(errors for _, errors in said)
+
+    def reports(self) -> dict[str, dict[str, Any]]:
+        """What the disk says of each run's leader, by its id."""
+        found = (of_run(run) for run in runs(self.folder / "goodput"))
+        return {report.about["run_id"]: report.to_json() for report in found}
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+def torchrun(count: int = 2, **more: str) -> list[dict[str, str]]:
+    """The variables of each process."""
+    several = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), **TORCHRUN, **more}
+    return [{**several, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+
+
+# --- torchrun ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{}, {"TORCHELASTIC_RUN_ID": "4f8c", "MASTER_PORT": "0"}])
+def test_a_second_torchrun_of_a_finished_script_is_a_new_run(more: dict[str, str], programs: Programs) -> None:
+    for number in ("", "-2"):
+        found, said = programs.start(*torchrun(**more))
+        assert found == [[f"train{number}", 0, 2, 0], [f"train{number}", 1, 2, 0]], said
+    for report in programs.reports().values():
+        assert report["attempts"] == 1 and report["steps"]["lost"] == 0 and not report["warnings"]
+    for run in runs(programs.folder / "goodput"):
+        assert run.processes() == [0, 1]
+
+
+def test_a_torchrun_after_one_that_crashed_goes_on_and_is_said_once(programs: Programs) -> None:
+    programs.start(*torchrun(), after="os.kill(os.getpid(), signal.SIGKILL)")
+    found, said = programs.start(*torchrun())
+    assert found == [["train", 0, 2, 1], ["train", 1, 2, 1]]
+    assert said.count("had not finished") == 1
+
+
+def test_what_torchrun_starts_again_is_the_same_run(programs: Programs) -> None:
+    """The count of restarts rises, even if the leader had finished when another process failed; the port may change."""
+    programs.start(*torchrun())
+    programs.start(*torchrun())
+    again = {"TORCHELASTIC_RESTART_COUNT": "1"}
+    for more, attempt in (({}, 1), ({"MASTER_PORT": "40123"}, 2)):
+        found, _ = programs.start(*torchrun(**again, **more))
+        assert found == [["train-2", 0, 2, attempt], ["train-2", 1, 2, attempt]]
+        again = {"TORCHELASTIC_RESTART_COUNT": "2"}
+    found, _ = programs.start(*torchrun())
+    assert found == [["train-3", 0, 2, 0], ["train-3", 1, 2, 0]]
+
+
+def test_a_process_that_comes_before_its_leader_agrees_with_it(programs: Programs) -> None:
+    """The leader died after its clean end, the other one before: alone, they would decide differently."""
+    programs.start(*torchrun(), after="os.environ['RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL)")
+    leader, other = torchrun()
+    wait = 'print("there", flush=True); sys.stdin.readline()'
+    with programs.begin(other, before=wait) as follower:
+        assert follower.stdout is not None and follower.stdin is not None
+        assert follower.stdout.readline() == "there\n"
+        with programs.begin(leader, within=wait) as first:
+            assert first.stdout is not None and first.stdin is not None
+            assert first.stdout.readline() == "there\n"
+            out, _ = follower.communicate("\n", timeout=60)
+            assert json.loads(out) == ["train-2", 1, 2, 0]
+            out, _ = first.communicate("\n", timeout=60)
+            assert json.loads(out) == ["train-2", 0, 2, 0]
+    assert [sorted(run.processes()) for run in runs(programs.folder / "goodput")] == [[0, 1], [0, 1]]
+
+
+def test_two_launches_at_once_are_two_whole_runs(programs: Programs) -> None:
+    wait = 'print("there", flush=True); sys.stdin.readline()'
+    with programs.begin(torchrun(1)[0], within=wait) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "there\n"
+        found, said = programs.start(*torchrun(2, MASTER_PORT="29501"))
+        assert [each[1:3] for each in found] == [[0, 2], [1, 2]]
+        assert found[0][0] == found[1][0] == "train~29501" or "the leader of its launch chose" in said
+        first.communicate("\n", timeout=60)
+
+
+def test_who_sees_no_leader_decides_alone_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in torchrun()[1].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launches, "PATIENCE_S", 0.0)
+    with Recorder("train", directory=tmp_path, exporters="none", integrations="none") as recorder:
+        with recorder.job(), recorder.step(0):
+            recorder.flush()
+        assert recorder.run_id == "train"
+    (said,) = [line.getMessage() for line in caplog.records]
+    assert "this process decided alone, and records run 'train'" in said and "OTEL_GOODPUT_RUN_ID" in said
+
+
+@pytest.mark.parametrize("harm", ["[]", "{}", '{"run_id": 3, "restarts": "x", "at": -1}', "\0", "null", "x" * 9999])
+def test_whatever_is_written_there_by_somebody_else(harm: str, programs: Programs) -> None:
+    programs.start(*torchrun(1))
+    (place,) = (programs.folder / "goodput" / launches.FOLDER).iterdir()
+    assert place.stat().st_mode & 0o777 == 0o600
+    place.write_text(harm)
+    assert programs.start(*torchrun(1))[0] == [["train-2", 0, 1, 0]]
+
+
+# --- Slurm ------------------------------------------------------------------------------------------------------------
+
+SBATCH = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "8"}
+
+
+def srun(count: int = 2, **more: str) -> list[dict[str, str]]:
+    several = {**SBATCH, "SLURM_STEP_ID": "0", "SLURM_NTASKS": str(count), "SLURM_STEP_NUM_TASKS": str(count), **more}
+    return [{**several, "SLURM_PROCID": str(rank)} for rank in range(count)]
+
+
+def test_programs_of_one_allocation_are_runs_of_their_own(programs: Programs) -> None:
+    """In a batch script without srun: each is one process, whatever the number of tasks."""
+    for job in ("pretrain", "finetune"):
+        found, _ = programs.start({**SBATCH, "JOB": job})
+        assert found == [[job, 0, 1, 0]]
+    assert all(report["steps"]["lost"] == 0 for report in programs.reports().values())
+    found, _ = programs.start(*srun(JOB="finetune"))
+    assert found == [["finetune-2", 0, 2, 0], ["finetune-2", 1, 2, 0]]
+
+
+def test_a_chain_of_jobs_is_one_run_and_has_its_name(programs: Programs) -> None:
+    killed = "os.kill(os.getpid(), signal.SIGKILL)"
+    programs.start(*srun(), after=killed)
+    found, _ = programs.start(*srun(SLURM_JOB_ID="4712"))
+    assert found == [["train", 0, 2, 1], ["train", 1, 2, 1]]
+    assert list(programs.reports()) == ["train"]
+
+
+def test_a_job_that_is_requeued_is_the_same_run(programs: Programs) -> None:
+    """Whatever else was started under its name meanwhile."""
+    programs.start(*srun())
+    assert programs.start(*srun(SLURM_JOB_ID="4800"))[0][0][0] == "train-2"
+    found, _ = programs.start(*srun(SLURM_RESTART_COUNT="1"))
+    assert found == [["train", 0, 2, 1], ["train", 1, 2, 1]]
+
+
+# --- what becomes known after configure() -----------------------------------------------------------------------------
+
+LIGHTNING = """
+child = None
+if "LOCAL_RANK" not in os.environ:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="4321", NODE_RANK="0", LOCAL_RANK="0", WORLD_SIZE="2")
+    child = subprocess.Popen([sys.executable, "train.py"], env={**os.environ, "LOCAL_RANK": "1"}, stdout=1)
+"""
+
+
+def test_lightning_gives_its_children_a_rank_and_then_itself(programs: Programs) -> None:
+    for run_id in ("train", "train-2"):
+        found, said = programs.start({}, before=LIGHTNING, after="child is None or child.wait()")
+        assert sorted(found) == [[run_id, 0, 2, 0], [run_id, 1, 2, 0]], said
+    for run in runs(programs.folder / "goodput"):
+        assert run.processes() == [0, 1] and run.attempts(0) == run.attempts(1) == [0]
+        assert of_run(run).to_json()["steps"]["kept"] == 10
+
+
+JAX = """
+import jax
+jax.distributed.initialize("127.0.0.1:" + os.environ["PORT"], 2, int(os.environ["WHO"]))
+"""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("shared", [True, False], ids=["one directory", "a disk for each"])
+def test_jax_distributed_initialized_after_configure(shared: bool, programs: Programs) -> None:
+    with reserved_port() as port:
+        several = [
+            {"PORT": str(port), "WHO": str(who), "JAX_PLATFORMS": "cpu"}
+            | ({} if shared else {"OTEL_GOODPUT_DIR": str(programs.folder / f"disk-{who}")})
+            for who in range(2)
+        ]
+        found, said = programs.start(*several, before=JAX, after="jax.distributed.shutdown()")
+    assert sorted(each[1:] for each in found) == [[0, 2, 0], [1, 2, 0]], said
+    folders = [programs.folder / "goodput"] if shared else [programs.folder / f"disk-{who}" for who in range(2)]
+    told = [(run.path.name, run.processes()) for folder in folders for run in runs(folder)]
+    assert told == ([("train", [0, 1])] if shared else [("train", [0]), ("train", [1])]), "nothing is left of before"
+
+
+STAND_IN = """
+import types
+torch, place = types.ModuleType("torch.distributed"), (1, 2)
+torch.is_available = torch.is_initialized = lambda: True
+torch.get_rank, torch.get_world_size = (lambda: 1), (lambda: 2)
+sys.modules["torch.distributed"] = torch
+"""
+
+
+def test_torch_distributed_initialized_after_configure(programs: Programs) -> None:
+    assert programs.start({}, before=STAND_IN)[0] == [["train", 1, 2, 0]]
+    assert RunDirectory(programs.folder / "goodput" / "train").processes() == [1]
+
+
+def test_what_becomes_known_within_the_job_is_said_once(programs: Programs) -> None:
+    within = STAND_IN.strip().replace("\n", "\n    ")
+    found, said = programs.start({}, within=within, after="goodput.flush(); goodput.flush()")
+    assert found == [["train", 0, 1, 0]]
+    assert said.count("this is process 1 of 2") == 1 and "process_index=1, process_count=2" in said
+    (note,) = programs.reports()["train"]["warnings"]
+    assert note["text"] in said
+
+
+def test_nothing_is_imported_or_initialized_to_find_out(programs: Programs) -> None:
+    after = "assert not {'jax', 'torch', 'mpi4py'} & sys.modules.keys()"
+    assert programs.start({"OTEL_GOODPUT_INTEGRATIONS": "none"}, after=after)[0] == [["train", 0, 1, 0]]
+
+
+def test_what_was_set_up_before_the_job_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callbacks, windows, providers: the recording begins anew, and nobody notices."""
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    with Recorder(
+        "train", directory=tmp_path, exporters="file", span_processors=[SimpleSpanProcessor(spans)],
+        metric_readers=[reader], integrations="none",
+    ) as recorder:  # fmt: skip
+        recorder.add_windows("10m")
+        theirs = recorder.tracer_provider.get_tracer("theirs")
+        before = recorder.tracer_provider, recorder.meter_provider
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", "0")
+        with recorder.job():
+            with recorder.step(0):
+                pass
+            with theirs.start_as_current_span("mine"):
+                pass
+        assert (recorder.config.process_index, recorder.config.process_count) == (0, 2)
+        assert (recorder.tracer_provider, recorder.meter_provider) == before
+        found = {span.name: span for span in spans.get_finished_spans()}
+        assert {"job", "step", "mine"} <= found.keys()
+        assert all(span.resource.attributes["goodput.process.count"] == 2 for span in found.values())
+        data = reader.get_metrics_data()
+        assert data is not None
+        (resource,) = data.resource_metrics
+        assert resource.resource.attributes["goodput.process.count"] == 2
+        points = {metric.name: metric.data.data_points for scope in resource.scope_metrics for metric in scope.metrics}
+        kept = [
+            point.value
+            for point in points[semconv.STEP_COUNT.name]
+            if point.attributes[semconv.GOODPUT_STEP_STATE] == semconv.STEP_KEPT
+        ]
+        assert kept == [1]
+        windows = {point.attributes[semconv.GOODPUT_WINDOW] for point in points[semconv.BADPUT_RATIO.name]}
+        assert "10m" in windows
+
+
+def test_children_that_are_forked_to_train_are_told_what_to_write(programs: Programs) -> None:
+    before = """
+import multiprocessing
+def train(rank):
+    with goodput.job():
+        for step, _ in goodput.steps(range(3)):
+            pass
+children = [multiprocessing.get_context("fork").Process(target=train, args=(rank,)) for rank in range(2)]
+[child.start() for child in children], [child.join() for child in children]
+assert [child.exitcode for child in children] == [0, 0]
+"""
+    _, said = programs.start({}, before=before)
+    lines = [line for line in said.splitlines() if "forked" in line]
+    assert len(lines) == 2 and all("configure('train', process_index=" in line for line in lines)
