@@ -553,7 +553,7 @@ class Recorder(Phases):
         tracer, self._tracer, self._settled = self._tracer, None, None
         try:
             if tracer is not None:
-                tracer.end_job(failed=self._exiting and getattr(sys, "last_value", None) is not None)
+                tracer.end_job(getattr(sys, "last_value", None) if self._exiting else None)
             self._observers.close(seconds / 2)
             self._processor.end_open()
             if tracer is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import sub
 
 from otel_goodput.accounting import stats
 from otel_goodput.accounting.checkpoints import StageSums
@@ -49,6 +50,8 @@ def draw(
         started_at=cursor.begin,
         ended=cursor.ended,
         finished=cursor.finished,
+        failed=cursor.ended and not cursor.clean,
+        error=cursor.error or None,
         last_sign=(cursor.now if cursor.finished else asked) - cursor.shift,
         run=_run(cursor, startups),
         excluded=hidden.elapsed,
@@ -72,7 +75,7 @@ def draw(
         recompilations=cursor.recompilations,
         recompiled=dict(sorted(cursor.steps.recompiled.items(), key=lambda function: -function[1])),
         compilations_seen=cursor.totals[PROGRAM_STARTUP] > 0 or cursor.steps.life.compiles_seen,
-        step_cadence=_cadence(cursor),
+        step_cadence=_cadence(cursor.steps.recent),
         observed=cursor.steps.observed,
         skewed_clocks=cursor.skewed,
         windows=[
@@ -89,13 +92,15 @@ Startups = list[tuple[StepSegment, int]]
 
 
 def _history(cursor: Cursor, startups: Startups) -> list[Disruption]:
-    """The latest disruptions. Start-up hidden in a lost first step does not count as their waste (rule R5)."""
+    """The latest disruptions. Start-up hidden in a first step is start-up, not waste (rule R5)."""
     steps = cursor.steps
     history = [entry.clone() for entry in steps.latest_disruptions]
     oldest = steps.disrupted - len(history) + 1
     for segment, excess in startups:
         if segment.lost_to >= oldest and segment.first_index is None:
             history[segment.lost_to - oldest].wasted -= excess - leading(segment.pieces, excess, EXCLUDED)
+        if segment.starts >= oldest and (startup := history[segment.starts - oldest].startup) is not None:
+            history[segment.starts - oldest].startup = startup + excess - leading(segment.pieces, excess, EXCLUDED)
     return history
 
 
@@ -144,12 +149,13 @@ def _top(cursor: Cursor) -> int | None:
     return cursor.steps.progress.top if len(cursor.steps.progress) else None
 
 
-def _cadence(cursor: Cursor) -> float | None:
-    """Mean wall time from one step to the next in the latest segment, ns; None if it has fewer than two kept steps."""
-    segment = cursor.steps.segments[-1] if cursor.steps.segments else None
-    if segment is None or segment.high - segment.low < 2:
-        return None
-    return (cursor.now - segment.begin) / (segment.high - segment.low)
+def _cadence(recent: Sequence[int]) -> float | None:
+    """Median time between the `recent` starts of completed steps, ns; None if there are fewer than two.
+
+    Only completed steps count: an outage, the preparation and an open step that hangs say nothing about the pace.
+    """
+    starts = sorted(recent)
+    return stats.median(list(map(sub, starts[1:], starts))) if len(starts) > 1 else None
 
 
 def _step_time(rising: list[int]) -> StepTime | None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
@@ -20,6 +21,8 @@ from otel_goodput.accounting.rules import COMPILE, PART, SIMPLE, STEP
 from otel_goodput.accounting.steady import SteadyLoop
 from otel_goodput.accounting.timepiece import NOBODY
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
+
+MOST_ENDS: Final = 4  # signals and statuses that are told of one end
 
 
 class Cursor(SteadyLoop):
@@ -70,8 +73,11 @@ class Cursor(SteadyLoop):
                 self._end_step(execution, time, flags)
             elif self.blockers.pop(key, None) is None or key in self.steps.saves:
                 self._end_phase(key, flags)
-            if name and phase == COMPILE:
-                self.recompilations += self.steps.compile(name)
+            if name:
+                if phase == COMPILE:
+                    self.recompilations += self.steps.compile(name)
+                elif phase == rules.JOB and not self.alive:
+                    self.error = name
             if self._direct and self.alive and not self.device:
                 self._choose_directly()
                 return
@@ -85,6 +91,8 @@ class Cursor(SteadyLoop):
                 self.overlay.between.append((time, shares))
         elif kind == ev.NOTICE:
             self.notice = None if flags & ev.WITHDRAWN else _weightier(self.notice, REASONS[phase])
+            if name and name not in self.ended_by:
+                self.ended_by.append(name)
         elif kind == ev.DURABLE:
             self._end_save(key, True)
         elif kind == ev.CLOCK:
@@ -126,6 +134,10 @@ class Cursor(SteadyLoop):
             self._set_forward(self.now - time)
             time = self.now
         self.steps.begin_life(first=first, reason=reason, gap=time - self.now, time=time)
+        if not first:
+            self.steps.ended_by(self.error or None, ", ".join(self.ended_by[:MOST_ENDS]) or None)
+            self.startup_before, self.restored_before = self._startup()
+        self.error, self.ended_by = "", []
         if self.landmarks is not None:
             if not first:
                 risk = self.steps.at_risk()
@@ -294,6 +306,6 @@ class Cursor(SteadyLoop):
 
 def _weightier(stands: str | None, comes: str) -> str:
     """Return the more specific of two notices: a SIGTERM after an announced preemption belongs to that preemption."""
-    if stands in rules.PRECEDENCE and comes in rules.PRECEDENCE:
-        return min(stands, comes, key=rules.PRECEDENCE.index)
+    if stands in rules.PRECEDENCE:
+        return min(stands, comes, key=rules.PRECEDENCE.index) if comes in rules.PRECEDENCE else stands
     return comes

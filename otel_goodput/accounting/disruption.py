@@ -23,6 +23,11 @@ class Disruption:
         regained: from `time` to the end of the first step since then that is kept and has the number `kept_step` or a
             higher one, ns; None while, or if, that has not happened in the same job. An entry that is not among the
             latest ``REMEMBERED`` any more stays as it is.
+        error: the exception that ended the job before it, as ``type: message``; None if none did, or if the process
+            could not record it.
+        ended_by: the signals and the exit status with which the process before it ended, as far as they are known.
+        startup, restored: time of start-up (accelerators, preparation, compilation) and of restoring checkpoints from
+            the job's start to the end of its first completed step, ns; None while `first_step` is.
     """
 
     REMEMBERED: ClassVar[int] = 100
@@ -30,12 +35,16 @@ class Disruption:
     __slots__ = (
         "attempt",
         "died",
+        "ended_by",
+        "error",
         "first_step",
         "from_step",
         "kept_step",
         "reason",
         "recovery",
         "regained",
+        "restored",
+        "startup",
         "time",
         "to_step",
         "wasted",
@@ -54,6 +63,10 @@ class Disruption:
         kept_step: int | None = None,
         first_step: int | None = None,
         regained: int | None = None,
+        error: str | None = None,
+        ended_by: str | None = None,
+        startup: int | None = None,
+        restored: int | None = None,
     ) -> None:
         self.attempt = attempt
         self.reason = reason
@@ -66,13 +79,23 @@ class Disruption:
         self.kept_step = kept_step
         self.first_step = first_step
         self.regained = regained
+        self.error = error
+        self.ended_by = ended_by
+        self.startup = startup
+        self.restored = restored
 
     def clone(self) -> Disruption:
         return Disruption(*self.to_state())
 
     def to_state(self) -> list[Any]:
         before = [self.attempt, self.reason, self.recovery, self.wasted, self.from_step, self.to_step]
-        return [*before, self.time, self.died, self.kept_step, self.first_step, self.regained]
+        after = [self.time, self.died, self.kept_step, self.first_step, self.regained]
+        return [*before, *after, self.error, self.ended_by, self.startup, self.restored]
+
+    @property
+    def cost(self) -> int:
+        """What it cost so far, ns: the outage, the steps lost, and the start-up and restore after it."""
+        return self.recovery + self.wasted + (self.startup or 0) + (self.restored or 0)
 
     @property
     def behind(self) -> bool:

@@ -50,7 +50,8 @@ class Event(NamedTuple):
         flags: ``NONBLOCKING | FAILED | PENDING | ON_DEVICE | LEFT | IDLE``; for a NOTICE, ``WITHDRAWN``.
         arg: START of a step: its device end in ns if already known, else 0. SLICES: total slices.
         name: name of a custom phase, kind of an elastic wait, function of a compile. END of a compile: the function, or
-            empty if it was only traced.
+            empty if it was only traced. END of a job: the exception that ended it, as ``type: message``. NOTICE: the
+            signal, or the exit status of the attempt before.
     """
 
     time: int

@@ -17,7 +17,8 @@ class Pace(NamedTuple):
         at: when it reported this, ns since the epoch.
         steps: number of kept steps.
         median, p90: of the net times of the latest steps, ns.
-        outside: mean time between two steps (loading, input, time in no phase), ns.
+        outside: usual time from one step to the next without the step itself (loading, time in no phase): the median
+            interval between the starts of steps minus the median step, ns.
     """
 
     process: int

@@ -11,6 +11,13 @@ PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
 
 PRODUCTIVE: Final = CATEGORY_INDEX[Category.PRODUCTIVE]
 PROGRAM_STARTUP: Final = CATEGORY_INDEX[Category.PROGRAM_STARTUP]
+RESTORE_TIME: Final = CATEGORY_INDEX[Category.CHECKPOINT_RESTORE]
+# What a restart costs before its first step, without the restore.
+STARTING: Final = (
+    CATEGORY_INDEX[Category.ACCELERATOR_INIT],
+    CATEGORY_INDEX[Category.TRAINING_PREP],
+    PROGRAM_STARTUP,
+)
 CUSTOM: Final = CATEGORY_INDEX[Category.CUSTOM]
 WASTED_PROGRESS: Final = CATEGORY_INDEX[Category.WASTED_PROGRESS]
 RECOVERY: Final = CATEGORY_INDEX[Category.INFRASTRUCTURE_RECOVERY]
@@ -69,5 +76,6 @@ PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
 STARTUP_SAMPLE: Final = 1000  # R5: the median is over this many first steps
 RECOMPILED_NAMES: Final = 100  # functions whose recompilations are counted one by one
 IDEAL_SAMPLE: Final = 1000  # ideal step time: over this many latest steps
+CADENCE_SAMPLE: Final = 100  # cadence: over this many latest intervals between the starts of two steps
 DEVIATION_SAMPLE: Final = 100  # step time deviation: this many steps count as recent
 USUAL_SAMPLE: Final = 1000  # R4: a step left by a break is compared with this many latest kept steps

@@ -58,6 +58,10 @@ _CURSOR: Final = (
     "fallback",
     "clock",
     "_between",
+    "error",
+    "ended_by",
+    "startup_before",
+    "restored_before",
 )
 _STEP_HISTORY: Final = (
     "executed",
@@ -99,6 +103,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "lives": [life.to_state() for life in lives],
         "stretches": [[life_at[id(segment.life)], segment.to_state()] for segment in steps.segments],
         "recompiled": dict(steps.recompiled),
+        "recent_starts": list(steps.recent),
         "history": [entry.to_state() for entry in steps.latest_disruptions],
         "earlier": [entry.to_state() for entry in steps.earlier],
         "bins": steps.bins.to_state() if steps.bins else None,
@@ -165,6 +170,8 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     steps.life = lives[-1]
     steps.segments = [StepSegment.from_state(state, lives[at]) for at, state in head["stretches"]]
     steps.recompiled = head.get("recompiled", {})  # not counted by older versions
+    steps.recent.extend(head["recent_starts"])
+    proof.whole(steps.recent)
     steps.latest_disruptions = [_disruption(state) for state in head["history"]]
     steps.earlier = tuple(_disruption(state) for state in head["earlier"])
     if steps.life.begun:
@@ -207,8 +214,8 @@ def _optional(number: Any) -> Any:
 
 def _disruption(state: list[Any]) -> Disruption:
     disruption = Disruption(*state)
-    for number in (disruption.kept_step, disruption.first_step, disruption.regained):
-        _optional(number)
+    for name in ("kept_step", "first_step", "regained", "startup", "restored"):
+        _optional(getattr(disruption, name))
     return disruption
 
 

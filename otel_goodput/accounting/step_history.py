@@ -6,6 +6,7 @@ Longer than other files: every decision about an execution changes the same stac
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,7 +17,7 @@ from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.progress import Progress
 from otel_goodput.accounting.rolling import Rolling
-from otel_goodput.accounting.rules import OTHER, RECOMPILED_NAMES, USUAL_SAMPLE, WASTED_PROGRESS
+from otel_goodput.accounting.rules import CADENCE_SAMPLE, OTHER, RECOMPILED_NAMES, USUAL_SAMPLE, WASTED_PROGRESS
 from otel_goodput.accounting.stats import median
 from otel_goodput.accounting.step_segments import Life, StepSegment
 from otel_goodput.accounting.step_summary import Steps, StepSummary, row_of
@@ -53,6 +54,7 @@ class StepHistory:
             there is nothing to regain.
         recompiled: number of recompilations by function, for a bounded number of functions. Replaced, never changed,
             because clones share it.
+        recent: starts of the latest completed steps since the latest start or rollback, ns, in order of completion.
         finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
         windows, rolling: exact and rolling windows; they are updated with every decision.
         bins, summary: what an overview of the run shows, updated in the same way; None if nobody asks for one.
@@ -88,6 +90,7 @@ class StepHistory:
         self.first_step: int | None = None
         self.awaited: int | None = None
         self.recompiled: Mapping[str, int] = {}
+        self.recent: deque[int] = deque(maxlen=CADENCE_SAMPLE + 1)
         self.finished: list[int] | None = None
 
     def clone(self, windows: list[Window], *, overview: bool) -> StepHistory:
@@ -117,6 +120,7 @@ class StepHistory:
         twin.spared = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.spared.items()}
         twin.forfeited = self.forfeited.copy()
         twin.saves = self.saves.copy()
+        twin.recent = self.recent.copy()
         twin.disruptions = self.disruptions.copy()
         latest = self.latest_disruptions
         twin.latest_disruptions = [*latest[:-1], *(disruption.clone() for disruption in latest[-1:])]
@@ -201,6 +205,7 @@ class StepHistory:
         if self.saves:
             self.saves = {save: min(covered, number - 1) for save, covered in self.saves.items()}
         if first or popped:
+            self.recent.clear()
             self.segments.append(StepSegment(life, self.progress.length, time))
         if self.running:
             for other in self.running.values():
@@ -253,8 +258,9 @@ class StepHistory:
     def _complete(self, execution: Execution, time: int) -> None:
         segment = execution.step_segment
         self.executed += 1
-        if self.first_step is None and self.job_begin is not None and not execution.former:
-            self._first_step(time - self.job_begin)
+        starts = self.first_step is None and self.job_begin is not None and not execution.former
+        if starts:
+            self._first_step(time - self.job_begin)  # type: ignore[operator]
         if self.finished is not None and not execution.blurred:
             self.finished.append(execution.net)
         first = segment.first_net is None
@@ -262,6 +268,7 @@ class StepHistory:
             segment.first_net, segment.first_start = execution.net, execution.start
             segment.pieces = execution.pieces or []
             segment.first_ordinal = execution.ordinal
+            segment.starts = self._restart() if starts else 0
             if self.bins is not None:
                 segment.spots = self.bins.spots(execution)
         if execution.superseded:
@@ -272,6 +279,8 @@ class StepHistory:
             if not first:
                 segment.add_lost(execution.net)
         else:
+            if segment is self.segments[-1]:
+                self.recent.append(execution.start)
             self._keep(execution, first)
             if self.awaited is not None and execution.number >= self.awaited and not execution.former:
                 self._regain([execution.number], [time])
@@ -314,6 +323,7 @@ class StepHistory:
         if self.finished is not None:
             self.finished += nets
         self.progress.extend(numbers, nets)
+        self.recent.extend(starts)
         segment.grow(len(numbers))
         if self.summary is not None:
             self.summary.push(segment.life.number, steps)
@@ -421,12 +431,31 @@ class StepHistory:
             oldest -= 1
         return range(len(latest) - 1, oldest - 1, -1)
 
+    def _restart(self) -> int:
+        """Return the number of the disruption that the latest job began with, counted from 1; 0 if it is the first."""
+        for at in self._of_job() if self.attempts > 1 else ():
+            if self.latest_disruptions[at].attempt is not None:
+                return self.disrupted - len(self.latest_disruptions) + 1 + at
+        return 0
+
     def _first_step(self, duration: int) -> None:
         """The first step of the latest job has completed, `duration` ns after the job's start."""
         self.first_step = duration
         for at in self._of_job() if self.attempts > 1 else ():
             if self.latest_disruptions[at].attempt is not None:
                 self._changed(at).first_step = duration
+
+    def ended_by(self, error: str | None, signals: str | None) -> None:
+        """Tell the disruption that has just been counted how the process before it ended."""
+        latest = self.latest_disruptions[-1]
+        latest.error, latest.ended_by = error, signals
+
+    def started_up(self, startup: int, restored: int) -> None:
+        """Until its first completed step, the latest job spent `startup` ns on start-up and `restored` on restoring."""
+        for at in self._of_job():
+            if self.latest_disruptions[at].attempt is not None:
+                changed = self._changed(at)
+                changed.startup, changed.restored = startup, restored
 
     def _regain(self, numbers: list[int], ends: list[int]) -> None:
         """Steps with rising `numbers` were kept at `ends` (ns), so what disruptions had set back is regained."""

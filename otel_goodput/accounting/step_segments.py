@@ -57,6 +57,7 @@ class StepSegment(Stateful):
         pieces: own time of that step in order, as (ns, mask of open windows); empty if there are no windows.
         spots: where in the bins of the run its time passed that is not excluded, in order.
         lost_to: number of the disruption (from 1) that lost its first completed step, else 0.
+        starts: number of the disruption (from 1) whose job's first completed step is its first one, too, else 0.
         lost: net times (ns) of its lost steps without the first completed one, up to a bound.
     """
 
@@ -71,6 +72,7 @@ class StepSegment(Stateful):
         "lost",
         "lost_to",
         "spots",
+        "starts",
     )
     __slots__ = (*STORED, "_known", "first_ordinal", "life")
 
@@ -85,6 +87,7 @@ class StepSegment(Stateful):
         self.pieces: list[tuple[int, int]] = []
         self.spots: tuple[tuple[int, int], ...] = ()
         self.lost_to = 0
+        self.starts = 0
         self.lost: list[int] = []
         self._known: int | None = None
 

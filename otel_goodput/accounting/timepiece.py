@@ -72,6 +72,9 @@ class Timepiece:
         self.overlay = Overlay()
         self.landmarks = Landmarks() if overview else None
         self.steps.summary = StepSummary() if overview else None
+        self.error = ""  # the exception that ended the latest job, until the next one begins
+        self.ended_by: list[str] = []  # signals and the exit status of the latest process, until the next job begins
+        self.startup_before = self.restored_before = -1  # ns of both before the job's first step has completed
         self._between: int | None = None  # ns of no step when the latest step was over; None if none was in this job
         # Open phases by key. In dictionaries, the latest started comes last.
         self.job: int | None = None
@@ -102,7 +105,7 @@ class Timepiece:
         twin.steps = self.steps.clone(twin.windows, overview=overview)
         twin.landmarks = self.landmarks.clone() if self.landmarks is not None and overview else None
         twin.open_windows, twin.overlay = self.open_windows.clone(), self.overlay.clone()
-        for name in ("totals", "names", "name_index", "blockers", "elastic", "loads"):
+        for name in ("totals", "names", "name_index", "blockers", "elastic", "loads", "ended_by"):
             setattr(twin, name, getattr(self, name).copy())
         running = twin.steps.running
         twin.hosts = [running[execution.key] for execution in self.hosts]
@@ -279,6 +282,11 @@ class Timepiece:
         hidden = self.windows[0].totals
         return sum(self.totals) - (sum(hidden.values()) if hidden else 0)
 
+    def _startup(self) -> tuple[int, int]:
+        """Time of start-up, and of restoring checkpoints, in all of the run so far, ns."""
+        times = self.visible_totals()
+        return sum(times[category] for category in rules.STARTING), times[rules.RESTORE_TIME]
+
     # --- executions end -----------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
@@ -310,6 +318,10 @@ class Timepiece:
             self._between = beside
         if not self.steps.settle(execution, self.now):
             return
+        if self.startup_before >= 0 and self.steps.first_step is not None:
+            startup, restored = self._startup()
+            self.steps.started_up(startup - self.startup_before, restored - self.restored_before)
+            self.startup_before = self.restored_before = -1
         self.clock = clock
         unknown = self.alive and execution.blurred
         if unknown is not self.overlay.unknown:

@@ -159,6 +159,8 @@ class Totals:
     stages: Mapping[str, StageSums] = field(default_factory=dict)
     rank_stages: Sequence[RankStages] = ()
     first_step: int | None = None
+    failed: bool = False
+    error: str | None = None
 
     def __repr__(self) -> str:
         """The main figures in one line."""
@@ -208,8 +210,16 @@ class Totals:
                 {
                     "attempt": entry.attempt,
                     "reason": entry.reason,
+                    "time": entry.time / NS if entry.time else None,
+                    "died_at": entry.died / NS if entry.died >= 0 else None,
+                    "error_type": _type(entry.error),
+                    "error_message": _message(entry.error),
+                    "ended_by": entry.ended_by,
                     "recovery_s": entry.recovery / NS,
                     "wasted_s": entry.wasted / NS,
+                    "startup_s": _seconds(entry.startup) if self.run.known else None,
+                    "restored_s": _seconds(entry.restored) if self.run.known else None,
+                    "cost_s": entry.cost / NS,
                     "from_step": entry.from_step,
                     "to_step": entry.to_step,
                     "kept_step": entry.kept_step,
@@ -220,6 +230,8 @@ class Totals:
                 }
                 for entry in self.history
             ],
+            "error_type": _type(self.error),
+            "error_message": _message(self.error),
             "attempts": self.attempts,
             "first_step_s": _seconds(self.first_step),
             "clock": self.clock,
@@ -264,6 +276,14 @@ class Totals:
         if not self.run.known:
             answer.update(dict.fromkeys(_OF_FATE & answer.keys()))
         return answer
+
+
+def _type(error: str | None) -> str | None:
+    return None if error is None else error.partition(": ")[0]
+
+
+def _message(error: str | None) -> str | None:
+    return None if error is None else error.partition(": ")[2] or None
 
 
 def _seconds(duration: float | None) -> float | None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.util import types
 
-from otel_goodput.accounting.rules import PRECEDENCE
 from otel_goodput.disruption.launchers import exit_code, exit_reason
 from otel_goodput.disruption.maintenance import Maintenance
 from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.disruption.notices import Notices
-from otel_goodput.disruption.signals import Signals
+from otel_goodput.disruption.signals import SIGNALS, Signals
 from otel_goodput.recording.watched import Watched
-from otel_goodput.semconv import GOODPUT_DISRUPTION_REASON, GOODPUT_NOTICE_EVENT, REASONS
+from otel_goodput.semconv import (
+    GOODPUT_DISRUPTION_REASON,
+    GOODPUT_NOTICE_EVENT,
+    GOODPUT_NOTICE_SOURCE,
+    REASONS,
+)
+
+_SIGNALS: Final = frozenset(one.name for one in SIGNALS)
 
 C = TypeVar("C", bound=Callable[[], object])
 
@@ -43,9 +49,9 @@ class Watch:
         self._signals = Signals(self._notices, tracer.clock, grace_s, finish) if "signals" in names else None
         self._maintenance = None
         code = exit_code() if tracer.attempt else None
-        if code is not None and (reason := exit_reason(code)) in PRECEDENCE:
+        if code:
             # Before the job starts: this is why the previous attempt ended, unless that has recorded a reason itself.
-            tracer.notice(REASONS.index(reason), tracer.clock())
+            tracer.notice(REASONS.index(exit_reason(code)), tracer.clock(), ended_by=f"exit status {code}")
         if self._signals is not None:
             self._signals.install()
         if "maintenance" in names and (host := metadata_host()) is not None:
@@ -73,7 +79,8 @@ class Watch:
         span = self._tracer.job_span
         if _finished(span):
             return  # closing a notebook, or stopping a script in its last lines, disrupts no job
-        self._tracer.notice(REASONS.index(reason), moment)
+        source = str(about.get(GOODPUT_NOTICE_SOURCE, ""))
+        self._tracer.notice(REASONS.index(reason), moment, ended_by=source if source in _SIGNALS else "")
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
 

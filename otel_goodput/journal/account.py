@@ -83,9 +83,13 @@ class Account:
         bound = 0xFFFF
         self.append(ev.SLICES, 0, min(total, bound), 0, min(available, bound), min(active, bound), fitting(moment))
 
-    def notice(self, reason: int, moment: int, *, withdrawn: bool = False) -> None:
-        """Record that the platform announced the end of the job or withdrew that; `reason` indexes semconv.REASONS."""
-        self.append(ev.NOTICE, reason, ev.WITHDRAWN if withdrawn else 0, 0, 0, ev.NO_STEP, fitting(moment))
+    def notice(self, reason: int, moment: int, *, withdrawn: bool = False, ended_by: str = "") -> None:
+        """Record that the platform announced the end of the job or withdrew that; `reason` indexes semconv.REASONS.
+
+        `ended_by` is the signal that announced it, or the exit status of the attempt before.
+        """
+        identity = self.journal.name(ended_by) if ended_by else 0
+        self.append(ev.NOTICE, reason, ev.WITHDRAWN if withdrawn else 0, identity, 0, ev.NO_STEP, fitting(moment))
 
     def durable(self, key: int, moment: int) -> None:
         """Record that the checkpoint of the save phase `key` is durable."""

@@ -25,7 +25,7 @@ def pace_of(totals: Totals, process: int) -> Pace | None:
         return None
     outside = 0.0
     if totals.step_cadence is not None:
-        outside = max(0.0, totals.step_cadence - times.mean)
+        outside = max(0.0, totals.step_cadence - times.median)
     return Pace(process, totals.at, totals.kept, round(times.median), round(times.p90), round(outside))
 
 

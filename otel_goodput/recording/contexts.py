@@ -279,7 +279,7 @@ class JobContext(PhaseContext):
         super().__exit__(kind, error, traceback)
         tracer = self._find()
         if tracer is not None:
-            tracer.end_job(failed=error is not None and not clean_exit(error))
+            tracer.end_job(error if error is not None and not clean_exit(error) else None)
 
     def __call__(self, function: F) -> F:
         self._used = True

@@ -16,7 +16,8 @@ from otel_goodput.recording import ids
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.misuse import Misuse
-from otel_goodput.semconv import GOODPUT_PHASE, Phase
+from otel_goodput.recording.short_span import error_name
+from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PHASE, Phase
 
 
 class JobSpans:
@@ -113,13 +114,14 @@ class JobSpans:
             self._tell_all()
         return job
 
-    def end_implicit(self, end: Callable[[], int], *, failed: bool) -> None:
-        """End the implicit job, if there is one, at the time that `end` returns (ns)."""
+    def end_implicit(self, end: Callable[[], int], *, error: BaseException | None) -> None:
+        """End the implicit job, if there is one, at the time that `end` returns (ns); `error` ended the program."""
         job, self._implicit = self._implicit, None
         if job is not None and job.is_recording():
             moment = end()
-            if failed:
-                job.set_status(StatusCode.ERROR)
+            if error is not None:
+                job.set_attribute(ERROR_TYPE, error_name(error))
+                job.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
             job.end(moment)
         if not self._closed:
             self.append = self._append_after

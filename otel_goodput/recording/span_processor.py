@@ -37,6 +37,13 @@ from otel_goodput.semconv import (
     GOODPUT_STEP_COMPLETED,
     SCOPE_NAME,
 )
+from otel_goodput.text.redact import shown
+
+
+def _exception(kind: str, description: str) -> str:
+    """Return the exception that ended a job as ``type: message``, from its ``error.type`` and the span's status."""
+    message = description.partition(": ")[2]
+    return shown(f"{kind}: {message}" if message else kind)
 
 
 class PhaseSpanProcessor(SpanProcessor):
@@ -197,7 +204,11 @@ class PhaseSpanProcessor(SpanProcessor):
         end = min(span.end_time or self._account.clock(), LARGEST)
         if self._hooks.device is not None:
             self._hooks.device.end(context.span_id, end)
-        name = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "") if phase == rules.COMPILE else ""
+        name = ""
+        if phase == rules.COMPILE:
+            name = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "")
+        elif phase == rules.JOB and attributes.get(ERROR_TYPE):
+            name = _exception(str(attributes[ERROR_TYPE]), span.status.description or "")
         gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
         flags |= EXPORT if gate is None else FLOOD
         if gate is not None and gate.shared:

@@ -178,17 +178,20 @@ class PhaseTracer:
         if isinstance(span, ReadableSpan):
             self._processor.on_end(span)
 
-    def end_job(self, *, failed: bool) -> None:
-        """End the implicit job and what is open in it, because the user's job ends or recording stops."""
+    def end_job(self, error: BaseException | None) -> None:
+        """End the implicit job and what is open in it, because the user's job ends or recording stops.
+
+        `error` ended it; None if nothing went wrong.
+        """
         named = [span for span in tuple(self.line.spans.phases.values()) if span is not self.jobs.implicit]
         if not self.closed and any((span.attributes or {}).get(GOODPUT_PHASE) == Phase.JOB for span in named):
             return  # a job is still open around the one that ended
 
         def end() -> int:
-            self.line.end_inner(left=not failed)
+            self.line.end_inner(left=error is None)
             return self.clock()
 
-        self.jobs.end_implicit(end, failed=failed)
+        self.jobs.end_implicit(end, error=error)
 
     # --- off the training thread --------------------------------------------------------------------------------------
 

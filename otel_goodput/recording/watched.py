@@ -56,9 +56,9 @@ class Watched(Protocol):
         """The job that began last; None before the first."""
         ...
 
-    def notice(self, reason: int, moment: int, *, withdrawn: bool = False) -> None:
+    def notice(self, reason: int, moment: int, *, withdrawn: bool = False, ended_by: str = "") -> None:
         """Record at `moment` (ns) that the platform announced the end of the job or withdrew that.
 
-        `reason` indexes ``semconv.REASONS``.
+        `reason` indexes ``semconv.REASONS``; `ended_by` is the signal, or the exit status of the attempt before.
         """
         ...

@@ -33,6 +33,7 @@ _UNCOMPILED: Final[Mapping[str, tuple[str, str]]] = {
     ),
     Category.ELASTIC_REINITIALIZATION: ("setting up again after slices changed", "look at what it sets up anew"),
 }
+WORTH: Final = 0.02  # share of the time; nobody should look for less
 
 
 def sources(seconds: Mapping[str, Any]) -> list[tuple[str, str, float]]:
@@ -55,6 +56,10 @@ def sentence(report: Mapping[str, Any]) -> str:
     if not losses:
         return "All time was productive."
     category, name, held = losses[0]
+    share = percent(held, report["elapsed_s"])
+    if held < WORTH * report["elapsed_s"]:
+        which = f"{category} {name}".strip()
+        return f"Nothing here is worth an hour: the largest loss, {which}, is {share} of the time."
     doing, advice = EXPLAINED[category]
     if not report.get("compilations_seen", True):
         doing, advice = _UNCOMPILED.get(category, (doing, advice))
@@ -62,5 +67,4 @@ def sentence(report: Mapping[str, Any]) -> str:
         doing = f"in {name!r}"
     if category in doubted(report):
         advice = "before acting on it, see the note above"
-    share = percent(held, report["elapsed_s"])
     return f"The largest loss: {format_duration(held)} ({share}) was spent {doing} ({category}); {advice}."

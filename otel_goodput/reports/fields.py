@@ -59,8 +59,18 @@ class DisruptionFields(TypedDict):
     Attributes:
         attempt: number of the attempt that began with it, from 1; None for a rollback within an attempt.
         reason: ``crash``, ``preemption``, ``maintenance``, ``signal``, ``restart`` or ``rollback``.
+        time: when training went on: the start of the job, or of the step that went back, in seconds since the epoch;
+            None if it is not known.
+        died_at: last sign of life before it, in seconds since the epoch; None for a rollback, or if it is not known.
+        error_type, error_message: the exception that ended the job before it, redacted; None if none did, or if the
+            process could not record it (it was killed).
+        ended_by: the signals and the exit status with which the process before it ended, such as ``SIGTERM, exit
+            status 1``; None if neither is known.
         recovery_s: from the last sign of life to the next job start.
         wasted_s: own time of the steps that were lost.
+        startup_s, restored_s: time of start-up (accelerators, preparation, compilation) and of restoring checkpoints,
+            from the job's start to the end of its first completed step; None until then, and for a rollback.
+        cost_s: what it cost so far: `recovery_s` + `wasted_s` + `startup_s` + `restored_s`.
         from_step, to_step: last step before it; first step after it.
         first_reason: the reason in the journal; `reason` differs from it if somebody corrected it.
         said_by: who corrected `reason`, with ``otel-goodput reason``; None if nobody did.
@@ -74,8 +84,16 @@ class DisruptionFields(TypedDict):
 
     attempt: int | None
     reason: str
+    time: float | None
+    died_at: float | None
+    error_type: str | None
+    error_message: str | None
+    ended_by: str | None
     recovery_s: float
     wasted_s: float
+    startup_s: float | None
+    restored_s: float | None
+    cost_s: float
     from_step: int | None
     to_step: int | None
     first_reason: str
@@ -121,7 +139,7 @@ class PaceFields(TypedDict):
     Attributes:
         steps: how many recent steps it covers.
         median_s, p90_s: median and 90th percentile of their net times.
-        outside_s: mean time between the end of a step and the start of the next.
+        outside_s: median time from one step's start to the next one's, minus the median step.
     """
 
     steps: int
@@ -281,6 +299,8 @@ class _AlwaysFields(PartitionFields):
     disruptions: int
     disruption_reasons: dict[str, int]
     disruption_list: list[DisruptionFields]
+    error_type: str | None
+    error_message: str | None
     attempts: int
     first_step_s: float | None
     clock: str
@@ -310,7 +330,9 @@ class ReportFields(_AlwaysFields, total=False):
         run_id, job_name: id of the run; name of the job.
         started_at: first job start; None if no job has begun.
         ended: whether the latest job is over.
-        state: ``running``, ``ended``, ``died``, or ``silent``: no recent sign of life from another machine.
+        state: ``running``, ``ended``, ``failed`` (an exception ended the job), ``died``, or ``silent`` (no recent sign
+            of life from another machine).
+        error_type, error_message: the exception that ended the latest job, redacted; None if none did.
         last_sign_of_life, last_step_open_s: of a run that died or is silent; how long its last step had been open.
         excluded_s: time that you excluded; it is in no category.
         last_step: number of the latest step that began.

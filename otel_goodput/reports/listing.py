@@ -14,7 +14,7 @@ from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration, format_moment, percent, plural, width
 from otel_goodput.text.redact import encodable, shown
 
-FAILED: Final = "not readable"  # in the place of a state
+UNREADABLE: Final = "not readable"  # in the place of a state
 _TITLES: Final = ("run", "job", "state", "attempts", "began", "elapsed", "goodput", "at risk", "last sign of life")
 _RIGHT: Final = frozenset({"attempts", "elapsed", "goodput", "at risk"})
 Progress = Callable[[float, float, str], None]
@@ -27,7 +27,7 @@ class RunRow:
     Attributes:
         run: its folder.
         run_id, job_name: its identity.
-        state: ``running``, ``ended``, ``died``, ``silent``, or ``FAILED``.
+        state: ``running``, ``ended``, ``failed``, ``died``, ``silent``, or ``UNREADABLE``.
         attempts: how often it was started.
         began: when its first job started; None if none has.
         latest: when its latest attempt began; None if that is not known.
@@ -41,7 +41,7 @@ class RunRow:
     run: RunDirectory
     run_id: str
     job_name: str = ""
-    state: str = FAILED
+    state: str = UNREADABLE
     attempts: int = 0
     began: float | None = None
     latest: float | None = None
@@ -152,7 +152,7 @@ def _padded(cell: str, most: int, title: str) -> str:
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     if row.error:
-        return (row.run_id, "", FAILED, "", "" if row.latest is None else format_moment(row.latest), "", "", "", "")
+        return (row.run_id, "", UNREADABLE, "", "" if row.latest is None else format_moment(row.latest), "", "", "", "")
     return (
         row.run_id,
         row.job_name,

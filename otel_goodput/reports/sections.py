@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from otel_goodput.reports.advice import sources
-from otel_goodput.reports.standing import DIED, SILENT
+from otel_goodput.reports.standing import DIED, FAILED, SILENT
 from otel_goodput.semconv import Category
 from otel_goodput.text.quantities import format_duration, format_moment, percent, plural
 
 WIDTH: Final = 24
 STAGE_WIDTH: Final = 28
-SLOWER: Final = 1.05  # times the median of all ranks; a slowest rank that is nearer to it is not mentioned
+SLOWER: Final = 1.05  # times the median of all ranks: a slowest rank that is nearer to it is not called slow
 LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned
 DISRUPTIONS_SHOWN: Final = 10
 FUNCTIONS_SHOWN: Final = 5
+LONG_S: Final = 600.0  # from here on times are in minutes and hours
 
 
 def table(seconds: Mapping[str, Any], elapsed: float, *, shares: bool) -> Iterator[str]:
@@ -31,13 +32,17 @@ def table(seconds: Mapping[str, Any], elapsed: float, *, shares: bool) -> Iterat
 
 
 def row(name: str, seconds: float, elapsed: float, *, shares: bool, indent: str = "  ") -> str:
+    """Return one row of the table of categories; of a run of more than ten minutes nobody counts milliseconds."""
     share = f"  {percent(seconds, elapsed):>8}" if shares else ""
-    return f"{indent}{name:<{WIDTH}} {seconds:>12.3f} s{share}"
+    length = f"{seconds:.3f} s" if elapsed < LONG_S else format_duration(seconds) if seconds else "0 s"
+    return f"{indent}{name:<{WIDTH}} {length:>14}{share}"
 
 
 def end(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield when and in which step a run died or fell silent; nothing if it is running or has ended."""
+    """Yield when and in which step a run died or fell silent, or what failed; nothing if it is running or has ended."""
     state, last = report.get("state"), report.get("last_sign_of_life")
+    if state == FAILED and (error := exception(report)):
+        yield f"  the job failed: {error}"
     if state not in (DIED, SILENT) or last is None:
         return
     what = "the process died at" if state == DIED else "no sign of life since"
@@ -61,17 +66,24 @@ def steps(report: Mapping[str, Any]) -> Iterator[str]:
     if times:
         yield (
             f"           net time: median {format_duration(times['median_s'])}, p90 {format_duration(times['p90_s'])}, "
-            f"max {format_duration(times['max_s'])}; ideal {format_duration(report['ideal_step_time_s'])}, "
-            f"deviation {report['step_time_deviation_s'] * 1000:+.3g} ms"
+            f"max {format_duration(times['max_s'])}"
         )
+        yield f"           ideal {format_duration(report['ideal_step_time_s'])}: the mean without outliers"
+        yield f"           deviation {_deviation(report['step_time_deviation_s'])}"
     if report.get("first_step_s") is not None:
-        yield f"           first step of the latest job over {format_duration(report['first_step_s'])} after its start"
+        whose = "the latest start" if report["attempts"] > 1 else "the start"
+        yield f"           first step finished {format_duration(report['first_step_s'])} after {whose}"
     yield from _recompilations(report)
     if report["at_risk_s"] is not None:
         yield f"  at risk  {format_duration(report['at_risk_s'])} of progress is newer than the last durable checkpoint"
     slices = report.get("slice_efficiency")
     if slices:
         yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
+
+
+def _deviation(seconds: float) -> str:
+    change = "slower" if seconds > 0 else "faster"
+    return f"{format_duration(abs(seconds))}: the p90 of the last 100 steps is that much {change} than the usual step"
 
 
 def _fates(report: Mapping[str, Any]) -> str:
@@ -114,18 +126,45 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
         went = ""
         if entry["from_step"] is not None and entry["to_step"] is not None:
             went = f", from step {entry['from_step']} back to {entry['to_step']}"
-        yield (
-            f"    {entry['reason']} ({where}{said}): {format_duration(entry['recovery_s'])} until restarted, "
-            f"{format_duration(entry['wasted_s'])} of steps lost{went}"
-        )
+        ended = entry.get("died_at") or entry.get("time")
+        when = "" if ended is None else f" at {format_moment(ended)}"
+        yield f"    {entry['reason']}{when} ({where}{said}){_cause(entry)}"
+        yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(_costs(entry))}{went}"
         after = [_first_step(entry), _regained(entry, known=report["reason"] is None)]
         if any(after):
             yield f"      {', '.join(filter(None, after))}"
 
 
+def _cause(entry: Mapping[str, Any]) -> str:
+    """How the process before a disruption ended, as far as it is known."""
+    error = exception(entry)
+    known = [part for part in (error, entry.get("ended_by")) if part]
+    return f": {'; '.join(known)}" if known else ""
+
+
+def exception(fields: Mapping[str, Any]) -> str:
+    """Return ``type: message`` of the exception in `fields`, or an empty text."""
+    return ": ".join(filter(None, (fields.get("error_type"), fields.get("error_message"))))
+
+
+_COSTS: Final = (
+    ("recovery_s", "down"),
+    ("wasted_s", "steps lost"),
+    ("startup_s", "start-up"),
+    ("restored_s", "restoring"),
+)
+
+
+def _costs(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What a disruption cost, by kind: the first two always, the others if they took any time."""
+    for at, (name, what) in enumerate(_COSTS):
+        if entry.get(name) or at < 2:
+            yield f"{format_duration(entry[name])} {what}"
+
+
 def _first_step(entry: Mapping[str, Any]) -> str:
     duration = entry.get("first_step_s")
-    return "" if duration is None else f"first step over after {format_duration(duration)}"
+    return "" if duration is None else f"first step finished after {format_duration(duration)}"
 
 
 def _regained(entry: Mapping[str, Any], *, known: bool) -> str:
@@ -144,7 +183,7 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"  processes  {len(told['paces'])} of {told['count']} report their pace"
     slowest, latest = told["straggler"], told["late"]
-    if slowest is not None:
+    if slowest is not None and slowest["ratio"] > SLOWER:
         median = told["paces"][str(slowest["process"])]["median_s"]
         yield (
             f"    the slowest is process {slowest['process']}: median step {format_duration(median)}, "
@@ -220,12 +259,21 @@ def compile_cache(report: Mapping[str, Any]) -> Iterator[str]:
 def window(told: Mapping[str, Any]) -> Iterator[str]:
     """Yield the account of a window."""
     yield ""
-    yield f"  window {told['start']:.3f} .. {told['end']:.3f}"
+    yield f"  window {_span(told['start'], told['end'])}"
     elapsed = told["elapsed_s"]
     if not elapsed:
         yield "    the job was not running"
         return
-    if told.get("reason"):
-        yield f"    goodput {told['reason']}"
+    productive = told["seconds"].get(Category.PRODUCTIVE, 0.0)
+    yield f"    goodput {told.get('reason') or f'{percent(productive, elapsed)} of {format_duration(elapsed)}'}"
     for category, name, held in sources(told["seconds"]):
         yield row(f"{category} {name}".strip(), held, elapsed, shares=not told.get("reason"), indent="    ")
+
+
+def _span(start: float, end: float) -> str:
+    """Return the begin and the end of a window, and how long it is; the day of the end only if it is another one."""
+    first, last = format_moment(start), format_moment(end)
+    day, _, clock = last.partition(" ")
+    return (
+        f"{first.removesuffix(' UTC')} to {clock if first.startswith(day) else last} ({format_duration(end - start)})"
+    )

@@ -32,7 +32,7 @@ from otel_goodput.reports.exported import Exported, exported
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.rank_steps import ROWS, RankSteps, rank_steps
 from otel_goodput.reports.report import Report, about
-from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live, state_of
+from otel_goodput.reports.standing import DIED, ENDED, FAILED, RUNNING, SILENT, live, state_of
 from otel_goodput.reports.telling import tell
 from otel_goodput.reports.trace_ids import TraceIds
 from otel_goodput.reports.usage import AttemptUsage, usages
@@ -55,7 +55,7 @@ class Process:
 
     Attributes:
         index: 0 is the leader.
-        state: ``RUNNING``, ``ENDED``, ``DIED`` or ``SILENT``.
+        state: ``RUNNING``, ``ENDED``, ``FAILED``, ``DIED`` or ``SILENT``.
         last_sign: last sign of life, ns.
         attempts: numbers, counted from 1.
         overview: what it did; None if nothing could be read.
@@ -228,6 +228,8 @@ class Session:
         found = []
         spans = self._spans_of_attempts()
         latest = (self.report.standing or live(self.report.totals)).state
+        # An exception ended the attempt before one that began with such a disruption.
+        failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
         for number, begin, end, clean in spans:
             loss = next((at for at, one in enumerate(self.overview.losses) if one.attempt == number), None)
             found.append(
@@ -235,7 +237,7 @@ class Session:
                     number,
                     begin,
                     end,
-                    latest if number == spans[-1][0] else ENDED if clean else DIED,
+                    latest if number == spans[-1][0] else ENDED if clean else FAILED if number in failed else DIED,
                     self._partition(begin, end)[0],
                     loss,
                     f"{trace:032x}" if (trace := self.traces.main(number)) else None,
@@ -302,7 +304,9 @@ def _fill(process: Process, run: ListedRun, asked: int, rows: int) -> None:
         process.facts = _facts(run, found.attempt, process.index)
         process.host = _host(process.facts)
         state = state_of(run, found.attempt, process.index, overview.last_sign)
-        process.state = ENDED if overview.lives and overview.lives[-1].end != NOT_KNOWN and state != RUNNING else state
+        process.state = state
+        if overview.lives and overview.lives[-1].end != NOT_KNOWN and state != RUNNING:
+            process.state = ENDED if overview.lives[-1].clean else FAILED
         if (note := found.damages.note()) is not None:
             process.problem = note.text
     except Exception as error:  # whatever one process left must not hide the others

@@ -1,4 +1,4 @@
-"""The state of a run: running, ended, died or silent; and the step in which it died."""
+"""The state of a run: running, ended, failed, died or silent; and the step in which it died."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from otel_goodput.text.durations import NS
 
 RUNNING: Final = "running"
 ENDED: Final = "ended"
+FAILED: Final = "failed"  # an exception ended the job
 DIED: Final = "died"
 SILENT: Final = "silent"  # no recent sign of life; the process runs elsewhere, so it may be alive
 # Copies of a journal are uploaded every ten seconds, and an upload takes time.
@@ -25,7 +26,7 @@ class Standing(NamedTuple):
     """The state of a run at some time.
 
     Attributes:
-        state: ``RUNNING``, ``ENDED``, ``DIED`` or ``SILENT``.
+        state: ``RUNNING``, ``ENDED``, ``FAILED``, ``DIED`` or ``SILENT``.
         last_sign: last sign of life of a run that died or is silent, ns; else None.
         step, since: the open step of such a run, and when that step began, ns; None if no step was open.
     """
@@ -45,8 +46,15 @@ class Standing(NamedTuple):
 
 
 def live(totals: Totals) -> Standing:
-    """Return the state of a live process's own run: ended if its job has ended, else running."""
-    return Standing(ENDED if totals.ended else RUNNING)
+    """Return the state of a live process's own run: ended or failed if its job has ended, else running."""
+    return Standing(ended(totals) or RUNNING)
+
+
+def ended(totals: Totals) -> str:
+    """Return how the latest job ended: ``ENDED``, ``FAILED``, or an empty text if it has not."""
+    if not totals.ended:
+        return ""
+    return FAILED if totals.failed else ENDED
 
 
 def state_of(run: RunDirectory, attempt: int, process: int, last_sign: int) -> str:
@@ -78,7 +86,7 @@ class Lives:
         self._begun = self._last = -1
         self._attempt = -1
         self._job: int | None = None
-        self._ended = False
+        self._ended = ""  # how the latest job ended
         self._step: tuple[int, int, int] | None = None  # key, number, start
         self.standing = Standing(RUNNING)
 
@@ -116,16 +124,16 @@ class Lives:
             if phase == rules.STEP:
                 self._step = key, event.step, time
             elif phase == rules.JOB:
-                self._job, self._ended = key, False
+                self._job, self._ended = key, ""
         elif kind == ev.END:
             if self._step is not None and key == self._step[0]:
                 self._step = None
             elif key == self._job:
-                self._job, self._ended = None, True
+                self._job, self._ended = None, FAILED if event.flags & ev.FAILED else ENDED
 
     def _stands(self, later: bool) -> Standing:
         if self._ended:
-            return Standing(ENDED)
+            return Standing(self._ended)
         state = DIED if later else self._state
         if self._last >= self._asked or state == RUNNING:
             return Standing(RUNNING)

@@ -17,7 +17,7 @@ from otel_goodput.journal.reasons import in_force, read_reasons
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.corrections import Corrections, corrected, restarts
-from otel_goodput.reports.standing import DIED, ENDED, RUNNING, state_of
+from otel_goodput.reports.standing import DIED, RUNNING, ended, state_of
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
 
 NO_STEP_DONE = "none"  # the fate of a step that a break left before it did a step's work
@@ -90,7 +90,7 @@ class Survey:
         restored = restore(run, self.process)
         ledger = restored.ledger
         totals = ledger.totals()
-        self.state = ENDED if totals.ended else state_of(run, restored.attempt, self.process, restored.last_sign)
+        self.state = ended(totals) or state_of(run, restored.attempt, self.process, restored.last_sign)
         if self.state == DIED:
             ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
         totals, self.corrections = corrected(totals, in_force(read_reasons(run).statements))

@@ -24,7 +24,7 @@ from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.journalled import process_count
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.session import Session
-from otel_goodput.reports.standing import DIED, ENDED, RUNNING, SILENT, live
+from otel_goodput.reports.standing import DIED, RUNNING, SILENT, ended, live
 from otel_goodput.reports.tail import News
 from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer import SPANS
@@ -274,7 +274,7 @@ def _pause(spent: float) -> float:
 
 
 def _state(report: Report) -> str:
-    return ENDED if report.totals.ended else (report.standing or live(report.totals)).state
+    return ended(report.totals) or (report.standing or live(report.totals)).state
 
 
 class Watches:

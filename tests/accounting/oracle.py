@@ -30,6 +30,7 @@ HOST_CATEGORIES = {
 }
 # Phases whose work on the device has their name.
 MARKABLE = {"step", "custom", "checkpoint_save", "checkpoint_restore", "training_prep"}
+STARTING = {"accelerator_init", "training_prep", "program_startup"}
 SIGNS = {"slice_counts", "heartbeat", "clock"}
 KINDS = {*HOST_CATEGORIES, *SIGNS, "job", "step", "part", "elastic_wait", "elastic_reinit", "exclusion"}
 CLOCKS = {"host", "unknown"}
@@ -98,6 +99,7 @@ class Life:
     gap: Span = (0, 0)
     last: bool = False
     first_step: float | None = None  # ns from the job's start to the end of its first step to complete
+    first_execution: Execution | None = None  # that step
 
     @property
     def job_start(self) -> int:
@@ -535,6 +537,7 @@ def play(
         """What the job has reached with this execution."""
         if life.first_step is None:
             life.first_step = at - life.begin
+            life.first_execution = execution
         for one in behind:
             behind_it = one.regained is None and one.kept_step is not None and one.kept_step <= execution.number
             if behind_it and not execution.lost:
@@ -893,11 +896,28 @@ def account(
         life = disruption.life
         lost = [p for e in progress.executions if e.cause is disruption for p in settle(e)]
         wasted = [p for p in lost if p.category == "wasted_progress"]
+        recovery = life.gap[1] - life.gap[0] if life else 0
+        waste = sum(length(clip(p.start, p.end, counted)) for p in wasted)
+        startup = restored = None
+        if life and life.first_step is not None:
+            until = int(life.begin + life.first_step)
+            own = [p for p in pieces if p.execution is None or p.execution is life.first_execution]
+            inside = [(p.category, length(clip(max(p.start, life.begin), min(p.end, until), counted))) for p in own]
+            startup = sum(ns for category, ns in inside if category in STARTING)
+            restored = sum(ns for category, ns in inside if category == "checkpoint_restore")
         return {
             "attempt": life.attempt if life else None,
             "reason": disruption.reason,
-            "recovery_s": (life.gap[1] - life.gap[0]) / 1e9 if life else 0.0,
-            "wasted_s": sum(length(clip(p.start, p.end, counted)) for p in wasted) / 1e9,
+            "time": disruption.time / 1e9,
+            "died_at": life.gap[0] / 1e9 if life else None,
+            "error_type": None,
+            "error_message": None,
+            "ended_by": None,
+            "recovery_s": recovery / 1e9,
+            "wasted_s": waste / 1e9,
+            "startup_s": seconds_of(startup),
+            "restored_s": seconds_of(restored),
+            "cost_s": (recovery + waste + (startup or 0) + (restored or 0)) / 1e9,
             "from_step": disruption.from_step,
             "to_step": disruption.to_step,
             "kept_step": disruption.kept_step,

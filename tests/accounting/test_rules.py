@@ -378,16 +378,36 @@ def test_each_attempt_and_each_rollback_is_a_disruption(ask: Ask) -> None:
     assert answer["disruptions"] == 3
     assert answer["attempts"] == 3
     assert answer["disruption_reasons"] == {"restart": 1, "crash": 1, "rollback": 1}
-    nothing_said = {"first_reason", "said_by", "note"}  # by which a person corrects a reason
+    nothing_said = {"first_reason", "said_by", "note", "ended_by", "error_type", "error_message"}  # by no timeline
     listed = [{name: one[name] for name in one.keys() - nothing_said} for one in answer["disruption_list"]]
     assert listed == [
         {"attempt": 2, "reason": "restart", "recovery_s": 6, "wasted_s": 0, "from_step": 5, "to_step": 6}
+        | {"time": 30, "died_at": 24, "startup_s": 0, "restored_s": 0, "cost_s": 6}
         | {"kept_step": 5, "first_step_s": 4, "regained_s": 4},
         {"attempt": 4, "reason": "crash", "recovery_s": 10, "wasted_s": 6, "from_step": 8, "to_step": 7}
+        | {"time": 50, "died_at": 40, "startup_s": 0, "restored_s": 0, "cost_s": 16}
         | {"kept_step": 7, "first_step_s": 4, "regained_s": 4},
         {"attempt": None, "reason": "rollback", "recovery_s": 0, "wasted_s": 4, "from_step": 8, "to_step": 8}
+        | {"time": 58, "died_at": None, "startup_s": None, "restored_s": None, "cost_s": 4}
         | {"kept_step": 8, "first_step_s": None, "regained_s": 4},
     ]
+
+
+def test_what_a_restart_cost_is_told_by_kind(ask: Ask) -> None:
+    """Start-up is 3 s of phases and 5 s of the first step, which took 9 s where the others take 4 (rule R5)."""
+    [one] = ask("""
+        job 0-20 / steps 0..3 @0 every 4 / step 4 @16- / heartbeat @20
+        attempt 2
+        job 26-60 / init 26-29 / restore 3 @29-31 / step 4 @31-40 / steps 5..8 @40 every 4""")["disruption_list"]
+    assert (one["recovery_s"], one["wasted_s"], one["startup_s"], one["restored_s"], one["cost_s"]) == (6, 4, 8, 2, 20)
+
+
+def test_what_comes_after_the_first_step_is_no_cost_of_the_restart(ask: Ask) -> None:
+    [one] = ask("""
+        job 0-8 / steps 0..1 @0 every 4
+        attempt 2
+        job 10-40 / step 2 @10-14 / prep 14-20 / restore 2 @20-22 / steps 3..5 @22 every 4""")["disruption_list"]
+    assert (one["startup_s"], one["restored_s"], one["cost_s"]) == (0, 0, 2)
 
 
 def test_resuming_exactly_where_it_died_is_a_disruption(ask: Ask) -> None:

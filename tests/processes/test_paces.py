@@ -17,9 +17,10 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from otel_goodput import Recorder
-from otel_goodput.accounting.paces import Pace, late, straggler
+from otel_goodput.accounting.paces import Pace, late, straggler, to_json
 from otel_goodput.journal.paces import STALE_NS, read_paces
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports import sections
 
 MS = 1_000_000
 
@@ -161,3 +162,11 @@ def test_a_folder_that_cannot_be_written_is_said_once(
     recorder.shutdown()
     assert len([record for record in caplog.records if "paces" in record.getMessage()]) == 1
     assert recorder.totals().kept == 12
+
+
+def test_nobody_is_called_the_slowest_who_is_as_fast_as_the_others() -> None:
+    def lines(*paces: Pace) -> list[str]:
+        return list(sections.processes({"processes": to_json(paces, 2)}))
+
+    assert lines(pace(0, 100), pace(1, 104)) == ["  processes  2 of 2 report their pace"]
+    assert "the slowest is process 1" in lines(pace(0, 100), pace(1, 130))[1]

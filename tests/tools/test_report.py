@@ -99,10 +99,10 @@ def test_text_for_people(runs: Path) -> None:
     for word in ("ended", "productive", "wasted_progress", "infrastructure_recovery", "custom look", "100.00 %"):
         assert word in text, text
     assert "25 started = 20 kept + 5 lost; kept up to number 19" in text
-    assert "crash (attempt 2)" in text
+    assert re.search(r"^    crash at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(attempt 2\)$", text, re.MULTILINE)
     assert "from step 10 back to 6" in text
-    assert "first step of the latest job over " in text
-    assert re.search(r"^      first step over after .+, regained step 9 after ", text, re.MULTILINE)
+    assert re.search(r"^           first step finished [\d.]+ m?s after the latest start$", text, re.MULTILINE)
+    assert re.search(r"^      first step finished after .+, regained step 9 after ", text, re.MULTILINE)
 
 
 def test_where_runs_are_looked_for(runs: Path, tmp_path: Path) -> None:

@@ -4,13 +4,16 @@ import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
 import { aroundDisruption } from "./shares.js";
 import { timeText } from "./clock.js";
-import { scopeOf } from "./scope.js";
+import { nanoseconds, scopeOf } from "./scope.js";
 
 const DISRUPTION_COLUMNS = [
   ["When", "text"],
   ["Reason", "text"],
+  ["How it ended", "text"],
   ["Until restarted", "number"],
   ["Steps lost", "number"],
+  ["Start-up", "number"],
+  ["Restoring", "number"],
   ["Cost", "number"],
   ["Went back", "text"],
   ["First step", "number"],
@@ -45,6 +48,17 @@ function drawDisruptionTable(model, state) {
   );
 }
 
+/** What the report says of a disruption beyond the overview: how the process ended, and the start-up after it. */
+export function reported(model, one) {
+  const known = model.report.disruption_list.find((entry) => entry.attempt === one.attempt && one.attempt !== null);
+  const error = known ? [known.error_type, known.error_message].filter(Boolean).join(": ") : "";
+  return {
+    ended: known ? [error, known.ended_by].filter(Boolean).join("; ") : "",
+    startup_ns: nanoseconds(known?.startup_s ?? 0),
+    restored_ns: nanoseconds(known?.restored_s ?? 0),
+  };
+}
+
 /** How long it took until the highest step kept before a disruption was reached again; empty if not (yet). */
 export function regained(one) {
   return one.regained_ns === null ? "" : `step ${one.kept_step} after ${duration(one.regained_ns)}`;
@@ -56,14 +70,18 @@ function disruptionRow(model, state, one, row) {
     state.set({ selected: { kind: "disruption", row, process }, view: aroundDisruption(one) });
     goTo("timeline-card");
   };
+  const { ended, startup_ns, restored_ns } = reported(model, one);
   const selected = state.selected && state.selected.kind === "disruption" && state.selected.row === row;
   const back = one.from_step === null || one.to_step === null ? "" : `step ${one.from_step} → ${one.to_step}`;
   const cells = [
     button(timeText(model, one.time, 1e9), go, { class: "link" }),
     one.said_by === null ? one.reason : `${one.reason} (first: ${one.first_reason})`,
+    ended,
     duration(one.recovery_ns),
     duration(one.wasted_ns),
-    duration(one.recovery_ns + one.wasted_ns),
+    startup_ns ? duration(startup_ns) : "",
+    restored_ns ? duration(restored_ns) : "",
+    duration(one.recovery_ns + one.wasted_ns + startup_ns + restored_ns),
     back,
     one.first_step_ns === null ? "" : duration(one.first_step_ns),
     regained(one),
@@ -134,7 +152,7 @@ function drawPaces(model, state) {
 function paceSentence(model) {
   const told = model.report.processes;
   const parts = [];
-  if (told?.straggler)
+  if (told?.straggler?.ratio > 1.05)
     parts.push(
       `The slowest is process ${told.straggler.process}: ${told.straggler.ratio.toFixed(2)} times the median of all.`,
     );

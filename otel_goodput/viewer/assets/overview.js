@@ -12,6 +12,7 @@ const FILLED = 0.5;
 const STATES = {
   running: "running",
   ended: "ended",
+  failed: "failed",
   died: "died",
   silent: "no sign of life",
 };

@@ -4,7 +4,7 @@ import { complaint, listen } from "./connection.js";
 import { duration } from "./format.js";
 
 const NS_A_SECOND = 1e9;
-const RUN_STATES = { running: "live", ended: "ended", died: "died", silent: "no sign of life" };
+const RUN_STATES = { running: "live", ended: "ended", failed: "failed", died: "died", silent: "no sign of life" };
 const RUN_COLUMNS = [
   ["", "tick"],
   ["Run", "text"],
@@ -158,7 +158,7 @@ class RunsIndex {
     const put = (element, text) => element.textContent === text || (element.textContent = text);
     const sign = run.last_sign_of_life;
     let state = RUN_STATES[run.state] || run.state;
-    if (run.state === "died" || run.state === "ended") state += sign ? ` ${this.ago(sign)}` : "";
+    if (["died", "ended", "failed"].includes(run.state)) state += sign ? ` ${this.ago(sign)}` : "";
     if (run.damaged) state += " (damaged)";
     if (run.error) state = `not readable: ${run.error}`;
     if (row.cells[2].textContent !== state) row.cells[2].replaceChildren(make("span", { class: `state state-${run.state.replace(" ", "-")}`, text: state }));
