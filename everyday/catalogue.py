@@ -39,4 +39,7 @@ PROGRAMS: dict[str, Program] = {
     "Accelerate, skipped batches": Program(
         "third_party/accelerate_resumed.py", compiles=False, merged=SETTING_UP, needs=("torch", "accelerate")
     ),
+    "PyTorch, a device of another package": Program(
+        "third_party/torch_registered.py", compiles=False, needs=("torch",), clock="unknown"
+    ),
 }

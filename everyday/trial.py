@@ -43,6 +43,7 @@ class Program(NamedTuple):
         left_is_done, compiles: as of :func:`~everyday.truth.truth`.
         merged: categories that are held against the truth as one.
         needs: packages beside those of the group `demo`.
+        clock: of its steps; if that is "unknown", goodput is not told, and nothing else is held against the truth.
     """
 
     script: str
@@ -54,6 +55,7 @@ class Program(NamedTuple):
     compiles: bool = True
     merged: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    clock: str = ""
 
 
 class Result(NamedTuple):
@@ -64,6 +66,7 @@ class Result(NamedTuple):
     truth: Truth
     late: float
     merged: tuple[str, ...] = ()
+    clock: str = ""
 
     @property
     def spent(self) -> dict[str, float]:
@@ -83,6 +86,10 @@ class Result(NamedTuple):
         """What is off by more than the tolerance, and by more than those who read the clock came late."""
         found, told, true = [], self._merged(self.spent), self.truth
         goodput = self.report["goodput"]
+        if self.clock and self.report["clock"] != self.clock:
+            found.append(f"the clock is {self.report['clock']}, in truth {self.clock}")
+        if self.clock == "unknown":
+            return found if goodput is None else [*found, f"goodput is {goodput}, and cannot be known"]
         if goodput is None or abs(goodput - true.goodput) > TOLERANCE * true.goodput + self.late / true.elapsed:
             found.append(f"goodput is {goodput}, in truth {true.goodput:.4f}")
         really = self._merged(true.seconds)
@@ -129,6 +136,7 @@ def perform(program: Program, folder: Path, python: str = sys.executable) -> lis
             truth(life, program.untold, left_is_done=program.left_is_done, compiles=program.compiles),
             (late.of(len(life)) + BOUNDARY * sum(each.writing for each in life)) / 1e9,
             program.merged,
+            program.clock,
         )
         for report, life in zip(reports, lives, strict=True)
     ]

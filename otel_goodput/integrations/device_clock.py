@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.guard import contain, report_once
+from otel_goodput.guard import contain
 from otel_goodput.integrations.async_runtimes import AsyncRuntime, AsyncRuntimes
 from otel_goodput.integrations.markers import Mark, Marker, Together
 from otel_goodput.integrations.marking_order import MarkingOrder
@@ -155,12 +155,7 @@ class DeviceClock:
     def _take_up(self, runtime: AsyncRuntime) -> None:
         marker = runtime.marker()
         if marker is None:
-            report_once(
-                f"clock {runtime.name}",
-                "%s works asynchronously and cannot be marked: steps without goodput.observe() have an unknown end; "
-                "set OTEL_GOODPUT_DEVICE_CLOCK=host if every step waits for its result",
-                runtime.name,
-            )
+            self._tracer.misused.unmarked(runtime.name)
             return
         self._markers.append(marker)
 

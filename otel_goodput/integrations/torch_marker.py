@@ -1,4 +1,7 @@
-"""Marks in PyTorch: events on a CUDA (or ROCm) stream, recorded by the thread that dispatched the work."""
+"""Marks in PyTorch: events on a stream of CUDA, ROCm or XPU, recorded by the thread that dispatched the work.
+
+That such a stream is in order is documented, and that an event is done when all work before it is.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,9 @@ class EventMark:
 class TorchMarker:
     """Sets marks in the current stream of PyTorch's current device.
 
+    Args:
+        device: PyTorch's module of that kind of device, as ``torch.cuda``.
+
     Attributes:
         capturing: number of graphs that are being captured, on all threads.
     """
@@ -38,10 +44,11 @@ class TorchMarker:
     prepared = True
     doubtful = False
 
-    def __init__(self, cuda: Any) -> None:
-        self._cuda = cuda
+    def __init__(self, device: Any) -> None:
+        self._device = device
         self.capturing = 0
-        self._graph = getattr(cuda, "CUDAGraph", None)
+        self._graph = getattr(device, "CUDAGraph", None) or getattr(device, "XPUGraph", None)
+        self._captures = getattr(device, "is_current_stream_capturing", lambda: False)
         self._originals: dict[str, Any] = {}
         if all(hasattr(self._graph, name) for name in _CAPTURES):
             for name, count in zip(_CAPTURES, (1, -1), strict=True):
@@ -72,9 +79,9 @@ class TorchMarker:
         return True
 
     def mark(self) -> EventMark | None:
-        if self.capturing or self._cuda.is_current_stream_capturing():
+        if self.capturing or self._captures():
             return None
-        event = self._cuda.Event()
+        event = self._device.Event()
         event.record()
         return EventMark(event, self)
 
@@ -93,7 +100,7 @@ class TorchMarker:
         self._originals.clear()
 
 
-def torch_marker() -> TorchMarker | None:
-    """Return a marker for this process's PyTorch; None if it has no CUDA events."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return None if cuda is None or not hasattr(cuda, "Event") else TorchMarker(cuda)
+def torch_marker(name: str = "cuda") -> TorchMarker | None:
+    """Return a marker for devices of that kind in this process's PyTorch; None if it has no events for them."""
+    device = sys.modules.get(f"torch.{name}") or getattr(sys.modules.get("torch"), name, None)
+    return None if device is None or not hasattr(device, "Event") else TorchMarker(device)

@@ -15,6 +15,7 @@ from otel_goodput.journal.sidecars import NOTES, checked_json, read_json
 
 BOUND: Final = 32  # kinds of notes kept; further ones are only logged
 DAMAGED: Final = "damage"  # prefix of the kind of notes on what could not be read
+UNMARKED: Final = "clock of"  # prefix of the kind of notes on a runtime whose work is not seen to end
 
 
 class Note(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from otel_goodput.journal.notes import Notes
+from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
+from otel_goodput.journal.notes import UNMARKED, Notes
 from otel_goodput.semconv import Category
 from otel_goodput.text.redact import redacting_logger
 
@@ -32,6 +33,14 @@ class Misuse:
             f"A {phase} phase began in one thread and ended in another; its time counts, but later spans of the "
             "first thread may wrongly appear inside it. Open and close the phase in the same thread: `with "
             f"goodput.{phase}(...):`.",
+        )
+
+    def unmarked(self, runtime: str) -> None:
+        """Warn that `runtime` is in use and that we do not see when its work is done."""
+        self._say(
+            f"{UNMARKED} {runtime}",
+            f"{runtime} works asynchronously and cannot be marked, so it is not known when steps end on the device. If "
+            f"every step waits for its result, as `loss.item()` does, set {OTEL_GOODPUT_DEVICE_CLOCK.name}=host.",
         )
 
     def outside(self) -> None:

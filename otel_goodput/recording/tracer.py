@@ -44,12 +44,13 @@ class PhaseTracer:
         self.line = line
         self.compilations = CompilePhases(line)
         # What others use of the line, who open phases or watch the job: see Watched.
-        self.clock, self.blocks, self.new_key, self.hooks, self.jobs = (
+        self.clock, self.blocks, self.new_key, self.hooks, self.jobs, self.misused = (
             line.clock,
             line.blocks,
             line.new_key,
             line.hooks,
             line.jobs,
+            line.misused,
         )
         self.account = line.account
         self.notice = line.account.notice

@@ -10,6 +10,7 @@ from opentelemetry import trace as trace_api
 from otel_goodput.clock import Clock
 from otel_goodput.recording.compile_phases import CompilePhases
 from otel_goodput.recording.hooks import Hooks
+from otel_goodput.recording.misuse import Misuse
 
 
 class Records(Protocol):
@@ -32,6 +33,7 @@ class Watched(Protocol):
         hooks: register there.
         jobs: takes records.
         compilations: opens compile phases.
+        misused: warns of what makes figures wrong.
     """
 
     @property
@@ -46,6 +48,8 @@ class Watched(Protocol):
     def jobs(self) -> Records: ...
     @property
     def compilations(self) -> CompilePhases: ...
+    @property
+    def misused(self) -> Misuse: ...
     @property
     def attempt(self) -> int:
         """The number of this attempt at the run, from 0."""

@@ -18,6 +18,7 @@ from otel_goodput.integrations.async_runtimes import ASYNC_RUNTIMES
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.semconv import FALLBACK_CLOCKS
+from otel_goodput.tools.doctor import past
 
 from .stand_ins import Queue, QueueMarker, fake_torch
 
@@ -34,6 +35,18 @@ class Switch:
         return self.on
 
 
+class Changing:
+    """Has an attribute that is one thing before, and another after a device is in use."""
+
+    def __init__(self, switch: Switch, name: str, before: Any, after: Any) -> None:
+        self._switch, self._name, self._values = switch, name, (before, after)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._name:
+            raise AttributeError(name)
+        return self._values[self._switch.on]
+
+
 def _torch(switch: Switch, **parts: Any) -> Any:
     torch = fake_torch(Queue(lambda: 0))
     for name, part in parts.items():
@@ -41,36 +54,103 @@ def _torch(switch: Switch, **parts: Any) -> Any:
     return torch
 
 
+class Context:
+    """TensorFlow's, of devices of these types."""
+
+    def __init__(self, switch: Switch, *types: str) -> None:
+        self._switch = switch
+        self._logical_devices = [SimpleNamespace(device_type=each) for each in ("CPU", *types)]
+        self._default_is_async = not types
+
+    @property
+    def _initialized(self) -> bool:
+        return self._switch.on
+
+
 def _tensorflow(switch: Switch) -> dict[str, Any]:
-    class Context:
-        _logical_devices = (SimpleNamespace(device_type="CPU"), SimpleNamespace(device_type="GPU"))
-
-        @property
-        def _initialized(self) -> bool:
-            return switch.on
-
-    return {"tensorflow": SimpleNamespace(), "tensorflow.python.eager.context": SimpleNamespace(_context=Context())}
+    return {
+        "tensorflow": SimpleNamespace(),
+        "tensorflow.python.eager.context": SimpleNamespace(_context=Context(switch, "GPU")),
+    }
 
 
-STAND_INS: dict[str, Callable[[Switch], dict[str, Any]]] = {
-    "torch (xpu)": lambda switch: {
-        "torch": _torch(switch), "torch.xpu": SimpleNamespace(is_initialized=switch.truth)
+def _torch_with(device: str, switch: Switch, named: str = "privateuseone", accelerator: str = "", **parts: Any) -> Any:
+    """PyTorch with a kind of device, a module of it (if any) with `parts`, and what PyTorch says that there is."""
+    modules = {device: SimpleNamespace(**parts)} if parts else {}
+    torch = _torch(switch, _C=SimpleNamespace(_get_privateuse1_backend_name=lambda: named), **modules)
+    if accelerator:
+        kind = SimpleNamespace(type=accelerator)
+        torch.accelerator = SimpleNamespace(
+            current_accelerator=lambda check_available=False: kind if parts or switch.on else None
+        )
+    return {"torch": torch}
+
+
+def _module(**parts: Any) -> Any:
+    return SimpleNamespace(**parts)
+
+
+# By runtime and case.
+STAND_INS: dict[tuple[str, str], Callable[[Switch], dict[str, Any]]] = {
+    ("torch (xpu)", "without events"): lambda switch: {
+        "torch": _torch(switch), "torch.xpu": _module(is_initialized=switch.truth)
     },
-    "torch (mps)": lambda switch: {
+    ("torch (mps)", ""): lambda switch: {
         "torch": _torch(
             switch,
-            backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: True)),
-            mps=SimpleNamespace(current_allocated_memory=switch.number),
+            backends=_module(mps=_module(is_available=lambda: True)),
+            mps=_module(current_allocated_memory=switch.number),
         )
     },
-    "torch_xla": lambda switch: {
-        "torch_xla": SimpleNamespace(_XLAC=SimpleNamespace(_xla_runtime_is_initialized=switch.truth))
+    ("torch (npu)", "a package of its own"): lambda switch: _torch_with(
+        "npu", switch, "npu", "npu", is_initialized=switch.truth
+    ),
+    ("torch (npu)", "before PyTorch had torch.accelerator"): lambda switch: _torch_with(
+        "npu", switch, "npu", is_initialized=switch.truth
+    ),
+    ("torch (tpu)", "no module"): lambda switch: _torch_with("tpu", switch, accelerator="tpu"),
+    ("torch (hpu)", "known to PyTorch"): lambda switch: _torch_with(
+        "hpu", switch, accelerator="hpu", is_initialized=switch.truth
+    ),
+    ("torch (hpu)", "before torch.accelerator"): lambda switch: _torch_with(
+        "hpu", switch, is_initialized=switch.truth
+    ),
+    ("torch (neuron)", ""): lambda switch: _torch_with(
+        "neuron", switch, "neuron", "neuron", is_initialized=switch.truth, Event=object
+    ),
+    ("torch (mtia)", "beside another accelerator"): lambda switch: _torch_with(
+        "mtia", switch, accelerator="cuda", is_initialized=switch.truth, Event=object
+    ),
+    ("torch (privateuseone)", "not renamed"): lambda switch: _torch_with(
+        "privateuseone", switch, is_initialized=switch.truth
+    ),
+    ("torch_xla", ""): lambda switch: {"torch_xla": _module(_XLAC=_module(_xla_runtime_is_initialized=switch.truth))},
+    ("tensorflow", "GPU"): _tensorflow,
+    ("tensorflow", "asynchronous on the CPU"): lambda switch: {
+        "tensorflow": _module(),
+        "tensorflow.python.eager.context": _module(_context=Context(switch)),
     },
-    "tensorflow (GPU)": _tensorflow,
-    "cupy": lambda switch: {
-        "cupy": SimpleNamespace(get_default_memory_pool=lambda: SimpleNamespace(total_bytes=switch.number))
+    ("paddle", ""): lambda switch: {
+        "paddle": _module(), "paddle.base.framework": Changing(switch, "_global_expected_place_", None, "Place(gpu:0)")
     },
-    "mlx": lambda switch: {"mlx.core": SimpleNamespace(get_active_memory=switch.number)},
+    ("cupy", ""): lambda switch: {"cupy": _module(get_default_memory_pool=lambda: _module(total_bytes=switch.number))},
+    ("mlx", ""): lambda switch: {"mlx.core": _module(get_active_memory=switch.number)},
+    ("numba.cuda", ""): lambda switch: {
+        "numba.cuda.cudadrv.driver": _module(driver=Changing(switch, "is_initialized", False, True))
+    },
+    ("tinygrad", ""): lambda switch: {
+        "tinygrad.device": _module(Device=Changing(switch, "_opened_devices", set(), {"CPU"}))
+    },
+    ("taichi", ""): lambda switch: {
+        "taichi.lang.impl": _module(pytaichi=Changing(switch, "prog", None, object()))
+    },
+    ("warp", ""): lambda switch: {
+        "warp.context": Changing(switch, "runtime", None, _module(cuda_devices=["cuda:0"]))
+    },
+}  # fmt: skip
+# That do not tell whether they are in use.
+FROM_IMPORT_ON = {
+    "torch_directml", "poptorch", "mxnet", "mindspore", "oneflow", "jittor", "ttnn", "pyopencl", "pycuda"
 }  # fmt: skip
 WITHOUT_MARKER = {runtime.name for runtime in ASYNC_RUNTIMES} - {"jax", "torch (cuda)"}
 
@@ -82,27 +162,32 @@ def _no_other(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
 
 
+def run_folder(directory: Path) -> RunDirectory:
+    (folder,) = (path for path in directory.iterdir() if path.is_dir())
+    return RunDirectory(folder)
+
+
 def clocks(directory: Path) -> list[tuple[str, int]]:
     """The clock records in the journal."""
-    (folder,) = (path for path in directory.iterdir() if path.is_dir())
     return [
         (FALLBACK_CLOCKS[event.phase], event.time)
-        for event in all_events(RunDirectory(folder))
+        for event in all_events(run_folder(directory))
         if event.kind == ev.CLOCK
     ]
 
 
 def test_every_one_of_the_table_has_a_stand_in() -> None:
-    assert set(STAND_INS) == WITHOUT_MARKER
+    stood_for = {runtime for runtime, _ in STAND_INS} | FROM_IMPORT_ON
+    assert {name for name in WITHOUT_MARKER if name not in stood_for} == {"torch ({})"}
 
 
-@pytest.mark.parametrize("name", STAND_INS)
+@pytest.mark.parametrize(("name", "case"), STAND_INS)
 def test_one_in_use_that_cannot_be_marked(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Imported is not in use; in use, steps from then on have no known end."""
     switch = Switch()
-    for module, stand_in in STAND_INS[name](switch).items():
+    for module, stand_in in STAND_INS[name, case](switch).items():
         monkeypatch.setitem(sys.modules, module, stand_in)
     monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
     recorder = Recorder("unmarked", directory=tmp_path, exporters="none", integrations="none")
@@ -120,7 +205,39 @@ def test_one_in_use_that_cannot_be_marked(
     [(state, moment)] = clocks(tmp_path)
     assert state == "unknown" and moment <= before, "when it was last seen not to be in use"
     assert recorder.totals().clock == "unknown"
-    assert sum("cannot be marked" in record.getMessage() for record in caplog.records) == 1
+    (text,) = [text for record in caplog.records if "cannot be marked" in (text := record.getMessage())]
+    assert text.startswith(name) and text in " ".join(str(recorder.report()).split())
+    (found,) = [each for each in past.check(run_folder(tmp_path), 0, renewable=True) if "not known" in each.what]
+    assert f"({name} cannot be marked)" in found.what
+
+
+@pytest.mark.parametrize("name", sorted(FROM_IMPORT_ON))
+def test_one_that_does_not_tell_is_in_use_from_its_import_on(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
+    recorder = Recorder("unmarked", directory=tmp_path, exporters="none", integrations="none")
+    with recorder.job():
+        monkeypatch.setitem(sys.modules, next(each.module for each in ASYNC_RUNTIMES if each.name == name), _module())
+        with recorder.step(0):
+            pass
+    recorder.shutdown()
+    assert recorder.totals().clock == "unknown"
+
+
+@pytest.mark.parametrize("accelerator", ["", "cuda"])
+def test_a_torch_on_the_cpu_is_synchronous(
+    accelerator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one that was built for an accelerator that is not there."""
+    for module, stand_in in _torch_with("xpu", Switch(), accelerator=accelerator, is_initialized=lambda: False).items():
+        monkeypatch.setitem(sys.modules, module, stand_in)
+    monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
+    recorder = Recorder("cpu", directory=tmp_path, exporters="none", integrations="none")
+    with recorder.job(), recorder.step(0):
+        pass
+    recorder.shutdown()
+    assert recorder.totals().clock == "host" and not caplog.records
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("host", ["host"]), ("observe", ["unknown"])])

@@ -1,4 +1,4 @@
-"""PyTorch on CUDA, against a stand-in for the interface of its events."""
+"""PyTorch on CUDA and XPU, against a stand-in for the interface of its events."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,23 @@ def test_steps_on_the_stream(recorder: Recorder, torch: Any) -> None:
         for number, _ in recorder.steps(range(20)):
             if not number:
                 torch.initialized = True  # by the first tensor on the GPU
+                begun = torch.stream.clock()
+            work = torch.stream.dispatch(10 * MS)
+        time.sleep(max(0, work.end - torch.stream.clock()) / 1e9)
+    totals = recorder.totals()
+    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
+    assert totals.clock == "device" and totals.kept == 20
+    assert productive == pytest.approx(torch.stream.free - begun, rel=0.05)
+
+
+def test_steps_on_an_xpu(recorder: Recorder, torch: Any) -> None:
+    """Its module is as that of CUDA, but that an older one tells nothing of captures."""
+    torch.xpu = SimpleNamespace(is_initialized=lambda: torch.started, Event=torch.cuda.Event)
+    torch.started = False
+    with recorder.job():
+        for number, _ in recorder.steps(range(20)):
+            if not number:
+                torch.started = True
                 begun = torch.stream.clock()
             work = torch.stream.dispatch(10 * MS)
         time.sleep(max(0, work.end - torch.stream.clock()) / 1e9)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
+from otel_goodput.journal.notes import UNMARKED, Note, read_notes
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.doubts import dispatch_only
@@ -39,7 +40,7 @@ def check(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[Findi
         )
     else:
         yield _stopped(name, attempt, restored, renewable=renewable)
-    yield from _measured(name, restored)
+    yield from _measured(name, restored, read_notes(run, process))
 
 
 def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) -> Finding:
@@ -72,17 +73,19 @@ def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) ->
     )
 
 
-def _measured(name: str, restored: Restored) -> Iterator[Finding]:
+def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterator[Finding]:
     """Yield which clock timed the latest steps, and whether that is plausible."""
     totals = restored.ledger.totals(restored.last_sign)
     if not totals.started:
         return
     answer = totals.to_json()
     if totals.clock == ClockState.UNKNOWN:
+        unmarked = " and ".join(note.kind[len(UNMARKED) :].strip() for note in notes if note.kind.startswith(UNMARKED))
         yield Finding(
             WARNING,
             "run",
-            f"run {name!r}: the end of the latest steps on the device is not known: where such steps are more than 1 "
+            f"run {name!r}: the end of the latest steps on the device is not known"
+            f"{f' ({unmarked} cannot be marked)' if unmarked else ''}: where such steps are more than 1 "
             "% of the time, goodput, shares, step times and the progress at risk are not known",
             "pass an output of each step that is not donated, as with goodput.observe(loss); or, if the loop itself "
             f"waits for the device, set {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
