@@ -107,12 +107,8 @@ def _from_import_on(_: Any) -> bool:
 
 PRIVATE: Final = "privateuseone"
 TORCH_KNOWN: Final = frozenset({"cpu", "cuda", "xpu", "mps", "xla", "meta", "lazy"})  # as the table has them
-TORCH_DEVICES: Final = (
-    "mtia",
-    "hpu",
-    "maia",
-    "ipu",
-)  # that PyTorch has names for; older ones have no torch.accelerator
+# Others that it has names for; one before 2.6 has no torch.accelerator.
+TORCH_DEVICES: Final = ("mtia", "hpu", "maia", "ipu", PRIVATE)
 
 ASYNC_RUNTIMES: Final[tuple[AsyncRuntime, ...]] = (
     AsyncRuntime("jax", "jax._src.xla_bridge", lambda _: jax_marker.started(), jax_marker.jax_marker),
