@@ -114,7 +114,7 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
 def _window(cursor: Cursor, window: Window, startups: Startups) -> Partition:
     times = dict(window.totals)
     times[PRODUCTIVE] = times.get(PRODUCTIVE, 0) + window.kept_total
-    for fate, duration in window.forfeited.items():
+    for fate, duration in window.discarded.items():
         times[fate] = times.get(fate, 0) + duration
     for execution in cursor.steps.running.values():
         times[IN_FLIGHT] = times.get(IN_FLIGHT, 0) + execution.shared(window.bit)

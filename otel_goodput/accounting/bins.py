@@ -155,21 +155,21 @@ class Bins(Buckets):
     def to_state(self) -> dict[str, Any]:
         return {
             "begin": self._begin,
-            "power": self._power,
+            "width_log2": self._power,
             "buckets": [list(bucket.items()) for bucket in self._buckets],
-            "lows": self._lows,
-            "parts": list(self._parts.items()),
-            "base": self._base,
-            "gains": list(self._gains.items()),
+            "kept_before": self._lows,
+            "split_steps": list(self._parts.items()),
+            "times_at_open": self._base,
+            "corrections": list(self._gains.items()),
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Bins:
         bins = cls(state["begin"])
-        bins._power, bins._lows, bins._base = state["power"], state["lows"], state["base"]
-        bins._gains = dict(map(tuple, state["gains"]))
+        bins._power, bins._lows, bins._base = state["width_log2"], state["kept_before"], state["times_at_open"]
+        bins._gains = dict(map(tuple, state["corrections"]))
         bins._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
-        bins._parts = {index: tuple((place, ns) for place, ns in parts) for index, parts in state["parts"]}
+        bins._parts = {index: tuple((place, ns) for place, ns in parts) for index, parts in state["split_steps"]}
         proof.whole((bins._begin, *bins._base))
         proof.whole((bins._power, *bins._lows), 0)
         for durations in (bins._gains, *bins._buckets):

@@ -85,7 +85,7 @@ class Buckets:
         if parts:
             self._parts[index] = parts
 
-    def forfeit(self, execution: Execution, fate: int) -> None:
+    def discard(self, execution: Execution, fate: int) -> None:
         """Move the time of `execution` from in flight to the category `fate`: it is not kept."""
         self._mark(execution)
         for place, duration in getattr(execution, self.PARTS):

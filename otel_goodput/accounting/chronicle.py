@@ -49,17 +49,15 @@ class Chronicle:
         pairs: START and END of other phases that ended; the ledger adds them.
         ended: `pairs` of phases other than steps, until taken; None if nobody collects them.
         attempt: number of the current attempt.
-        complete: it has been told of the run from its beginning.
         stages: of checkpoints.
     """
 
-    def __init__(self, *, complete: bool = True) -> None:
+    def __init__(self) -> None:
         self.opened: dict[int, Event] = {}
         self.executions: list[int] = []
         self.pairs: list[tuple[Event, Event]] = []
         self.ended: list[tuple[Event, Event]] | None = None
         self.attempt = 0
-        self.complete = complete
         self.stages = Stages()
         self._groups: dict[tuple[int, str], Sums] = {}
         self._phases: list[PhaseEntry] = []  # ended, or of a process that is gone
@@ -265,14 +263,14 @@ class Chronicle:
 
     def to_state(self) -> dict[str, Any]:
         return {
-            "opened": list(self.opened.values()),
+            "open_phases": list(self.opened.values()),
             "attempt": self.attempt,
             "groups": [[*key, *sums] for key, sums in self._groups.items()],
-            "entries": self._phases.copy(),
+            "phases": self._phases.copy(),
             "left_out": self._left_out,
             "saves": [[number, *save] for number, save in self._saves.items()],
-            "saved": self._saved,
-            "saving": list(self._saving.items()),
+            "save_count": self._saved,
+            "open_saves": list(self._saving.items()),
             "notices": self._notices.copy(),
             "slices": self._slices.copy(),
             "excluded": self._excluded.copy(),
@@ -282,16 +280,16 @@ class Chronicle:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Chronicle:
         found = cls()
-        found.opened = {fields[3]: Event(*fields) for fields in state["opened"]}
-        found.attempt, found._left_out, found._saved = state["attempt"], state["left_out"], state["saved"]
+        found.opened = {fields[3]: Event(*fields) for fields in state["open_phases"]}
+        found.attempt, found._left_out, found._saved = state["attempt"], state["left_out"], state["save_count"]
         found._groups = {(phase, name): sums for phase, name, *sums in state["groups"]}
-        found._phases = [PhaseEntry(*fields) for fields in state["entries"]]
+        found._phases = [PhaseEntry(*fields) for fields in state["phases"]]
         found._saves = {number: Save(*fields) for number, *fields in state["saves"]}
-        found._saving = dict(map(tuple, state["saving"]))
+        found._saving = dict(map(tuple, state["open_saves"]))
         found._notices = [(time, reason, withdrawn) for time, reason, withdrawn in state["notices"]]
         found._slices = [(time, active, available, total) for time, active, available, total in state["slices"]]
         found._excluded = [(begin, end) for begin, end in state["excluded"]]
-        found.stages = Stages(proven(state.get("stages", {})))  # versions that had none leave them out
+        found.stages = Stages(proven(state["stages"]))
         found._prove()
         return found
 

@@ -7,29 +7,31 @@ from typing import Any, Final, TypeAlias
 from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.windows import EXCLUDED
 
-# Attributes that a snapshot stores unchanged.
-_PLAIN: Final = (
-    "number",
-    "key",
-    "start",
-    "net",
-    "beyond",
-    "on_host",
-    "segments",
-    "timed",
-    "blurred",
-    "failed",
-    "left",
-    "idle",
-    "marked",
-    "binned",
-    "wall",
-    "busy",
-    "outside",
-    "ordinal",
-    "profile",
-    "fate",
-)
+# Attributes that a snapshot stores unchanged, by their key.
+_STORED: Final = {
+    "number": "number",
+    "key": "key",
+    "start": "start",
+    "net_time": "net",
+    "time_after_job": "beyond",
+    "on_host": "on_host",
+    "device_segments": "segments",
+    "device_observed": "timed",
+    "clock_unknown": "blurred",
+    "failed": "failed",
+    "left": "left",
+    "idle": "idle",
+    "former": "former",
+    "superseded": "superseded",
+    "rolling_time": "marked",
+    "binned_time": "binned",
+    "wall_time": "wall",
+    "device_time": "busy",
+    "time_since_previous": "outside",
+    "ordinal": "ordinal",
+    "histogram_buckets": "profile",
+    "category": "fate",
+}
 Parts: TypeAlias = "tuple[tuple[int, int], ...]"  # (place of a bucket, ns), in order of time
 
 
@@ -108,23 +110,22 @@ class Execution:
         return twin
 
     def to_state(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        plain["doomed"] = self.superseded
-        if self.former:
-            plain["former"] = True
-        shares = list((self.shares or {}).items())
-        return {**plain, "shares": shares, "pieces": self.pieces, "parts": self.parts, "spots": self.spots}
+        return {
+            **{key: getattr(self, name) for key, name in _STORED.items()},
+            "window_time": list((self.shares or {}).items()),
+            "time_in_order": self.pieces,
+            "rolling_parts": self.parts,
+            "bin_parts": self.spots,
+        }
 
     @classmethod
     def from_state(cls, state: dict[str, Any], segment: StepSegment) -> Execution:
         execution = cls(state["number"], state["key"], state["start"], segment)
-        for name in _PLAIN:
-            setattr(execution, name, state[name])
-        execution.superseded = state["doomed"]
-        execution.former = bool(state.get("former"))
-        pieces = state["pieces"]
-        execution.shares = dict(state["shares"]) or None
+        for key, name in _STORED.items():
+            setattr(execution, name, state[key])
+        pieces = state["time_in_order"]
+        execution.shares = dict(state["window_time"]) or None
         execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]
-        execution.parts = tuple((bucket, duration) for bucket, duration in state["parts"])
-        execution.spots = tuple((place, duration) for place, duration in state["spots"])
+        execution.parts = tuple((bucket, duration) for bucket, duration in state["rolling_parts"])
+        execution.spots = tuple((place, duration) for place, duration in state["bin_parts"])
         return execution

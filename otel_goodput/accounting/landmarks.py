@@ -58,19 +58,23 @@ class Landmarks:
         if len(self.corners) > CORNERS:
             self.corners = thinned(self.corners)
 
-    def to_state(self) -> list[Any]:
-        return [self.lives, self.corners, list(self.shifts.items()), self.left_out]
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "jobs": self.lives,
+            "at_risk": self.corners,
+            "clock_shifts": list(self.shifts.items()),
+            "left_out": self.left_out,
+        }
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> Landmarks:
+    def from_state(cls, state: dict[str, Any]) -> Landmarks:
         found = cls()
-        lives, corners, shifts, *others = state
-        found.lives = tuple(Life(*life) for life in lives)
-        found.corners = tuple((time, ns) for time, ns in corners)
-        found.shifts = dict(map(tuple, shifts))
-        (found.left_out,) = others or (0,)  # not counted by older versions
+        found.lives = tuple(Life(*life) for life in state["jobs"])
+        found.corners = tuple((time, ns) for time, ns in state["at_risk"])
+        found.shifts = dict(map(tuple, state["clock_shifts"]))
+        found.left_out = state["left_out"]
         if max(len(found.lives), len(found.shifts)) > LIVES or len(found.corners) > CORNERS or len(found.corners) % 2:
-            raise ValueError("a snapshot holds more landmarks than it should")
+            raise ValueError("a snapshot holds more of its jobs than it should")
         for *numbers, clean in found.lives:
             proof.whole(numbers)
             proof.flag(clean)

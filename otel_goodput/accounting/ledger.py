@@ -48,7 +48,7 @@ class Ledger:
         self, spans: Sequence[int] = (), cursor: Cursor | None = None, chronicle: Chronicle | None = None
     ) -> None:
         self._settled = cursor or Cursor(spans, overview=True)
-        self._chronicle = chronicle or Chronicle(complete=cursor is None)
+        self._chronicle = chronicle or Chronicle()
         self._pending: list[Event] = []
         # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
         # without marks have an unknown clock, all phases that can be marked hold it back as well.
@@ -291,10 +291,7 @@ class Ledger:
         return balance.draw(self._provisional(at, dead=dead, overview=False), at=at, stages=self._chronicle.stages.sums)
 
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
-        """The whole run at `at`, in bounded space; arguments as of :meth:`totals`, whose `run` is the sum of its bins.
-
-        If the ledger goes on from a snapshot of an older version, it is not `complete`, and holds next to nothing.
-        """
+        """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as of `totals`."""
         cursor = self._provisional(at, dead=dead, overview=True)
         return survey(cursor, self._chronicle, at)
 
@@ -313,17 +310,16 @@ class Ledger:
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
         """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
         head, blobs = snapshot.dump(self._settled.clone())
-        chronicle = self._chronicle.to_state() if self._chronicle.complete else None
-        waiting = {
-            "pending": [list(event) for event in self._pending],
-            "held": list(self._held.items()),
-            "observed": list(self._observed),
-            "left": list(self._left),
+        unsettled = {
+            "events": [list(event) for event in self._pending],
+            "waiting_keys": list(self._held.items()),
+            "observed_keys": list(self._observed),
+            "ended_on_host": list(self._left),
             "device_ends": list(self._device_ends.items()),
-            "mark": self._mark,
-            "marking": self._marking,
+            "settled_until": self._mark,
+            "clock_unknown": self._marking,
         }
-        return {"cursor": head, "waiting": waiting, "chronicle": chronicle}, blobs
+        return {"account": head, "unsettled": unsettled, "timeline": self._chronicle.to_state()}, blobs
 
     @classmethod
     def load(cls, head: dict[str, Any], blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
@@ -332,19 +328,17 @@ class Ledger:
         Raises:
             ValueError, KeyError, TypeError: the snapshot is damaged or of another format.
         """
-        told = head.get("chronicle")
-        chronicle = Chronicle(complete=False) if told is None else Chronicle.from_state(told)
-        cursor = snapshot.load(head["cursor"], blobs, tuple(spans))
-        if chronicle.complete is not (cursor.landmarks is not None):
+        cursor = snapshot.load(head["account"], blobs, tuple(spans))
+        if cursor.landmarks is None:
             raise ValueError("a snapshot holds only a part of what an overview shows")
-        ledger = cls(cursor=cursor, chronicle=chronicle)
-        waiting = head["waiting"]
-        ledger._pending = [Event(*fields) for fields in waiting["pending"]]
-        ledger._held = dict(waiting["held"])
-        ledger._observed, ledger._left = set(waiting["observed"]), set(waiting["left"])
-        ledger._device_ends = dict(waiting["device_ends"])
-        ledger._mark = waiting["mark"]
-        ledger._marking = waiting.get("marking", False)
+        ledger = cls(cursor=cursor, chronicle=Chronicle.from_state(head["timeline"]))
+        unsettled = head["unsettled"]
+        ledger._pending = [Event(*fields) for fields in unsettled["events"]]
+        ledger._held = dict(unsettled["waiting_keys"])
+        ledger._observed, ledger._left = set(unsettled["observed_keys"]), set(unsettled["ended_on_host"])
+        ledger._device_ends = dict(unsettled["device_ends"])
+        ledger._mark = unsettled["settled_until"]
+        ledger._marking = unsettled["clock_unknown"]
         ledger._older = (ledger._mark, ledger._settled.clone())
         ledger._newer = (*ledger._older, 0)
         return ledger

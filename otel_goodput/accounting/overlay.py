@@ -62,17 +62,22 @@ class Overlay:
             for at, weight in enumerate(self.weights):
                 into[at] += weight * spent
 
-    def to_state(self) -> list[Any]:
-        return [self.shares, self.time, self.between, self.unknown]
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "slice_shares": self.shares,
+            "weighted_times": self.time,
+            "shares_between_jobs": self.between,
+            "clock_unknown": self.unknown,
+        }
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> Overlay:
+    def from_state(cls, state: dict[str, Any]) -> Overlay:
         overlay = cls()
-        shares, time, between, *rest = state
+        shares = state["slice_shares"]
         overlay.shares = None if shares is None else (shares[0], shares[1])
-        overlay.time = widened(time)
-        overlay.between = [(time, (told[0], told[1])) for time, told in between]
-        overlay.unknown = bool(rest and rest[0])
+        overlay.time = as_weighted(state["weighted_times"])
+        overlay.between = [(time, (told[0], told[1])) for time, told in state["shares_between_jobs"]]
+        overlay.unknown = state["clock_unknown"]
         overlay._weigh_anew()
         return overlay
 
@@ -82,6 +87,8 @@ def shares_of(active: int, available: int, total: int) -> Shares:
     return (active / total, available / total) if total > 0 else (0.0, 0.0)
 
 
-def widened(sums: Sequence[float]) -> list[float]:
-    """Pad the sums of an older snapshot, which had fewer weights, with zeros."""
-    return [*sums, *NOTHING[len(sums) :]]
+def as_weighted(sums: Sequence[float]) -> list[float]:
+    """The sums as a snapshot holds them. Raises ValueError if there are more or fewer of them than weights."""
+    if len(sums) != len(NOTHING):
+        raise ValueError(f"{len(sums)} weighted sums instead of {len(NOTHING)}")
+    return list(sums)

@@ -162,14 +162,12 @@ class Overview:
         histogram: executions by (measure, attempt, fate, bucket).
         groups: all phases, by phase and name.
         phases, steps: what is remembered one by one, in order of their begin.
-        left_out: how many phases, saves, notices, slices, exclusions, lives and shifts are not here any more.
+        left_out: how many phases, saves, notices, slices, exclusions, jobs and shifts are not here any more.
         at_risk: corners of the curve of unsaved progress: (time, ns).
         notices: (time, reason, withdrawn); slices: (time, active, available, total).
         excluded: (begin, end) of excluded times.
         stages: of checkpoints, by name of the part.
         shifts: by attempt (from 0) whose clock is behind the account's: what is added to its times, ns.
-        complete: False if the account goes on from a snapshot of an older version, which remembered none of this: then
-            there is nothing here but the latest step and sign of life, and only the segments of the journal tell more.
     """
 
     begin: int
@@ -184,8 +182,8 @@ class Overview:
     steps: Sequence[StepEntry] = ()
     saves: Sequence[Save] = ()
     at_risk: Sequence[tuple[int, int]] = ()
-    lives: Sequence[Life] = ()
-    losses: Sequence[Loss] = ()
+    jobs: Sequence[Life] = ()
+    disruptions: Sequence[Loss] = ()
     notices: Sequence[tuple[int, str, bool]] = ()
     slices: Sequence[tuple[int, int, int, int]] = ()
     excluded: Sequence[tuple[int, int]] = ()
@@ -193,4 +191,3 @@ class Overview:
     last_sign: int = 0
     stages: Mapping[str, StageSums] = field(default_factory=dict)
     shifts: Mapping[int, int] = field(default_factory=dict)
-    complete: bool = True

@@ -225,7 +225,7 @@ class Progress:
                 code = chunk.nets.typecode
                 blobs.append(chunk.nets)
             chunks.append([regular, spelled, code, chunk.count, chunk.total])
-        return {"chunks": chunks, "numbers": self._numbers, "nets": self._nets, "total": self.total}, blobs
+        return {"chunks": chunks, "numbers": self._numbers, "net_times": self._nets, "total": self.total}, blobs
 
     @classmethod
     def load(cls, head: dict[str, Any], blobs: bytes) -> Progress:
@@ -247,7 +247,7 @@ class Progress:
                 nets.frombytes(blobs[at : at + size])
                 at += size
             progress._chunks.append(Chunk(numbers, nets, entries, total))
-        progress._numbers, progress._nets = list(head["numbers"]), list(head["nets"])
+        progress._numbers, progress._nets = list(head["numbers"]), list(head["net_times"])
         progress.total = head["total"]
         progress.length = len(progress._chunks) * CHUNK + len(progress._nets)
         if progress._numbers:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_goodput.accounting.buckets import Bucket, Buckets, add
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.overlay import NOTHING, Weighted, widened
+from otel_goodput.accounting.overlay import NOTHING, Weighted, as_weighted
 
 BUCKETS: Final = 240
 FEWEST: Final = 40  # buckets in the shortest window, for windows that came later than the buckets
@@ -148,25 +148,25 @@ class Rolling(Buckets):
 
     def to_state(self) -> dict[str, Any]:
         return {
-            "spans": self.spans,
+            "lengths": self.spans,
             "begin": self._begin,
             "offset": self._offset,
             "buckets": [list(bucket.items()) for bucket in self._buckets],
-            "lows": self._lows,
-            "beside": self._beside,
-            "parts": list(self._parts.items()),
-            "base": self._base,
-            "gains": list(self._gains.items()),
+            "kept_before": self._lows,
+            "weighted_times": self._beside,
+            "split_steps": list(self._parts.items()),
+            "times_at_open": self._base,
+            "corrections": list(self._gains.items()),
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Rolling:
-        rolling = cls(state["spans"], state["begin"])
-        rolling._offset, rolling._lows, rolling._base = state["offset"], state["lows"], state["base"]
-        rolling._gains = dict(map(tuple, state["gains"]))
-        rolling._beside = [tuple(widened(sums)) for sums in state["beside"]]
+        rolling = cls(state["lengths"], state["begin"])
+        rolling._offset, rolling._lows, rolling._base = state["offset"], state["kept_before"], state["times_at_open"]
+        rolling._gains = dict(map(tuple, state["corrections"]))
+        rolling._beside = [tuple(as_weighted(sums)) for sums in state["weighted_times"]]
         rolling._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
-        rolling._parts = {index: [(bucket, ns) for bucket, ns in parts] for index, parts in state["parts"]}
+        rolling._parts = {index: [(bucket, ns) for bucket, ns in parts] for index, parts in state["split_steps"]}
         rolling._gather()
         rolling._set_boundary()
         return rolling

@@ -3,7 +3,7 @@
 A snapshot is a JSON head followed by the net times of sealed chunks as raw integers. So writing it neither holds the
 GIL for long nor takes much memory, even after millions of steps.
 
-The keys of the head are those of the file format: some are older than the names of the attributes that they hold.
+The keys of the head are those of the file format, see docs/journal.md; tables say which attribute each holds.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from otel_goodput.accounting.progress import Blob, Progress
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.step_segments import Life, StepSegment
 from otel_goodput.accounting.step_summary import StepSummary
-from otel_goodput.accounting.upgrades import UPGRADES
 from otel_goodput.accounting.windows import Window, WindowSet
 
-FORMAT: Final = 5
+FORMAT: Final = 1
 PART: Final = 256  # elements of a list that are encoded at once
 CHECK: Final = 32  # size in bytes of the digest at the beginning; it covers everything after it
 
@@ -38,46 +37,46 @@ class NewerFormat(ValueError):
     """The snapshot has a newer format than this version reads."""
 
 
-# Attributes that are stored unchanged.
-_CURSOR: Final = (
-    "begin",
-    "now",
-    "alive",
-    "ended",
-    "clean",
-    "spans",
-    "totals",
-    "names",
-    "notice",
-    "skewed",
-    "recompilations",
-    "overlapped",
-    "job",
-    "shift",
-    "freed",
-    "fallback",
-    "clock",
-    "_between",
-    "error",
-    "ended_by",
-    "startup_before",
-    "restored_before",
-)
-_STEP_HISTORY: Final = (
-    "executed",
-    "lost",
-    "interrupted",
-    "last_step",
-    "latest",
-    "previous",
-    "observed",
-    "safe",
-    "attempts",
-    "disruptions",
-    "disrupted",
-)
-# The same, but older versions stored none of them.
-_OF_JOB: Final = ("job_begin", "first_step")
+# Attributes that are stored unchanged, by their key.
+_RUN: Final = {
+    "started_at": "begin",
+    "now": "now",
+    "alive": "alive",
+    "ended": "ended",
+    "clean": "clean",
+    "window_lengths": "spans",
+    "totals": "totals",
+    "custom_names": "names",
+    "notice": "notice",
+    "clock_skewed": "skewed",
+    "recompilations": "recompilations",
+    "loading_overlapped": "overlapped",
+    "open_job": "job",
+    "clock_shift": "shift",
+    "device_free_at": "freed",
+    "fallback_clock": "fallback",
+    "clock": "clock",
+    "time_between_steps": "_between",
+    "error": "error",
+    "ended_by": "ended_by",
+    "startup_before": "startup_before",
+    "restored_before": "restored_before",
+}
+_STEPS: Final = {
+    "executed": "executed",
+    "lost": "lost",
+    "interrupted_time": "interrupted",
+    "last_step": "last_step",
+    "latest_key": "latest",
+    "previous_step": "previous",
+    "device_observed": "observed",
+    "durable_step": "safe",
+    "attempts": "attempts",
+    "disruptions": "disruptions",
+    "disruption_count": "disrupted",
+    "job_started_at": "job_begin",
+    "first_step_time": "first_step",
+}
 
 
 def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
@@ -97,31 +96,31 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
 
     head: dict[str, Any] = {
         "format": FORMAT,
-        "cursor": {name: getattr(cursor, name) for name in _CURSOR},
-        "course": {name: getattr(steps, name) for name in (*_STEP_HISTORY, *_OF_JOB)},
-        "progress": progress,
-        "lives": [life.to_state() for life in lives],
-        "stretches": [[life_at[id(segment.life)], segment.to_state()] for segment in steps.segments],
-        "recompiled": dict(steps.recompiled),
+        "run": {key: getattr(cursor, name) for key, name in _RUN.items()},
+        "steps": {key: getattr(steps, name) for key, name in _STEPS.items()},
+        "kept_steps": progress,
+        "jobs": [life.to_state() for life in lives],
+        "step_segments": [[life_at[id(segment.life)], segment.to_state()] for segment in steps.segments],
+        "recompiled_functions": dict(steps.recompiled),
         "recent_starts": list(steps.recent),
-        "history": [entry.to_state() for entry in steps.latest_disruptions],
-        "earlier": [entry.to_state() for entry in steps.earlier],
+        "latest_disruptions": [entry.to_state() for entry in steps.latest_disruptions],
+        "earlier_disruptions": [entry.to_state() for entry in steps.earlier],
         "bins": steps.bins.to_state() if steps.bins else None,
-        "summary": summary,
-        "landmarks": cursor.landmarks.to_state() if cursor.landmarks else None,
-        "lenses": [window.to_state() for window in cursor.windows],
-        "rolling": cursor.rolling.to_state() if cursor.rolling else None,
-        "saves": list(steps.saves.items()),
-        "forfeited": list(steps.forfeited.items()),
-        "blockers": list(cursor.blockers.items()),
-        "elastic": list(cursor.elastic.items()),
-        "loads": list(cursor.loads),
-        "shutter": cursor.open_windows.to_state(),
-        "overlay": cursor.overlay.to_state(),
-        "running": [place(execution) for execution in steps.running.values()],
-        "spared": [place(execution) for execution in steps.spared.values()],
-        "hosts": [execution.key for execution in cursor.hosts],
-        "device": [
+        "step_summary": summary,
+        "overview": cursor.landmarks.to_state() if cursor.landmarks else None,
+        "windows": [window.to_state() for window in cursor.windows],
+        "rolling_windows": cursor.rolling.to_state() if cursor.rolling else None,
+        "pending_saves": list(steps.saves.items()),
+        "discarded": list(steps.discarded.items()),
+        "open_phases": list(cursor.blockers.items()),
+        "open_elastic_phases": list(cursor.elastic.items()),
+        "open_overlapped_loads": list(cursor.loads),
+        "open_windows": cursor.open_windows.to_state(),
+        "conditions": cursor.overlay.to_state(),
+        "running_steps": [place(execution) for execution in steps.running.values()],
+        "recoverable_steps": [place(execution) for execution in steps.recoverable.values()],
+        "open_steps": [execution.key for execution in cursor.hosts],
+        "device_queue": [
             [None, segment.owner, *segment[1:]]
             if isinstance(segment.owner, int)
             else [segment.owner.key, None, *segment[1:]]
@@ -146,40 +145,38 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     form = head.get("format")
     if isinstance(form, int) and form > FORMAT:
         raise NewerFormat(f"snapshot format {form}, this otel_goodput reads format {FORMAT}")
-    while head.get("format") in UPGRADES:
-        head = UPGRADES[head["format"]](head)
-    if head.get("format") != FORMAT:
-        raise ValueError(f"snapshot format {head.get('format')}, expected {FORMAT}")
+    if form != FORMAT:
+        raise ValueError(f"snapshot format {form}, expected {FORMAT}")
     cursor = Cursor()
     steps = cursor.steps
-    for name in _CURSOR:
-        setattr(cursor, name, head["cursor"][name])
-    for name in _STEP_HISTORY:
-        setattr(steps, name, head["course"][name])
-    for name in _OF_JOB:
-        setattr(steps, name, _optional(head["course"].get(name)))
+    for key, name in _RUN.items():
+        setattr(cursor, name, head["run"][key])
+    for key, name in _STEPS.items():
+        setattr(steps, name, head["steps"][key])
+    for number in (steps.job_begin, steps.first_step):
+        _optional(number)
     cursor.finished = cursor.ended and cursor.clean and cursor.notice is None
     cursor.spans = tuple(cursor.spans)
-    cursor.overlay = Overlay.from_state(head["overlay"])
-    cursor.open_windows = WindowSet.from_state(head["shutter"])
+    cursor.overlay = Overlay.from_state(head["conditions"])
+    cursor.open_windows = WindowSet.from_state(head["open_windows"])
     cursor.name_index = {name: at for at, name in enumerate(cursor.names, rules.FIXED)}
-    cursor.windows = steps.windows = [Window.from_state(state) for state in head["lenses"]]
-    steps.rolling = Rolling.from_state(head["rolling"]) if head["rolling"] else None
-    steps.progress = Progress.load(head["progress"], blobs)
-    lives = [Life.from_state(state) for state in head["lives"]]
+    cursor.windows = steps.windows = [Window.from_state(state) for state in head["windows"]]
+    steps.rolling = Rolling.from_state(head["rolling_windows"]) if head["rolling_windows"] else None
+    steps.progress = Progress.load(head["kept_steps"], blobs)
+    lives = [Life.from_state(state) for state in head["jobs"]]
     steps.life = lives[-1]
-    steps.segments = [StepSegment.from_state(state, lives[at]) for at, state in head["stretches"]]
-    steps.recompiled = head.get("recompiled", {})  # not counted by older versions
+    steps.segments = [StepSegment.from_state(state, lives[at]) for at, state in head["step_segments"]]
+    steps.recompiled = head["recompiled_functions"]
     steps.recent.extend(head["recent_starts"])
     proof.whole(steps.recent)
-    steps.latest_disruptions = [_disruption(state) for state in head["history"]]
-    steps.earlier = tuple(_disruption(state) for state in head["earlier"])
+    steps.latest_disruptions = [_disruption(state) for state in head["latest_disruptions"]]
+    steps.earlier = tuple(_disruption(state) for state in head["earlier_disruptions"])
     if steps.life.begun:
         steps.await_regain()
-    if head["summary"] is not None:
-        steps.summary = StepSummary.load(head["summary"], blobs)
+    if head["step_summary"] is not None:
+        steps.summary = StepSummary.load(head["step_summary"], blobs)
         steps.bins = Bins.from_state(head["bins"]) if head["bins"] is not None else None
-        cursor.landmarks = Landmarks.from_state(head["landmarks"])
+        cursor.landmarks = Landmarks.from_state(head["overview"])
         if (steps.bins is None) is not (cursor.begin is None):
             raise ValueError("a snapshot holds bins of no run, or a run without bins")
         if len(steps.summary) != len(steps.progress):
@@ -189,16 +186,16 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         if steps.bins is not None:
             steps.bins.prove_categories(rules.FIXED + len(cursor.names))
             steps.bins.prove(spot for segment in steps.segments for spot in segment.spots)
-    steps.saves, steps.forfeited = dict(head["saves"]), dict(head["forfeited"])
-    cursor.blockers = dict(head["blockers"])
-    cursor.elastic = {key: (rank, category) for key, (rank, category) in head["elastic"]}
-    cursor.loads = set(head["loads"])
-    for executions, kind in ((steps.running, "running"), (steps.spared, "spared")):
+    steps.saves, steps.discarded = dict(head["pending_saves"]), dict(head["discarded"])
+    cursor.blockers = dict(head["open_phases"])
+    cursor.elastic = {key: (rank, category) for key, (rank, category) in head["open_elastic_phases"]}
+    cursor.loads = set(head["open_overlapped_loads"])
+    for executions, kind in ((steps.running, "running_steps"), (steps.recoverable, "recoverable_steps")):
         for at, state in head[kind]:
             execution = Execution.from_state(state, steps.segments[at])
             executions[execution.key] = execution
-    cursor.hosts = [steps.running[key] for key in head["hosts"]]
-    for key, category, begin, end in head["device"]:
+    cursor.hosts = [steps.running[key] for key in head["open_steps"]]
+    for key, category, begin, end in head["device_queue"]:
         cursor.device.append(DeviceSegment(category if key is None else steps.running[key], begin, end))
     if spans is not None and spans != cursor.spans:
         cursor.change_spans(spans)

@@ -48,7 +48,7 @@ class SteadyLoop(Timepiece):
         steps = self.steps
         return (
             self._direct and self._calm and self.fallback != ClockState.UNKNOWN
-            and not steps.saves and not steps.spared
+            and not steps.saves and not steps.recoverable
             and steps.life.steps_started and steps.segments[-1].first_net is not None
             and (not steps.running or self._usual(*steps.running.values()))
         )  # fmt: skip

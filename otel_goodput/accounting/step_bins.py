@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from otel_goodput.accounting import proof
-from otel_goodput.accounting.overview import BINS, NOT_KNOWN, Spread, StepBin
+from otel_goodput.accounting.overview import BINS, Spread, StepBin
 from otel_goodput.accounting.stats import median
 
 LEAF: Final = 64  # executions with an exact median; medians of bins of more are means of theirs
@@ -144,29 +144,26 @@ class StepBins:
     def to_state(self) -> dict[str, Any]:
         return {
             "count": self.count,
-            "power": self._power,
+            "size_log2": self._power,
             "bins": self._bins.copy(),
-            "losts": self._losts.copy(),
-            "lows": self._lows.copy(),
-            "open": self._open,
-            "raw": list(zip(*self._raw, strict=True)),
-            "stray": list(self._stray.items()),
+            "lost": self._losts.copy(),
+            "kept_before": self._lows.copy(),
+            "open_bin": self._open,
+            "executions": list(zip(*self._raw, strict=True)),
+            "displaced": list(self._stray.items()),
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> StepBins:
         found = cls()
-        found.count, found._power = state["count"], state["power"]
+        found.count, found._power = state["count"], state["size_log2"]
         found._bins = [_step_bin(one) for one in state["bins"]]
-        found._losts, found._lows = state["losts"], state["lows"]
-        found._open = None if state["open"] is None else _step_bin(state["open"])
-        rows = [(number, start, net, outside, device) for number, start, net, outside, device in state["raw"]]
+        found._losts, found._lows = state["lost"], state["kept_before"]
+        found._open = None if state["open_bin"] is None else _step_bin(state["open_bin"])
+        rows = [(number, start, net, outside, device) for number, start, net, outside, device in state["executions"]]
         if rows:
             found._raw = list(map(list, zip(*rows, strict=True)))
-        found._stray = dict(map(tuple, state["stray"]))
-        if not found._power and found._bins:  # as older versions stored single executions
-            found._raw = list(map(list, zip(*map(_row, found._bins), strict=True)))
-            found._bins = []
+        found._stray = dict(map(tuple, state["displaced"]))
         found._prove()
         return found
 
@@ -192,11 +189,6 @@ class StepBins:
 def _step_bin(state: Sequence[Any]) -> StepBin:
     spreads = (None if one is None else Spread(*one) for one in state[5:])
     return StepBin(*state[:5], *spreads)
-
-
-def _row(single: StepBin) -> tuple[int, ...]:
-    spreads = (NOT_KNOWN if spread is None else spread.min for spread in single[5:])
-    return (single.first, single.begin, *spreads)
 
 
 def _spread(lengths: list[int]) -> Spread | None:

@@ -25,7 +25,7 @@ from otel_goodput.accounting.windows import EXCLUDED, Window, leading
 from otel_goodput.semconv import Reason
 
 SAVES: Final = 100  # that may turn durable yet; if there are more, the oldest are given up
-SPARED: Final = 1_000  # executions that may yet be kept; if there are more, the oldest stay lost
+RECOVERABLE: Final = 1_000  # executions that may yet be kept; if there are more, the oldest stay lost
 
 
 class StepHistory:
@@ -34,12 +34,12 @@ class StepHistory:
     Attributes:
         progress: the kept executions.
         running: executions whose fate is not known, by key, in the order of their starts.
-        spared: executions that are not kept now, but will be if a pending checkpoint that holds them becomes durable;
-            by key.
+        recoverable: executions that are not kept now, but will be if a pending checkpoint that holds them becomes
+            durable; by key.
         executed: number of completed executions.
         lost: number of completed or interrupted executions that are lost.
-        forfeited: own time of executions that are not kept, by the category that gets it, ns.
-        interrupted: the part of `forfeited` that was in flight when the last job ended, ns.
+        discarded: own time of executions that are not kept, by the category that gets it, ns.
+        interrupted: the part of `discarded` that was in flight when the last job ended, ns.
         observed: the device end of at least one step is known.
         last_step: number of the latest started step.
         latest, previous: key of that step; number of the step started before it.
@@ -71,10 +71,10 @@ class StepHistory:
         self.life = Life(0)
         self.segments: list[StepSegment] = []
         self.running: dict[int, Execution] = {}
-        self.spared: dict[int, Execution] = {}
+        self.recoverable: dict[int, Execution] = {}
         self.executed = 0
         self.lost = 0
-        self.forfeited: dict[int, int] = {}
+        self.discarded: dict[int, int] = {}
         self.interrupted = 0
         self.last_step: int | None = None
         self.latest: int | None = None
@@ -117,8 +117,8 @@ class StepHistory:
                 twin.segments[at] = own
                 missing -= 1
         twin.running = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.running.items()}
-        twin.spared = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.spared.items()}
-        twin.forfeited = self.forfeited.copy()
+        twin.recoverable = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.recoverable.items()}
+        twin.discarded = self.discarded.copy()
         twin.saves = self.saves.copy()
         twin.recent = self.recent.copy()
         twin.disruptions = self.disruptions.copy()
@@ -128,7 +128,7 @@ class StepHistory:
 
     def _open(self) -> tuple[Execution, ...]:
         """Executions whose fate can still change other than by a rollback."""
-        return (*self.running.values(), *self.spared.values())
+        return (*self.running.values(), *self.recoverable.values())
 
     @property
     def _buckets(self) -> list[Buckets]:
@@ -144,7 +144,7 @@ class StepHistory:
             self.summary.flush()
         self.life = Life(number)
         self.saves.clear()
-        self.spared.clear()
+        self.recoverable.clear()
 
     def mark_lost(self, time: int, *, pending: bool = True) -> None:
         """Mark the steps in flight as lost, at `time` (ns). Without `pending`, skip those that only the device still
@@ -210,8 +210,8 @@ class StepHistory:
         if self.running:
             for other in self.running.values():
                 other.superseded |= other.number >= number
-        if self.spared:
-            self.spared = {spared: other for spared, other in self.spared.items() if other.number < number}
+        if self.recoverable:
+            self.recoverable = {key: other for key, other in self.recoverable.items() if other.number < number}
         execution = self.running[key] = Execution(number, key, time, self.segments[-1])
         self.latest, self.previous, self.last_step = key, self.last_step, number
         return execution
@@ -232,19 +232,19 @@ class StepHistory:
             return True
         if not execution.left:
             self.lost += 1
-            self._forfeit(execution, WASTED_PROGRESS)
+            self._discard(execution, WASTED_PROGRESS)
             if self.summary is not None:
                 self.summary.settle(execution, overview.LOST, self.progress.length)
         else:
-            self._forfeit(execution, OTHER)
+            self._discard(execution, OTHER)
             if self.summary is not None:
                 self.summary.settle(execution, overview.NO_STEP_DONE, self.progress.length)
             if execution.key == self.latest:
                 self.latest, self.last_step = None, self.previous
         if not execution.superseded and any(covered >= number for covered in self.saves.values()):
-            self.spared[execution.key] = execution
-            if len(self.spared) > SPARED:
-                del self.spared[next(iter(self.spared))]
+            self.recoverable[execution.key] = execution
+            if len(self.recoverable) > RECOVERABLE:
+                del self.recoverable[next(iter(self.recoverable))]
         return False
 
     def _worked(self, execution: Execution) -> bool:
@@ -275,7 +275,7 @@ class StepHistory:
             self.lost += 1
             if self.summary is not None:
                 self.summary.settle(execution, overview.LOST, self.progress.length)
-            self._forfeit(execution, WASTED_PROGRESS)
+            self._discard(execution, WASTED_PROGRESS)
             if not first:
                 segment.add_lost(execution.net)
         else:
@@ -348,20 +348,20 @@ class StepHistory:
             self._own_segment(at).make_room(index, own)
         return index
 
-    def _forfeit(self, execution: Execution, fate: int) -> None:
+    def _discard(self, execution: Execution, fate: int) -> None:
         execution.fate = fate
         self._credit(fate, execution, 1)
         for buckets in self._buckets:
-            buckets.forfeit(execution, fate)
+            buckets.discard(execution, fate)
 
     def _credit(self, fate: int, execution: Execution, sign: int) -> None:
         """Add the execution's time to the category `fate` (`sign` 1) or take it back (`sign` -1)."""
-        self.forfeited[fate] = self.forfeited.get(fate, 0) + sign * execution.net
+        self.discarded[fate] = self.discarded.get(fate, 0) + sign * execution.net
         if execution.shares is not None:
             for window in self.windows:
-                window.forfeit(fate, sign * execution.shared(window.bit))
+                window.discard(fate, sign * execution.shared(window.bit))
 
-    def _spare(self, execution: Execution, time: int) -> None:
+    def _recover(self, execution: Execution, time: int) -> None:
         """Count the execution as completed after all, at `time` (ns): a checkpoint that holds it is durable."""
         fate = execution.fate
         if fate is None:
@@ -382,7 +382,7 @@ class StepHistory:
         popped = [net for _, net in self.progress.pop_from(number)]
         length = before - len(popped)
         self.lost += len(popped)
-        self.forfeited[WASTED_PROGRESS] = self.forfeited.get(WASTED_PROGRESS, 0) + sum(popped)
+        self.discarded[WASTED_PROGRESS] = self.discarded.get(WASTED_PROGRESS, 0) + sum(popped)
         hidden = self.windows[0].kept
         visible = [net - hidden.get(index, 0) for index, net in enumerate(popped, length)] if hidden else popped
         for window in self.windows:
@@ -498,8 +498,8 @@ class StepHistory:
         if durable and covered is not None:
             # An earlier checkpoint may become durable after a later one.
             self.safe = max(self.safe, covered)
-            for execution in [one for one in self.spared.values() if one.number <= covered]:
-                self._spare(self.spared.pop(execution.key), time)
+            for execution in [one for one in self.recoverable.values() if one.number <= covered]:
+                self._recover(self.recoverable.pop(execution.key), time)
 
     def at_risk(self) -> int:
         """Productive time of kept steps that no durable checkpoint covers, ns."""

@@ -216,13 +216,13 @@ class StepSummary:
         self.flush()
         profiles, blobs = self._profiles.dump()
         state = {
-            "profiles": profiles,
+            "histogram_buckets": profiles,
             **self._bins.to_state(),
             **self._tallies.to_state(),
-            "notable": list(self._notable.items()),
-            "kept": list(self._kept.items()),
-            "recent": self._recent.copy(),
-            "usual": self._usual,
+            "outliers": list(self._notable.items()),
+            "kept_outliers": list(self._kept.items()),
+            "recent_net_times": self._recent.copy(),
+            "usual_net_time": self._usual,
         }
         return state, blobs
 
@@ -234,11 +234,11 @@ class StepSummary:
             ValueError: it contradicts itself.
         """
         summary = cls()
-        summary._profiles = Profiles.load(state["profiles"], blobs)
+        summary._profiles = Profiles.load(state["histogram_buckets"], blobs)
         summary._bins, summary._tallies = StepBins.from_state(state), Tallies.from_state(state)
-        summary._kept = dict(map(tuple, state["kept"]))
-        summary._notable = {ordinal: StepEntry(*entry) for ordinal, entry in state["notable"]}
-        summary._recent, summary._usual = state["recent"], state["usual"]
+        summary._kept = dict(map(tuple, state["kept_outliers"]))
+        summary._notable = {ordinal: StepEntry(*entry) for ordinal, entry in state["outliers"]}
+        summary._recent, summary._usual = state["recent_net_times"], state["usual_net_time"]
         summary._prove()
         return summary
 

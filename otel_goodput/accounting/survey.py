@@ -14,8 +14,7 @@ def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
     steps, landmarks, summary, bins = cursor.steps, cursor.landmarks, cursor.steps.summary, cursor.steps.bins
     asked = cursor.now if at is None else at + cursor.shift
     last_sign = cursor.now if cursor.finished else asked
-    if landmarks is None or summary is None or not chronicle.complete:
-        return Overview(cursor.begin or 0, 1, last_step=steps.last_step, last_sign=last_sign, complete=False)
+    assert landmarks is not None and summary is not None, "a ledger's cursor follows what an overview shows"
     running = list(steps.running.values())
     startups = _startups(cursor)
     phases, left_out = chronicle.phases(landmarks.shifts)
@@ -33,9 +32,9 @@ def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
         steps=summary.notable(running),
         saves=chronicle.saves(landmarks.shifts),
         at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *landmarks.corners, (cursor.now, risk)],
-        lives=_lives(cursor, landmarks.lives),
+        jobs=_lives(cursor, landmarks.lives),
         shifts=landmarks.shifts,
-        losses=losses(cursor),
+        disruptions=losses(cursor),
         notices=chronicle.notices,
         slices=chronicle.slices,
         excluded=chronicle.excluded,

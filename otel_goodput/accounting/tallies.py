@@ -93,13 +93,13 @@ class Tallies:
 
     def to_state(self) -> dict[str, Any]:
         counts = [[attempt, list(counts.items())] for attempt, counts in self._counts.items()]
-        return {"oldest": self._oldest, "counts": counts}
+        return {"oldest_attempt": self._oldest, "histogram": counts}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Tallies:
         found = cls()
-        found._oldest = state["oldest"]
-        found._counts = {attempt: dict(map(tuple, counts)) for attempt, counts in state["counts"]}
+        found._oldest = state["oldest_attempt"]
+        found._counts = {attempt: dict(map(tuple, counts)) for attempt, counts in state["histogram"]}
         proof.whole((found._oldest,), 0)
         for attempt, counts in found._counts.items():
             proof.whole((attempt, *counts, *counts.values()), 0)

@@ -231,8 +231,8 @@ class Timepiece:
         steps, hidden = self.steps, self.windows[0]
         times = list(self.visible_totals())
         times[rules.PRODUCTIVE] += steps.progress.total - hidden.kept_total
-        for fate, duration in steps.forfeited.items():
-            times[fate] += duration - hidden.forfeited.get(fate, 0)
+        for fate, duration in steps.discarded.items():
+            times[fate] += duration - hidden.discarded.get(fate, 0)
         for execution in steps.running.values():
             times[rules.IN_FLIGHT] += execution.visible
         return times

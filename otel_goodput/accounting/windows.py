@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from otel_goodput.accounting.overlay import NOTHING, widened
+from otel_goodput.accounting import proof
+from otel_goodput.accounting.overlay import NOTHING, as_weighted
 from otel_goodput.accounting.rules import WASTED_PROGRESS
 from otel_goodput.accounting.state import Stateful
 
@@ -27,7 +28,7 @@ class Window(Stateful):
         totals: ns by category number, without steps.
         kept: ns by index in the kept stack, for the entries with own time in the window.
         kept_total: sum of `kept`.
-        forfeited: ns of executions that are not kept, by the category that gets it.
+        discarded: ns of executions that are not kept, by the category that gets it.
         beside: the overlay's sums for that time, weighted ns as in ``Overlay.time``.
     """
 
@@ -37,7 +38,7 @@ class Window(Stateful):
         "totals",
         "kept",
         "kept_total",
-        "forfeited",
+        "discarded",
         "beside",
     )
 
@@ -47,7 +48,7 @@ class Window(Stateful):
         self.totals: dict[int, int] = {}
         self.kept: dict[int, int] = {}
         self.kept_total = 0
-        self.forfeited: dict[int, int] = {}
+        self.discarded: dict[int, int] = {}
         self.beside: list[float] = list(NOTHING)
 
     def keep(self, index: int, duration: int) -> None:
@@ -55,10 +56,10 @@ class Window(Stateful):
             self.kept[index] = duration
             self.kept_total += duration
 
-    def forfeit(self, fate: int, duration: int) -> None:
+    def discard(self, fate: int, duration: int) -> None:
         """Add `duration` ns of an execution that is not kept to the category `fate`; if negative, take them back."""
         if duration:
-            self.forfeited[fate] = self.forfeited.get(fate, 0) + duration
+            self.discarded[fate] = self.discarded.get(fate, 0) + duration
 
     def insert(self, index: int) -> None:
         """Move the kept entries from `index` on up by one."""
@@ -69,7 +70,7 @@ class Window(Stateful):
         for lost in [i for i in self.kept if i >= index] if len(self.kept) < end - index else range(index, end):
             duration = self.kept.pop(lost, 0)
             self.kept_total -= duration
-            self.forfeit(WASTED_PROGRESS, duration)
+            self.discard(WASTED_PROGRESS, duration)
 
     def kept_from(self, index: int) -> int:
         return sum(duration for i, duration in self.kept.items() if i >= index)
@@ -78,7 +79,12 @@ class Window(Stateful):
     def from_state(cls, state: list[Any]) -> Window:
         window = cls(0)
         window.restore(state)
-        window.beside = widened(window.beside)
+        proof.whole((window.bit, window.elapsed, window.kept_total, *window.kept.values(), *window.discarded.values()))
+        proof.whole((*window.totals, *window.kept, *window.discarded), 0)
+        proof.whole(window.totals.values())
+        if window.kept_total != sum(window.kept.values()):
+            raise ValueError("a window of a snapshot does not add up")
+        window.beside = as_weighted(window.beside)
         return window
 
 
@@ -141,6 +147,7 @@ class WindowSet(Stateful):
     def from_state(cls, state: list[Any]) -> WindowSet:
         found = cls()
         found.restore(state)
+        proof.whole((found._next, found._excluded, found._opened, *found.exclusions), 0)
         return found
 
 

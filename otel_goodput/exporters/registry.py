@@ -46,7 +46,7 @@ OURS: Final[dict[str, str]] = {
 AUTO: Final = "auto"
 NONE: Final = "none"
 
-# The journal stores an exporter's number in a byte. Numbers below 32 are list positions, written by older versions.
+# The journal stores an exporter's number in a byte.
 FIRST_OF_OTHERS: Final = 64
 NUMBERS: Final = 256
 

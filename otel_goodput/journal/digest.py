@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -29,13 +29,11 @@ from otel_goodput.semconv import PHASES
 from otel_goodput.text.redact import encodable
 
 MAGIC: Final = b"OGDIGEST"
-VERSION: Final = 2
+VERSION: Final = 1
 FRAME: Final = struct.Struct("<8sH32s")
 SIZES: Final = struct.Struct("<II")
 HEAD: Final = files.MIB  # bytes of the unpacked head at most
 ROWS: Final = 1 << 17  # of one table at most
-# Widths of the tables that were narrower in an earlier version; what their rows lack is not known.
-_EARLIER: Final[dict[int, dict[str, int]]] = {1: {"losses": 8}}
 _ANY: Final = 1 << 62  # bound of a number in the head
 
 _WITH_TEXTS: Final = {name: table.text for name, table in TABLES.items() if table.text is not None}
@@ -51,7 +49,7 @@ class Digest(NamedTuple):
         attempt: number of the attempt that wrote it, from 0.
         written_at: the moment of the overview, ns.
         position: the records before this one are in it: (attempt, segment, record).
-        shed: what was left out to keep the file small: number of rows by table, and ``bins`` for how often the bins
+        dropped: what was left out to keep the file small: number of rows by table, and ``bins`` for how often the bins
             were merged in pairs.
     """
 
@@ -59,7 +57,7 @@ class Digest(NamedTuple):
     attempt: int
     written_at: int
     position: Position
-    shed: dict[str, int]
+    dropped: dict[str, int]
 
 
 def encode(overview: Overview, attempt: int, written_at: int, position: Position, most: int = DIGEST) -> bytes:
@@ -68,7 +66,7 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
     If it is larger than `most` bytes, half of the largest table is left out, again and again: the shortest phases and
     steps, the oldest of what has no length. Bins are merged in pairs instead, so that they still add up.
     """
-    shed: dict[str, int] = {}
+    dropped: dict[str, int] = {}
     left_out = overview.left_out
     fields = {name: getattr(overview, name) for name in TABLES}
     width, bins = overview.width, list(fields.pop("bins"))
@@ -82,16 +80,15 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
             "attempt": attempt,
             "written_at": written_at,
             "position": position,
-            "shed": shed,
+            "dropped": dropped,
             "begin": overview.begin,
             "width": width,
             "bins": len(bins),
             "names": [encodable(name) for name in overview.names],
-            "texts": used,
+            "strings": used,
             "left_out": left_out,
             "last_step": overview.last_step,
             "last_sign": overview.last_sign,
-            "complete": overview.complete,
             "stages": {name: list(sums) for name, sums in overview.stages.items()},
             "tables": {name: [len(rows[name]), len(packed[name])] for name in TABLES},
         }
@@ -108,14 +105,14 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
         if name == "bins" and len(bins) > 1:
             width, bins = 2 * width, _merged(bins)
             rows[name] = TABLES[name].pack(bins, texts)
-            shed[name] = shed.get(name, 0) + 1
+            dropped[name] = dropped.get(name, 0) + 1
         else:
             kept = _half(TABLES[name], rows[name])
             gone = len(rows[name]) - len(kept)
             if not gone:
                 raise ValueError("the overview does not fit a digest")
             rows[name] = kept
-            shed[name] = shed.get(name, 0) + gone
+            dropped[name] = dropped.get(name, 0) + gone
             left_out += gone if TABLES[name].counted else 0
         packed[name] = pack(rows[name])
 
@@ -172,26 +169,26 @@ def decode(data: bytes, only: Container[str] | None = None) -> Digest:
         raise ValueError("its checksum is wrong")
     if version > VERSION:
         raise NewerVersion(f"digest version {version}, this otel_goodput reads version {VERSION}")
-    if (version != VERSION and version not in _EARLIER) or len(body) < SIZES.size:
+    if version != VERSION or len(body) < SIZES.size:
         raise ValueError("not a digest")
     try:
-        return _decoded(body, only, _EARLIER.get(version, {}))
+        return _decoded(body, only)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is not well-formed: {error!r}") from error  # anybody can write a correct checksum
 
 
-def _decoded(body: bytes, only: Container[str] | None, widths: Mapping[str, int]) -> Digest:
+def _decoded(body: bytes, only: Container[str] | None) -> Digest:
     packed, size = SIZES.unpack_from(body)
     if size > HEAD:
         raise ValueError("its head is too large")
     place = SIZES.size + packed
     head = json.loads(unpacked(body[SIZES.size : place], size))
-    names, texts = [_text(name) for name in head["names"]], Texts([_text(text) for text in head["texts"]])
+    names, texts = [_text(name) for name in head["names"]], Texts([_text(text) for text in head["strings"]])
     rows: dict[str, list[Row]] = {}
     for name, table in TABLES.items():
         count, length = (_number(one, 0, most) for one, most in zip(head["tables"][name], (ROWS, DIGEST), strict=True))
         wanted = only is None or name in only
-        rows[name] = rows_of(body[place : place + length], count, widths.get(name, table.width)) if wanted else []
+        rows[name] = rows_of(body[place : place + length], count, table.width) if wanted else []
         place += length
     if place != len(body):
         raise ValueError("it is longer than it says")
@@ -212,16 +209,15 @@ def _decoded(body: bytes, only: Container[str] | None, widths: Mapping[str, int]
         left_out=_number(head["left_out"]),
         last_step=None if last is None else _number(last),
         last_sign=_number(head["last_sign"]),
-        complete=bool(head["complete"]),
-        stages=proven(head.get("stages", {})),  # earlier versions wrote none
+        stages=proven(head["stages"]),
         **fields,
     )
     for phase in (*(entry.phase for entry in overview.phases), *(group.phase for group in overview.groups)):
         if not 0 <= phase < len(PHASES):
             raise ValueError(f"there is no phase {phase}")
     attempt, segment, record = (_number(one) for one in head["position"])
-    shed = {_text(name): _number(count) for name, count in head["shed"].items()}
-    return Digest(overview, _number(head["attempt"]), _number(head["written_at"]), (attempt, segment, record), shed)
+    dropped = {_text(name): _number(count) for name, count in head["dropped"].items()}
+    return Digest(overview, _number(head["attempt"]), _number(head["written_at"]), (attempt, segment, record), dropped)
 
 
 def _number(found: Any, least: int = -_ANY, most: int = _ANY) -> int:

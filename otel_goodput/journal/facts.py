@@ -85,7 +85,7 @@ class Facts(NamedTuple):
         exporters: those that were opened, by name, and the project of Google Cloud that spans go to, else empty.
         scheduling: s that the attempt waited before its program ran, by stage, as far as known.
         compile_cache: hits, misses and seconds saved (``saved_s``) of jax's compilation cache; empty if not in use.
-        cut: how many entries had to be left out, by mapping.
+        dropped: how many entries had to be left out, by mapping.
     """
 
     attempt: int
@@ -96,7 +96,7 @@ class Facts(NamedTuple):
     versions: dict[str, str]
     settings: dict[str, tuple[str, str]]
     hyperparameters: dict[str, Value]
-    cut: dict[str, int]
+    dropped: dict[str, int]
     exporters: dict[str, str]
     scheduling: dict[str, float]
     compile_cache: dict[str, float]
@@ -194,7 +194,7 @@ class FactSheet:
         """The facts as they are known now."""
         hidden = secrets(os.environ)
         attributes = {} if self._resource is None else self._resource.attributes
-        resource, cut = flat({key: _listed(value) for key, value in attributes.items()}, MOST)
+        resource, dropped = flat({key: _listed(value) for key, value in attributes.items()}, MOST)
         settings = {
             name: (str(safe(name, setting.value, hidden)), setting.source)
             for name, setting in self._config.settings.items()
@@ -210,7 +210,7 @@ class FactSheet:
             versions(),
             settings,
             {key: safe(key, value, hidden) for key, value in given.items()},
-            {name: count for name, count in (("resource", cut), ("hyperparameters", left_out)) if count},
+            {name: count for name, count in (("resource", dropped), ("hyperparameters", left_out)) if count},
             {name: str(safe("project", _asked(project), hidden)) for name, project in self._exporters.items()},
             {stage: duration / NS for stage, duration in self._waits().items()},
             dict(self._cache()),
@@ -251,13 +251,13 @@ def versions() -> dict[str, str]:
 
 def encode(facts: Facts) -> bytes:
     """The file of the facts. What does not fit is left out from the end of the largest mapping, and counted."""
-    said = {"format": FORMAT, **facts._asdict(), "cut": dict(facts.cut)}
+    said = {"format": FORMAT, **facts._asdict(), "dropped": dict(facts.dropped)}
     while len(data := checked_json(said)) > FACTS:
         largest = max(("resource", "settings", "hyperparameters"), key=lambda name: len(str(said[name])))
         entries = list(said[largest].items())
         keep = len(entries) // 2
         said[largest] = dict(entries[:keep])
-        said["cut"][largest] = said["cut"].get(largest, 0) + len(entries) - keep
+        said["dropped"][largest] = said["dropped"].get(largest, 0) + len(entries) - keep
     return data
 
 
@@ -292,7 +292,7 @@ def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
             if isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value)
         },
         _values(found.get("hyperparameters")),
-        {encodable(name): whole(count) for name, count in _mapping(found.get("cut")).items()},
+        {encodable(name): whole(count) for name, count in _mapping(found.get("dropped")).items()},
         {name: value for name, value in _values(found.get("exporters")).items() if isinstance(value, str)},
         _numbers(found.get("scheduling")),
         _numbers(found.get("compile_cache")),

@@ -290,8 +290,6 @@ class Keeper:
             overview = account.ledger.overview(now)
         self._digest_time = time.monotonic()
         self._digest_at = position[1:]
-        if not overview.complete:
-            return
         try:
             write_digest(run, journal.process, overview, journal.attempt, now, position)
         except (OSError, ValueError) as error:

@@ -75,9 +75,7 @@ class Notes:
 def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:
     """Read the stored notes of a process; empty if there are none or they cannot be read."""
     try:
-        found = read_json(run.notes_path(process), NOTES)
-        if isinstance(found, dict):  # older versions wrote the list alone
-            found = found["notes"]
+        found = read_json(run.notes_path(process), NOTES)["notes"]
         return tuple(Note(str(one["kind"]), str(one["text"]), tuple(map(str, one["doubts"]))) for one in found)
     except (OSError, ValueError, TypeError, KeyError):
         return ()

@@ -94,8 +94,8 @@ def _numbers(rows: Iterable[Iterable[int]], _: Texts) -> list[Row]:
 class Table(NamedTuple):
     """How one field of an overview becomes rows of `width` integers, and is made of them again.
 
-    `longest`: of what is shed, the rows of which it is smallest go first; None: the oldest rows do. `text`: the column
-    that refers to a text. `counted`: what is shed counts in the overview's `left_out`.
+    `longest`: rows of which it is smallest are dropped first; None: the oldest rows are. `text`: the column that refers
+    to a text. `counted`: what is dropped counts in the overview's `left_out`.
     """
 
     width: int
@@ -156,8 +156,8 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
         lambda rows, _: [Save._make((*row[:5], _flag(row[5]))) for row in rows],
     ),
     at_risk=Table(2, _numbers, lambda rows, _: rows),
-    lives=Table(4, _numbers, lambda rows, _: [Life._make((*row[:3], _flag(row[3]))) for row in rows]),
-    losses=Table(
+    jobs=Table(4, _numbers, lambda rows, _: [Life._make((*row[:3], _flag(row[3]))) for row in rows]),
+    disruptions=Table(
         11,
         lambda losses, texts: [
             (

@@ -1,17 +1,15 @@
-"""The overview of a process's run, from the cheapest of its files that tells all: digest, snapshot, or segments."""
+"""The overview of a process's run, from the cheapest of its files that tells all: digest, or snapshot and segments."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import Final, NamedTuple
 
-from otel_goodput.accounting import Event, Ledger
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.digest import Digest, read_digest
-from otel_goodput.journal.history import all_events
 from otel_goodput.journal.recovery import restore, settled
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.text.redact import redacting_logger
@@ -20,10 +18,6 @@ logger = redacting_logger(__name__)
 
 DIGEST: Final = "digest"
 SNAPSHOT: Final = "snapshot"
-SEGMENTS: Final = "segments"
-_BATCH: Final = 4096  # events fed at a time
-
-Progress = Callable[[int, int, str], None]
 
 
 class Found(NamedTuple):
@@ -31,10 +25,10 @@ class Found(NamedTuple):
 
     Attributes:
         overview: of the run.
-        source: ``DIGEST``, ``SNAPSHOT`` (and the records after it) or ``SEGMENTS`` (all of them).
+        source: ``DIGEST``, or ``SNAPSHOT`` and the records after it.
         attempt: number of the last attempt.
         at: the moment of the overview, ns.
-        shed: what a digest had to leave out, see :class:`Digest`.
+        dropped: what a digest had to leave out, see :class:`Digest`.
         damages: what could not be read.
     """
 
@@ -42,14 +36,13 @@ class Found(NamedTuple):
     source: str
     attempt: int
     at: int
-    shed: dict[str, int]
+    dropped: dict[str, int]
     damages: Damages
 
 
 def overview_of(
     run: RunDirectory,
     process: int = 0,
-    progress: Progress | None = None,
     *,
     within_s: float = 0.0,
     only: Container[str] | None = None,
@@ -62,24 +55,20 @@ def overview_of(
     Args:
         run: the run's folder.
         process: index of the process.
-        progress: called with (done, total, what is done) while all segments are read.
         within_s: how old the digest of a process that is alive may be, in seconds. By default it is taken only if
             nothing has been recorded since.
-        only: tables that are enough, by name of the overview's field, if there is a digest; ``lives`` is one of them.
+        only: tables that are enough, by name of the overview's field, if there is a digest; ``jobs`` is one of them.
     """
     digest = _digest(run, process, only)
     if digest is not None and _tells_all(run, process, digest, within_s):
-        return Found(digest.overview, DIGEST, digest.attempt, digest.written_at, digest.shed, Damages())
+        return Found(digest.overview, DIGEST, digest.attempt, digest.written_at, digest.dropped, Damages())
     restored = restore(run, process)
     if restored.attempt < 0:
         return None
     dead = died(run, restored.attempt, process)
     at = time.time_ns() if run.alive(restored.attempt, process) else restored.last_sign
     overview = restored.ledger.overview(at, dead=dead)
-    if overview.complete:
-        return Found(overview, SNAPSHOT, restored.attempt, at, {}, restored.damages)
-    ledger = _replayed(run, process, restored.damages, progress)
-    return Found(ledger.overview(at, dead=dead), SEGMENTS, restored.attempt, at, {}, restored.damages)
+    return Found(overview, SNAPSHOT, restored.attempt, at, {}, restored.damages)
 
 
 def died(run: RunDirectory, attempt: int, process: int) -> bool:
@@ -102,7 +91,7 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
     attempts = run.attempts(process)
     if attempts and attempts[-1] > digest.attempt and any(run.segments(process, attempts[-1])):
         return False
-    open_life = bool(digest.overview.lives) and digest.overview.lives[-1].end == NOT_KNOWN
+    open_life = bool(digest.overview.jobs) and digest.overview.jobs[-1].end == NOT_KNOWN
     alive = run.alive(digest.attempt, process)
     if alive and time.time_ns() - digest.written_at <= within_s * 1e9:
         return True
@@ -120,21 +109,3 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
         return records.used(data) <= record and records.decode_header(data).heartbeat <= digest.written_at
     except (OSError, EOFError, ValueError):
         return False
-
-
-def _replayed(run: RunDirectory, process: int, damages: Damages, progress: Progress | None) -> Ledger:
-    """The account of all segments, for one that goes on from a snapshot of an older version."""
-    total = len(run.segments(process)) * records.CAPACITY
-    ledger, batch, done = Ledger(), list[Event](), 0
-    for event in all_events(run, process, damages):
-        batch.append(event)
-        if len(batch) >= _BATCH:
-            ledger.feed(batch)
-            done += len(batch)
-            batch.clear()
-            if progress is not None:
-                progress(min(done, total), total, "reading segments")
-    ledger.feed(batch)
-    if progress is not None:
-        progress(total, total, "reading segments")
-    return ledger

@@ -38,8 +38,8 @@ class Statement(NamedTuple):
     Attributes:
         attempt: its number, counted from 1.
         reason: one of ``SAYABLE``.
-        first: the reason that the journal has.
-        by: who says so, such as ``alice@host`` or ``cloud audit log: compute.instances.preempted, …``.
+        first_reason: the reason that the journal has.
+        said_by: who says so, such as ``alice@host`` or ``cloud audit log: compute.instances.preempted, …``.
         person: a person said it, and not an importer.
         said_at: seconds since the epoch.
         note: more for a person, or an empty string.
@@ -48,8 +48,8 @@ class Statement(NamedTuple):
 
     attempt: int
     reason: str
-    first: str
-    by: str
+    first_reason: str
+    said_by: str
     person: bool
     said_at: float
     note: str = ""
@@ -67,10 +67,18 @@ class Said(NamedTuple):
 
 
 def statement(
-    attempt: int, reason: str, first: str, by: str, *, person: bool, said_at: float, note: str = "", strength: int = 0
+    attempt: int,
+    reason: str,
+    first_reason: str,
+    said_by: str,
+    *,
+    person: bool,
+    said_at: float,
+    note: str = "",
+    strength: int = 0,
 ) -> Statement:
     """Return a statement whose texts are printable, without credentials, and not too long."""
-    return Statement(attempt, reason, first, _text(by), person, said_at, _text(note), strength)
+    return Statement(attempt, reason, first_reason, _text(said_by), person, said_at, _text(note), strength)
 
 
 def in_force(statements: Iterable[Statement]) -> dict[int, Statement]:
@@ -132,17 +140,24 @@ def _parsed(line: bytes) -> Statement | None:
         if len(line) > _LINE:
             return None
         told = json.loads(line)
-        if whole(told["format"]) != FORMAT or told["reason"] not in SAYABLE or told["first"] not in ALL_REASONS:
+        if whole(told["format"]) != FORMAT or told["reason"] not in SAYABLE or told["first_reason"] not in ALL_REASONS:
             return None
         attempt, strength = whole(told["attempt"], _ATTEMPTS), whole(told["strength"], _STRENGTHS)
         said_at = told["said_at"]
         whole(said_at, _MOMENTS)
-        texts = told["by"], told["note"]
+        texts = told["said_by"], told["note"]
         if attempt < 1 or not isinstance(told["person"], bool) or not all(isinstance(text, str) for text in texts):
             return None
         by, note = map(_text, texts)
         return Statement(
-            attempt, told["reason"], told["first"], by or "somebody", told["person"], float(said_at), note, strength
+            attempt,
+            told["reason"],
+            told["first_reason"],
+            by or "somebody",
+            told["person"],
+            float(said_at),
+            note,
+            strength,
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return None

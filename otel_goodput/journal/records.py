@@ -70,7 +70,7 @@ EXPORT: Final = 1 << 8  # START, END: the span is sampled and goes to the export
 SUMMED: Final = 1 << 12  # EXPORTED: only the summaries of `name` of attempt `key` that end by `time` are exported
 OWN_TRACES: Final = 1 << 10  # ATTEMPT: each step has a trace of its own
 ERRED: Final = 1 << 11  # END: the span's status is ERROR (FAILED without it: a step was left by a break)
-FLOOD: Final = 1 << 12  # END: summarized, not exported: too many spans of `name` (by default the phase's)
+SUMMARIZED: Final = 1 << 12  # END: summarized, not exported: too many spans of `name` (by default the phase's)
 OUTLIER: Final = 1 << 13  # END: the step is exported because it was slow
 INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by the code that opened it
 
@@ -81,11 +81,10 @@ _NAME_BODY: Final = struct.Struct("<BBHH24s")
 NAME_PART: Final = 24
 assert SIZE == 32 and _NAME_BODY.size == BODY.size
 
-# Magic, version, process, attempt, number, pid, and their checksum (0 in files of older versions).
+# Magic, version, process, attempt, number, pid, and their checksum.
 HEADER: Final = struct.Struct("<8sHHIIII")
 HEADER_SIZE: Final = 64
-# Time of the last heartbeat in ns, number of records certainly written by then, and their checksum. Older versions
-# wrote only the time.
+# Time of the last heartbeat in ns, number of records certainly written by then, and their checksum.
 HEARTBEAT: Final = struct.Struct("<qI")
 HEARTBEAT_AT: Final = HEADER.size
 _HEARTBEAT_END: Final = HEARTBEAT_AT + HEARTBEAT.size
@@ -148,8 +147,7 @@ class NewerVersion(ValueError):
 
 
 def _check(data: bytes) -> bytes:
-    """A checksum that is never 0, because 0 means that there is none."""
-    return (crc32(data) or 1).to_bytes(_CHECK, "little")
+    return crc32(data).to_bytes(_CHECK, "little")
 
 
 def encode_header(attempt: int, process: int, number: int, pid: int) -> bytes:
@@ -174,14 +172,12 @@ def decode_header(data: bytes) -> SegmentHeader:
         raise ValueError("not a journal segment")
     _, version, process, attempt, number, pid, check = HEADER.unpack_from(data)
     framed = data[:8] + VERSION.to_bytes(2, "little") + data[10:_FRAMED]
-    ours = check and int.from_bytes(_check(framed), "little") == check
+    ours = int.from_bytes(_check(framed), "little") == check
     if version > VERSION and not ours:
         raise NewerVersion(f"journal version {version}, this otel_goodput reads version {VERSION}")
-    if version != VERSION or (check and not ours):
+    if version != VERSION or not ours:
         raise ValueError("its header is damaged")
     body = data[HEARTBEAT_AT:_HEARTBEAT_END]
-    if not check:
-        return SegmentHeader(version, process, attempt, number, pid, int.from_bytes(body[:8], "little", signed=True))
     told = data[HEARTBEAT_AT : _HEARTBEAT_END + _CHECK]
     if not any(told):
         return SegmentHeader(version, process, attempt, number, pid, 0)

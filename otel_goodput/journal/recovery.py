@@ -231,7 +231,7 @@ def _from_snapshot(
     try:
         head, blobs = snapshot.from_bytes(_vouched(path))
         ledger = Ledger.load(head["ledger"], blobs, spans)
-        index = SpanIndex.from_state(head["book"])
+        index = SpanIndex.from_state(head["spans"])
         attempt, number, read = (whole(one, _PLACES) for one in head["position"])
         names = records.Names(dict(enumerate(map(str, head["names"]))))
         restored = Restored(ledger, index, attempt, index.last_sign)
@@ -269,10 +269,7 @@ def _prove(restored: Restored) -> None:
     whole(restored.last_sign)
     _try_out(restored)
     ledger = restored.ledger
-    found, model = ledger.dump()[0], _template()
-    if found["chronicle"] is None:  # an older version remembered nothing for an overview
-        del model["chronicle"], model["cursor"]["summary"], model["cursor"]["landmarks"]
-    _same_form(found, model)
+    _same_form(ledger.dump()[0], _template())
     again = Ledger.load(*_dumped(ledger))
     again.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
     again.totals(restored.last_sign)
@@ -339,5 +336,5 @@ def write_snapshot(
         OSError: it cannot be written.
     """
     head, blobs = ledger
-    whole = {"ledger": head, "book": index.to_state(), "names": list(names), "position": position}
+    whole = {"ledger": head, "spans": index.to_state(), "names": list(names), "position": position}
     write_privately(run.snapshot_path(process), *snapshot.pieces(whole, blobs))

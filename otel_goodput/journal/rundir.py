@@ -198,7 +198,7 @@ class RunDirectory:
     def recovered_by(self, attempt: int, process: int) -> frozenset[int]:
         """The numbers of the exporters that `otel-goodput recover` has exported an attempt's spans through.
 
-        All numbers if the file does not say: older versions wrote it once one exporter had succeeded.
+        All numbers if the file cannot be read, so that nothing is exported twice.
         """
         path = self.recovered_path(attempt, process)
         if not files.exists(path):

@@ -1,7 +1,7 @@
 """Small JSON files beside the journal, for other processes and later starts. Their content is not trusted.
 
-Each is a JSON object with a checksum of all its other members; files of older versions have none. The checksum does not
-depend on the formatting, so an editor may reformat a file.
+Each is a JSON object with a checksum of all its other members. The checksum does not depend on the formatting, so an
+editor may reformat a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from otel_goodput import files
 IDENTITY: Final = 64 * files.KIB  # bytes; run.json
 NOTES: Final = 256 * files.KIB
 
-CHECK: Final = "check"
+CHECK: Final = "checksum"
 _BEYOND: Final = 2**63
 
 
@@ -25,16 +25,18 @@ def checked_json(said: dict[str, Any], indent: int | None = None) -> bytes:
     return json.dumps({**said, CHECK: _check(said)}, indent=indent).encode()
 
 
-def read_json(path: Path, most: int = files.SMALL) -> Any:
+def read_json(path: Path, most: int = files.SMALL) -> dict[str, Any]:
     """Read a file written with :func:`checked_json`; returns its content without the checksum.
 
     Raises:
         OSError: it cannot be read, or has more than `most` bytes.
-        ValueError: it is not JSON, or its checksum is wrong.
+        ValueError: it is no JSON object, or its checksum is wrong or missing.
     """
     try:
         found = json.loads(files.read(path, most))
-        if isinstance(found, dict) and CHECK in found and found.pop(CHECK) != _check(found):
+        if not isinstance(found, dict):
+            raise ValueError("it is no JSON object")
+        if found.pop(CHECK, None) != _check(found):
             raise ValueError("its checksum is wrong")
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error

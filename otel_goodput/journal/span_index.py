@@ -14,7 +14,6 @@ from otel_goodput.journal.records import (
     DETAILED,
     EXPORT,
     EXPORTED,
-    FLOOD,
     HALF,
     MOST_TOLD,
     NAME,
@@ -22,6 +21,7 @@ from otel_goodput.journal.records import (
     PARENT,
     RECORD,
     ROOT,
+    SUMMARIZED,
     SUMMED,
     TRACE,
     Record,
@@ -54,7 +54,7 @@ class SpanIndex:
         attempt: number of the attempt.
         last_sign: latest timestamp of the attempt, ns.
         summaries: summaries of unsampled steps that are not known to be exported.
-        floods: (name, summary) of other phases, left out because there are too many; not known to be exported.
+        phase_summaries: (name, summary) of other phases, left out because there are too many; not known to be exported.
         unexported: what earlier attempts did not export.
     """
 
@@ -72,7 +72,7 @@ class SpanIndex:
         self._first = 1  # number of the first of them, counted from 1 over all ended spans
         self._places: dict[int, int] = {}
         self._reached: dict[int, int] = {}  # exporter -> number of the last ended span that it has exported
-        self.floods: list[tuple[str, Summary]] = []
+        self.phase_summaries: list[tuple[str, Summary]] = []
         self._summed: dict[tuple[int, str], int] = {}  # exporter, name -> ns; summaries that end by then are exported
         self._thinner = Thinner()
         self._thinners: dict[str, Thinner] = {}  # for other phases, by name
@@ -96,7 +96,7 @@ class SpanIndex:
                 self._end(opened._replace(end=time, end_flags=flags))
             elif opened.phase == rules.STEP:
                 self._thin(opened, time)
-            elif flags & FLOOD:
+            elif flags & SUMMARIZED:
                 self._leave_out(name or opened.name or PHASES[opened.phase], opened.start, time)
         elif kind == PARENT and key in self._open:
             self._open[key] = self._open[key]._replace(parent=unsigned(step))
@@ -108,7 +108,7 @@ class SpanIndex:
             for summed in [self._summed] if key == self.attempt else theirs:
                 summed[phase, name] = max(summed.get((phase, name), 0), time)
             self.summaries = self._unsummed(self.summaries)
-            self.floods = self._unsummed_floods(self.floods)
+            self.phase_summaries = self._unsummed_phases(self.phase_summaries)
         elif kind == EXPORTED:
             self._reached[phase] = max(self._reached.get(phase, 0), self._places.get(key, 0))
             self._forget()
@@ -144,8 +144,8 @@ class SpanIndex:
         common = min((self._summed.get((exporter, name), 0) for exporter in self._reached), default=0)
         return [summary for summary in summaries if summary.end > common]
 
-    def _unsummed_floods(self, floods: list[tuple[str, Summary]]) -> list[tuple[str, Summary]]:
-        return [(name, summary) for name, summary in floods if self._unsummed([summary], name)]
+    def _unsummed_phases(self, phase_summaries: list[tuple[str, Summary]]) -> list[tuple[str, Summary]]:
+        return [(name, summary) for name, summary in phase_summaries if self._unsummed([summary], name)]
 
     def _sum_up(self) -> None:
         """Make summaries and bound their number: without exporters, no EXPORTED record ever removes them."""
@@ -153,8 +153,8 @@ class SpanIndex:
         self.summaries += self._thinner.summaries()
         del self.summaries[:-REMEMBERED]
         for name, thinner in self._thinners.items():
-            self.floods += [(name, summary) for summary in thinner.summaries()]
-        del self.floods[:-REMEMBERED]
+            self.phase_summaries += [(name, summary) for summary in thinner.summaries()]
+        del self.phase_summaries[:-REMEMBERED]
 
     def follow(self, data: memoryview, names: Sequence[str]) -> None:
         """Take all records in `data`. They are this process's own, from memory, so checksums are not verified."""
@@ -166,7 +166,7 @@ class SpanIndex:
                 entry = opened.pop(key, None)
                 if entry is not None and entry.phase == rules.STEP:
                     self._thin(entry, time)
-                elif entry is not None and flags & FLOOD:
+                elif entry is not None and flags & SUMMARIZED:
                     self._leave_out(names[name] or entry.name or PHASES[entry.phase], entry.start, time)
             else:
                 if kind and kind != NAME:
@@ -214,11 +214,11 @@ class SpanIndex:
         if self.attempt >= 0 and spans:
             # On copies, so that a second call returns the same.
             summaries = self._unsummed(self.summaries + deepcopy(self._thinner).summaries(final=True))
-            floods = list(self.floods)
+            phase_summaries = list(self.phase_summaries)
             for name, thinner in deepcopy(self._thinners).items():
-                floods += [(name, summary) for summary in thinner.summaries(final=True)]
-            left = Unexported(self.attempt, self.last_sign, self.own_traces, spans, summaries, self.rooted)
-            left.floods, left.summed = self._unsummed_floods(floods), dict(self._summed)
+                phase_summaries += [(name, summary) for summary in thinner.summaries(final=True)]
+            left = Unexported(self.attempt, self.last_sign, self.own_traces, spans, summaries)
+            left.phase_summaries, left.summed = self._unsummed_phases(phase_summaries), dict(self._summed)
             left.steps, left.share, left.group = self.steps, self.share, self.group
             before = self._first - 1
             left.reached = {exporter: max(0, place - before) for exporter, place in self._reached.items()}
@@ -250,14 +250,17 @@ class SpanIndex:
                 _integer(number, 128)
             if not isinstance(entry.name, str) or not NO_PHASE <= entry.phase < len(PHASES):
                 raise ValueError("it has an invalid span")
-        floods = [*self.floods, *(flood for left in self.unexported for flood in left.floods)]
-        if not all(isinstance(name, str) for name in (*self._thinners, *(name for name, _ in floods))):
+        phase_summaries = [
+            *self.phase_summaries,
+            *(one for left in self.unexported for one in left.phase_summaries),
+        ]
+        if not all(isinstance(name, str) for name in (*self._thinners, *(name for name, _ in phase_summaries))):
             raise ValueError("it has an invalid name")
         thinners = (self._thinner, *self._thinners.values())
         for summary in (
             *self.summaries,
             *(summary for left in self.unexported for summary in left.summaries),
-            *(summary for _, summary in floods),
+            *(summary for _, summary in phase_summaries),
         ):
             for number in summary:
                 _integer(number, 63)
@@ -291,44 +294,51 @@ class SpanIndex:
     def to_state(self) -> dict[str, Any]:
         return {
             "attempt": self.attempt,
-            "debts": [left.to_state() for left in self.unexported],
+            "earlier_attempts": [left.to_state() for left in self.unexported],
             "own_traces": self.own_traces,
-            "rooted": self.rooted,
-            "bounds": [self.steps, self.share, self.group, self._thinner.most, self._cuts],
+            "has_root": self.rooted,
+            "steps_per_trace": self.steps,
+            "spans_per_trace": self.share,
+            "process_group": self.group,
+            "steps_per_summary": self._thinner.most,
+            "summaries_end_at_saves": self._cuts,
             "last_sign": self.last_sign,
-            "open": [list(entry) for entry in self._open.values()],
-            "ended": [list(entry) for entry in self._ended],
-            "first": self._first,
-            "reached": list(self._reached.items()),
-            "summed": [(*whose, end) for whose, end in self._summed.items()],
-            "summaries": [list(summary) for summary in self.summaries],
-            "thinned": self._thinner.held(),
-            "floods": [[name, list(summary)] for name, summary in self.floods],
-            "left_out": {name: thinner.held() for name, thinner in self._thinners.items()},
+            "open_spans": [list(entry) for entry in self._open.values()],
+            "ended_spans": [list(entry) for entry in self._ended],
+            "first_ended": self._first,
+            "exported_spans": list(self._reached.items()),
+            "exported_summaries": [(*whose, end) for whose, end in self._summed.items()],
+            "step_summaries": [list(summary) for summary in self.summaries],
+            "unsampled_steps": self._thinner.held(),
+            "phase_summaries": [[name, list(summary)] for name, summary in self.phase_summaries],
+            "unsampled_phases": {name: thinner.held() for name, thinner in self._thinners.items()},
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> SpanIndex:
-        index = cls(state["attempt"], [Unexported.from_state(left) for left in state["debts"]])
+        index = cls(state["attempt"], [Unexported.from_state(left) for left in state["earlier_attempts"]])
         index.own_traces = state["own_traces"]
-        index.rooted = state.get("rooted", False)
-        if "bounds" in state:
-            index.steps, index.share, index.group, most, index._cuts = state["bounds"]
-            index._thinner = Thinner(most, index.steps)
+        index.rooted = state["has_root"]
+        index.steps, index.share, index.group = (
+            state["steps_per_trace"],
+            state["spans_per_trace"],
+            state["process_group"],
+        )
+        index._thinner, index._cuts = Thinner(state["steps_per_summary"], index.steps), state["summaries_end_at_saves"]
         index.last_sign = state["last_sign"]
-        for fields in state["open"]:
+        for fields in state["open_spans"]:
             entry = SpanEntry(*fields)
             index._open[entry.key] = entry
-        index._ended.extend(SpanEntry(*fields) for fields in state["ended"])
-        index._first = state["first"]
+        index._ended.extend(SpanEntry(*fields) for fields in state["ended_spans"])
+        index._first = state["first_ended"]
         index._places = {entry.key: place for place, entry in enumerate(index._ended, index._first)}
-        index._reached = dict(state["reached"])
-        index._summed = {(exporter, name): end for exporter, name, end in state.get("summed", ())}
-        index.summaries = [Summary(*summary) for summary in state.get("summaries", ())]
-        for number, start, end in state["thinned"]:
+        index._reached = dict(state["exported_spans"])
+        index._summed = {(exporter, name): end for exporter, name, end in state["exported_summaries"]}
+        index.summaries = [Summary(*summary) for summary in state["step_summaries"]]
+        for number, start, end in state["unsampled_steps"]:
             index._thinner.add(number, start, end)
-        index.floods = [(name, Summary(*summary)) for name, summary in state.get("floods", ())]
-        for name, held in state.get("left_out", {}).items():
+        index.phase_summaries = [(name, Summary(*summary)) for name, summary in state["phase_summaries"]]
+        for name, held in state["unsampled_phases"].items():
             thinner = index._thinners[name] = Thinner()
             for number, start, end in held:
                 thinner.add(number, start, end)

@@ -36,11 +36,10 @@ class Unexported:
         own_traces: each step has a trace of its own.
         spans: the spans.
         summaries: the summaries of unsampled steps.
-        floods: (name, summary) of other phases that were left out.
+        phase_summaries: (name, summary) of other phases that were left out.
         steps: number of steps in one trace.
         share: number of spans of this process that fit into one trace.
         group: the group of processes that share a trace.
-        rooted: its trace has a separate root span; in journals of older versions, the job of process 0 is the root.
         reached: by exporter, how many of the spans it has exported.
         summed: by (exporter, name), the time (ns) up to which summaries are exported; the name is empty for steps.
     """
@@ -52,16 +51,14 @@ class Unexported:
         own_traces: bool,
         spans: list[SpanEntry],
         summaries: list[Summary],
-        rooted: bool = False,
     ) -> None:
         self.attempt = attempt
         self.last_sign = last_sign
         self.own_traces = own_traces
         self.spans = spans
         self.summaries = summaries
-        self.floods: list[tuple[str, Summary]] = []
+        self.phase_summaries: list[tuple[str, Summary]] = []
         self.steps, self.share, self.group = ENDLESS, ENDLESS, 0
-        self.rooted = rooted
         self.places = {entry.key: place for place, entry in enumerate(spans, 1)}
         self.reached: dict[int, int] = {}
         self.summed: dict[tuple[int, str], int] = {}
@@ -74,25 +71,32 @@ class Unexported:
         """The exporters that have exported a summary; `name` is that of the phases, or empty for steps."""
         return frozenset(exporter for (exporter, of), end in self.summed.items() if of == name and summary.end <= end)
 
-    def to_state(self) -> list[Any]:
-        reached = list(self.reached.items())
-        summed = [(*whose, end) for whose, end in self.summed.items()]
-        later = [self.rooted, self.floods, summed, self.steps, self.share, self.group]
-        return [self.attempt, self.last_sign, self.own_traces, self.spans, self.summaries, reached, *later]
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "attempt": self.attempt,
+            "last_sign": self.last_sign,
+            "own_traces": self.own_traces,
+            "steps_per_trace": self.steps,
+            "spans_per_trace": self.share,
+            "process_group": self.group,
+            "spans": self.spans,
+            "exported_spans": list(self.reached.items()),
+            "exported_summaries": [(*whose, end) for whose, end in self.summed.items()],
+            "step_summaries": self.summaries,
+            "phase_summaries": self.phase_summaries,
+        }
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> Unexported:
-        attempt, last_sign, own_traces, spans, summaries, reached, *later = state
+    def from_state(cls, state: dict[str, Any]) -> Unexported:
         left = cls(
-            attempt,
-            last_sign,
-            own_traces,
-            [SpanEntry(*entry) for entry in spans],
-            [Summary(*summary) for summary in summaries],
-            bool(later[0]) if later else False,
+            state["attempt"],
+            state["last_sign"],
+            state["own_traces"],
+            [SpanEntry(*entry) for entry in state["spans"]],
+            [Summary(*summary) for summary in state["step_summaries"]],
         )
-        left.reached = dict(reached)
-        left.floods = [(name, Summary(*summary)) for name, summary in (later[1] if len(later) > 1 else ())]
-        left.summed = {(exporter, name): end for exporter, name, end in (later[2] if len(later) > 2 else ())}
-        left.steps, left.share, left.group = later[3:6] if len(later) > 5 else (ENDLESS, ENDLESS, 0)
+        left.steps, left.share, left.group = state["steps_per_trace"], state["spans_per_trace"], state["process_group"]
+        left.reached = dict(state["exported_spans"])
+        left.summed = {(exporter, name): end for exporter, name, end in state["exported_summaries"]}
+        left.phase_summaries = [(name, Summary(*summary)) for name, summary in state["phase_summaries"]]
         return left

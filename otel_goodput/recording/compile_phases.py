@@ -11,7 +11,7 @@ from opentelemetry.util import types
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.journal.records import EXPORT, FLOOD, PARENT, signed
+from otel_goodput.journal.records import EXPORT, PARENT, SUMMARIZED, signed
 from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Gate
 from otel_goodput.recording.budget import NOTABLE
@@ -112,7 +112,7 @@ class CompilePhases:
         line = self._line
         name = line.account.journal.name(compiled) if compiled else 0
         exported = self._exports(phase, end)
-        flags = EXPORT if exported else FLOOD
+        flags = EXPORT if exported else SUMMARIZED
         line.jobs.append(ev.END, rules.COMPILE, flags, name, phase.key, ev.NO_STEP, end)
         return exported and not line.closed
 

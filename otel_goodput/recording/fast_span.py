@@ -28,7 +28,7 @@ from opentelemetry.util import types
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import DATA_LOADING, PART, STEP
 from otel_goodput.guard import contain, report_once
-from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED, OUTLIER
+from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, SUMMARIZED
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.finished import PhaseReadableSpan
 from otel_goodput.recording.ids import SAMPLED, UNSAMPLED
@@ -308,7 +308,7 @@ class FastSpan(ShortSpan):
             observation.told = True
             flags |= ev.ON_DEVICE
         if self.gate is not None and not exported:
-            flags |= FLOOD
+            flags |= SUMMARIZED
             self.gate.leave_out(self._start, end)
         if failed and self._phase != STEP and (error := self.error):
             line.account.error(self._phase, key, error, end)

@@ -15,7 +15,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.guard import guarded, report_once
 from otel_goodput.journal.account import Account
-from otel_goodput.journal.records import ERRED, EXPORT, FLOOD, INTERRUPTED, LARGEST, PARENT, signed
+from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, LARGEST, PARENT, SUMMARIZED, signed
 from otel_goodput.recording.admission import OTHERS, Admission, Gate, name_in
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.budget import NOTABLE, VITAL
@@ -210,7 +210,7 @@ class PhaseSpanProcessor(SpanProcessor):
         elif phase == rules.JOB and attributes.get(ERROR_TYPE):
             name = _exception(str(attributes[ERROR_TYPE]), span.status.description or "")
         gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
-        flags |= EXPORT if gate is None else FLOOD
+        flags |= EXPORT if gate is None else SUMMARIZED
         if gate is not None and gate.shared:
             name = gate.name  # otherwise the journal has the name from the START record
         if phase != rules.STEP and (error := attributes.get(ERROR_TYPE)):

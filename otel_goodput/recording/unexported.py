@@ -83,7 +83,7 @@ def unexported_spans(
         build = _Builder(run_id, left, process, resource.merge(Resource(theirs)), left.attempt < latest)
         if left.share >= SMALL:
             spans += [UnexportedSpan(build.summary(one), recovered | left.summed_by(one)) for one in left.summaries]
-            for name, summary in left.floods:
+            for name, summary in left.phase_summaries:
                 spans.append(UnexportedSpan(build.flood(name, summary), recovered | left.summed_by(summary, name)))
         for place, entry in enumerate(left.spans, 1):
             exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
@@ -98,8 +98,7 @@ class _Builder:
         self._resource = resource
         self._followed = followed
         self._root = ids.attempt_span_context(run_id, left.attempt)
-        # In journals of older versions, which have no roots, the job of process 0 is the root.
-        self._job = ids.job_span_context(*self._identity) if left.rooted or process else self._root
+        self._job = ids.job_span_context(*self._identity)
         self._scope = InstrumentationScope(SCOPE_NAME, __version__)
         self._volumes = Volumes(run_id, left.attempt, left.steps, left.group)
         if left.share < SMALL:

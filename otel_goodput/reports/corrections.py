@@ -59,13 +59,13 @@ def corrected(totals: Totals, said: Mapping[int, Statement]) -> tuple[Totals, Co
     for attempt, one in said.items():
         if attempt in known:
             entry = known[attempt]
-            found[attempt] = Correction(one.reason, entry.reason, one.by, one.note)
+            found[attempt] = Correction(one.reason, entry.reason, one.said_by, one.note)
             replaced[id(entry)] = entry.clone()
             replaced[id(entry)].reason = one.reason
             first = entry.reason
         elif oldest is not None and 1 < attempt < oldest and len(totals.history) >= Disruption.REMEMBERED:
-            found[attempt] = Correction(one.reason, one.first, one.by, one.note)
-            first = one.first
+            found[attempt] = Correction(one.reason, one.first_reason, one.said_by, one.note)
+            first = one.first_reason
         else:
             continue  # no such attempt, or none yet at the moment of the account
         if counts[first] > 0:
@@ -79,13 +79,14 @@ def corrected_overview(overview: Overview, corrections: Corrections) -> Overview
     """Return an overview with the reasons that a report corrected."""
     reasons = {
         id(entry): corrections[attempt].reason
-        for attempt, entry in restarts(overview.losses).items()
+        for attempt, entry in restarts(overview.disruptions).items()
         if attempt in corrections
     }
     if not reasons:
         return overview
     return replace(
-        overview, losses=tuple(one._replace(reason=reasons.get(id(one), one.reason)) for one in overview.losses)
+        overview,
+        disruptions=tuple(one._replace(reason=reasons.get(id(one), one.reason)) for one in overview.disruptions),
     )
 
 

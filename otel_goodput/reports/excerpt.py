@@ -81,7 +81,7 @@ def excerpt(
     windows = _windows(overview, asked, cadence, spans)
     index = TimeIndex(run)
     found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
-    ends = {life.end for life in overview.lives[:-1]} | ({overview.lives[-1].end} if died and overview.lives else set())
+    ends = {life.end for life in overview.jobs[:-1]} | ({overview.jobs[-1].end} if died and overview.jobs else set())
     count = 0
     for at, (begin, end) in enumerate(windows):
         if progress is not None:
@@ -111,7 +111,7 @@ def window(
     lead = LEAD * _cadence(overview, asked)
     read = _between(index, overview, begin - lead, max(begin, end), min(_RECORDS, most * _RECORDS_EACH))
     until = min(end, read.until)
-    dead = died and bool(overview.lives) and overview.lives[-1].end == until
+    dead = died and bool(overview.jobs) and overview.jobs[-1].end == until
     part = _told(read, overview, until, dead=dead)
     found = Detail(overview.begin, until, tuple(overview.names))
     _add(found, part, begin, until)
@@ -119,7 +119,7 @@ def window(
 
 
 def _latest_shift(overview: Overview) -> int:
-    return overview.shifts.get(overview.lives[-1].attempt, 0) if overview.lives else 0
+    return overview.shifts.get(overview.jobs[-1].attempt, 0) if overview.jobs else 0
 
 
 def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: int) -> WindowRecords:
@@ -129,8 +129,8 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
     parts: list[Part] = []
     missing: list[tuple[str, str]] = []
     until, cut = end, False
-    for attempt in dict.fromkeys(life.attempt for life in overview.lives):
-        mine = [life for life in overview.lives if life.attempt == attempt]
+    for attempt in dict.fromkeys(life.attempt for life in overview.jobs):
+        mine = [life for life in overview.jobs if life.attempt == attempt]
         over = end if mine[-1].end == NOT_KNOWN else mine[-1].end
         if mine[0].begin > end or over < begin:
             continue
@@ -146,25 +146,25 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
 
 def _told(read: WindowRecords, overview: Overview, until: int, *, dead: bool) -> Detail:
     parts = [(one.attempt, one.records) for one in read.parts]
-    return tell_part(parts, until, overview.losses, dead=dead, shifts=overview.shifts)
+    return tell_part(parts, until, overview.disruptions, dead=dead, shifts=overview.shifts)
 
 
 def _cadence(overview: Overview, asked: int) -> int:
     """About how long it takes from one step to the next, ns."""
     count = sum(one.count for one in overview.step_bins)
-    lived = sum((asked if life.end == NOT_KNOWN else life.end) - life.begin for life in overview.lives)
+    lived = sum((asked if life.end == NOT_KNOWN else life.end) - life.begin for life in overview.jobs)
     return max(1, lived // max(1, count))
 
 
 def _windows(overview: Overview, asked: int, cadence: int, spans: int) -> list[Window]:
     """Return the windows to tell, in order; none overlap."""
-    lives = [(life.begin, asked if life.end == NOT_KNOWN else life.end) for life in overview.lives]
+    lives = [(life.begin, asked if life.end == NOT_KNOWN else life.end) for life in overview.jobs]
     steps = min(EDGE, max(AROUND, spans // (4 * _PER_STEP * max(1, len(lives)))))
     wanted: list[Window] = []
     for begin, end in lives:
         wanted.append((begin, min(end, _bin_end(overview, begin + steps * cadence // 2, steps * cadence))))
         wanted.append((max(begin, _bin_begin(overview, end - steps * cadence // 2, steps * cadence)), end))
-    for loss in overview.losses:
+    for loss in overview.disruptions:
         since = loss.time if loss.died == NOT_KNOWN else loss.died
         wanted.append((since - AROUND * cadence, since))
         wanted.append((loss.time, min(asked, loss.time + AROUND * cadence)))

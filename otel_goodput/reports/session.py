@@ -45,7 +45,7 @@ Progress = Callable[[int, int, str], None]
 SPANS: Final = 200_000  # shown one by one
 _LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
 _RECORDS: Final = 4  # of one span, about: its start, its end, what they say of it, and room that a segment has left
-_OF_OTHERS: Final = frozenset({"bins", "lives", "step_bins"})  # what is read of the overviews of the other processes
+_OF_OTHERS: Final = frozenset({"bins", "jobs", "step_bins"})  # what is read of the overviews of the other processes
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
 
 
@@ -218,7 +218,7 @@ class Session:
     def _spans_of_attempts(self) -> list[tuple[int, int, int, bool]]:
         """Return number, begin, end and whether it ended well of each attempt that began a job."""
         found: dict[int, tuple[int, int, int, bool]] = {}
-        for life in self.overview.lives:
+        for life in self.overview.jobs:
             end = self.detail.reached if life.end == NOT_KNOWN else life.end
             begin = found[life.attempt][1] if life.attempt in found else life.begin
             found[life.attempt] = (life.attempt, begin, max(begin, end), life.clean)
@@ -231,7 +231,7 @@ class Session:
         # An exception ended the attempt before one that began with such a disruption.
         failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
         for number, begin, end, clean in spans:
-            loss = next((at for at, one in enumerate(self.overview.losses) if one.attempt == number), None)
+            loss = next((at for at, one in enumerate(self.overview.disruptions) if one.attempt == number), None)
             found.append(
                 Attempt(
                     number,
@@ -305,8 +305,8 @@ def _fill(process: Process, run: ListedRun, asked: int, rows: int) -> None:
         process.host = _host(process.facts)
         state = state_of(run, found.attempt, process.index, overview.last_sign)
         process.state = state
-        if overview.lives and overview.lives[-1].end != NOT_KNOWN and state != RUNNING:
-            process.state = ENDED if overview.lives[-1].clean else FAILED
+        if overview.jobs and overview.jobs[-1].end != NOT_KNOWN and state != RUNNING:
+            process.state = ENDED if overview.jobs[-1].clean else FAILED
         if (note := found.damages.note()) is not None:
             process.problem = note.text
     except Exception as error:  # whatever one process left must not hide the others
@@ -328,7 +328,7 @@ def counted_from_one(overview: Overview) -> Overview:
         phases=[one._replace(attempt=one.attempt + 1) for one in overview.phases],
         steps=[one._replace(attempt=one.attempt + 1) for one in overview.steps],
         saves=[one._replace(attempt=one.attempt + 1) for one in overview.saves],
-        lives=[one._replace(attempt=one.attempt + 1) for one in overview.lives],
+        jobs=[one._replace(attempt=one.attempt + 1) for one in overview.jobs],
         shifts={attempt + 1: shift for attempt, shift in overview.shifts.items()},
     )
 

@@ -116,7 +116,7 @@ class _Beside:
                 seen |= bool(flags & records.INTERRUPTED) * INTERRUPTED
                 if phase == rules.STEP:
                     seen |= bool(flags & records.OUTLIER) * OUTLIER
-                seen |= bool(flags & records.FLOOD) * SUMMED_UP
+                seen |= bool(flags & records.SUMMARIZED) * SUMMED_UP
                 self.flags[key] = seen
             elif kind == records.PARENT:
                 self.parents[key] = records.unsigned(step)

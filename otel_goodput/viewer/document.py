@@ -14,7 +14,6 @@ from otel_goodput import files
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput.accounting.usage import Usage
-from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.reports import advice, corrections, text
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.rank_steps import RankSteps
@@ -207,7 +206,7 @@ class _Writer:
             for at, held in sorted(one.partition.items())
             if at >= rules.FIXED
         }
-        loss = None if one.loss is None else self._session.overview.losses[one.loss]
+        loss = None if one.loss is None else self._session.overview.disruptions[one.loss]
         elapsed, known = one.elapsed, self._session.report.totals.run.known
         return {
             "number": one.number,
@@ -231,7 +230,7 @@ class _Writer:
         }
 
     def _disruptions(self, overview: Overview) -> list[dict[str, Any]]:
-        said = corrections.told(overview.losses, self._session.report.corrections)
+        said = corrections.told(overview.disruptions, self._session.report.corrections)
         known = self._session.report.totals.run.known  # when steps were over
         return [
             {
@@ -248,7 +247,7 @@ class _Writer:
                 "first_step_ns": one.first_step if known else None,
                 "regained_ns": one.regained if known else None,
             }
-            for one, more in zip(overview.losses, said, strict=True)
+            for one, more in zip(overview.disruptions, said, strict=True)
         ]
 
     def _process(self, one: Process) -> dict[str, Any]:
@@ -327,7 +326,7 @@ class _Writer:
 
     def _cloud_trace(self) -> str | None:
         """Return where spans are in Cloud Trace: as the latest attempt says that sent some there."""
-        found = (spans.cloud_trace(one.facts, OTEL_GOODPUT_EXPORTERS.name) for one in reversed(self._session.attempts))
+        found = (spans.cloud_trace(one.facts) for one in reversed(self._session.attempts))
         return next((one for one in found if one is not None), None)
 
     def _window_owners(self) -> Table | None:

@@ -141,29 +141,20 @@ def attributes(found: Exported, columns: Columns, redacted: Redaction, at: Calla
     }
 
 
-def cloud_trace(facts: Mapping[str, Any] | None, exporters: str) -> str | None:
+def cloud_trace(facts: Mapping[str, Any] | None) -> str | None:
     """Return the address of a span in Cloud Trace, with ``{trace}`` and ``{span}``; None if none was sent there.
 
-    Args:
-        facts: of an attempt.
-        exporters: name of the setting that lists the exporters, for facts of older versions: these do not tell which
-            were opened, so that what ``auto`` chose does not count.
+    `facts` are those of an attempt.
     """
     if not facts:
         return None
-    resource, opened = facts["resource"], facts.get("exporters") or {}
-    project = resource.get(semconv.GCP_PROJECT_ID)
-    if opened:
-        told = [(name, opened[name]) for name in _GOOGLE if opened.get(name)]
-        if not told:
-            return None
-        name, to = told[0]
-        project = (project or to) if name == _OVER_OTLP else to  # the Telemetry API goes by the resource
-    else:
-        listed = facts["settings"].get(exporters, {}).get("value", "")
-        if not set(_GOOGLE) & {one.strip().lower() for one in str(listed).split(",")}:
-            return None
-        project = project or resource.get(semconv.CLOUD_ACCOUNT_ID)
+    opened = facts["exporters"]
+    told = [(name, opened[name]) for name in _GOOGLE if opened.get(name)]
+    if not told:
+        return None
+    name, project = told[0]
+    if name == _OVER_OTLP:  # the Telemetry API goes by the resource
+        project = facts["resource"].get(semconv.GCP_PROJECT_ID) or project
     if not isinstance(project, str) or not project or not _PROJECT.issuperset(project):
         return None
     return _EXPLORER + project

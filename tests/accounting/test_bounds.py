@@ -171,14 +171,14 @@ def test_an_overview_is_bounded_and_says_what_it_leaves_out(
     assert (found.left_out > 0) is cut
     assert len(found.bins) <= overview.BINS and len(found.step_bins) <= overview.BINS + 1
     assert len(found.groups) <= 2 * chronicle.NAMES and len(found.phases) <= overview.PHASES_KEPT + chronicle.OPENED
-    assert len(found.steps) <= overview.STEPS_KEPT and len(found.lives) <= landmarks.LIVES
+    assert len(found.steps) <= overview.STEPS_KEPT and len(found.jobs) <= landmarks.LIVES
     assert len(found.shifts) <= landmarks.LIVES
     assert len(found.at_risk) <= landmarks.CORNERS + 2
     for told in (found.saves, found.notices, found.slices, found.excluded):
         assert len(told) <= chronicle.TOLD
     assert sum(sum(one.values()) for one in found.bins) == ledger.totals().run.elapsed, "and nothing of the time"
     steps = ledger.settled.steps
-    assert len(steps.saves) <= step_history.SAVES and len(steps.spared) <= step_history.SPARED
+    assert len(steps.saves) <= step_history.SAVES and len(steps.recoverable) <= step_history.RECOVERABLE
     head, blobs = ledger.dump()
     text = json.dumps(head)
     assert len(text) + sum(len(bytes(blob)) for blob in blobs) < ALL // 2

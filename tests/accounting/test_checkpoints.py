@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from otel_goodput.accounting import Ledger, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.checkpoints import RankStages, Stages, StageSums, proven, slowest, to_json
-from otel_goodput.accounting.chronicle import Chronicle
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.ledger import CHECKPOINT
 from otel_goodput.reports.replay import account
@@ -90,14 +89,6 @@ def test_live_replayed_and_restarted_are_the_same(parts: Told, cut: int) -> None
     ledger.feed(events[2 + cut :])
     assert dict(ledger.totals(70).stages) == dict(ledger.overview(70).stages) == known
     assert dict(account(sorted(events), at=70).stages) == known
-
-
-def test_a_snapshot_of_a_version_without_stages_is_read() -> None:
-    ledger = Ledger()
-    ledger.feed([Event(0, ev.ATTEMPT), Event(0, ev.START, rules.JOB, 1)])
-    head, _ = ledger.dump()
-    del head["chronicle"]["stages"]
-    assert Chronicle.from_state(json.loads(json.dumps(head["chronicle"]))).stages.sums == {}
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,8 @@ def check(ledger: Ledger, at: int | None, *, dead: bool = False) -> Overview:
     assert all(0 <= one.lost <= one.count for one in overview.step_bins)
     assert overview.last_step == totals.last_step
     assert overview.last_sign >= totals.last_sign  # later by as much as a clock was behind
-    assert len(overview.losses) == sum(totals.disruptions.values())
-    for mine, theirs in zip(reversed(overview.losses), reversed(totals.history), strict=False):
+    assert len(overview.disruptions) == sum(totals.disruptions.values())
+    for mine, theirs in zip(reversed(overview.disruptions), reversed(totals.history), strict=False):
         assert (mine.reason, mine.wasted, mine.recovery) == (theirs.reason, theirs.wasted, theirs.recovery)
         for figure in ("kept_step", "first_step", "regained"):
             assert getattr(mine, figure) == getattr(theirs, figure)

@@ -55,20 +55,6 @@ def test_a_snapshot_in_between_changes_nothing() -> None:
         assert shown(reloaded(ledger)) == REGAINED, cut
 
 
-def test_a_snapshot_of_an_older_version_knows_of_nothing_to_regain() -> None:
-    ledger = Ledger()
-    ledger.feed(RUN[:1300])
-    head, blobs = ledger.dump()
-    head["cursor"]["history"] = [state[:8] for state in head["cursor"]["history"]]
-    for name in ("job_begin", "first_step"):
-        del head["cursor"]["course"][name]
-    older = Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs))
-    older.feed(RUN[1300:])
-    assert shown(older) == [(None, None, None)] and older.totals().first_step is None
-    older.feed(attempt(2, 2000, 500, 300))
-    assert shown(older)[1:] == [(698, 6 * S, (5 + 199) * S)], "the next one it follows"
-
-
 def test_an_account_that_goes_on_does_not_change_one_that_was_drawn() -> None:
     ledger = Ledger()
     ledger.feed(RUN[:1300])
@@ -95,7 +81,7 @@ def test_more_rollbacks_than_are_remembered() -> None:
     history = ledger.totals().history
     assert len(history) == Disruption.REMEMBERED
     assert all(one.regained is not None for one in history)
-    assert [one.regained for one in ledger.overview().losses[: -Disruption.REMEMBERED]] == [None] * (
+    assert [one.regained for one in ledger.overview().disruptions[: -Disruption.REMEMBERED]] == [None] * (
         back - Disruption.REMEMBERED
     )
     assert reloaded(ledger).totals().history[-1].regained == history[-1].regained

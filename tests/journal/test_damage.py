@@ -311,9 +311,9 @@ def spoilt_snapshots(data: bytes, flips: int) -> Iterator[tuple[str, bytes]]:
         ("number", 5),
         ("text", "x"),
         ("object", {}),
-        ("parts", {"ledger": {}, "book": {}}),
-        ("lists", {"ledger": [], "book": [], "names": [], "position": []}),
-        ("nulls", {"ledger": None, "book": None, "names": None, "position": None}),
+        ("parts", {"ledger": {}, "spans": {}}),
+        ("lists", {"ledger": [], "spans": [], "names": [], "position": []}),
+        ("nulls", {"ledger": None, "spans": None, "names": None, "position": None}),
     ):
         text = json.dumps(value).encode()
         yield name, len(text).to_bytes(8, "little") + text

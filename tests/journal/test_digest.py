@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 from otel_goodput.accounting import overview as ov
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.rules import FIXED
-from otel_goodput.journal import digest
 from otel_goodput.journal.digest import FRAME, MAGIC, SIZES, VERSION, Digest, decode, encode, read_digest, write_digest
-from otel_goodput.journal.overview_rows import TABLES
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import DIGEST, RunDirectory, bound
 from otel_goodput.semconv import PHASES
@@ -56,8 +54,8 @@ def overviews(draw: st.DrawFn) -> Overview:
         steps=draw(some(st.builds(ov.StepEntry, *[numbers] * 7, keys))),
         saves=draw(some(st.builds(ov.Save, *[numbers] * 5, st.booleans()))),
         at_risk=draw(some(st.tuples(numbers, numbers))),
-        lives=draw(some(st.builds(ov.Life, *[numbers] * 3, st.booleans()))),
-        losses=draw(
+        jobs=draw(some(st.builds(ov.Life, *[numbers] * 3, st.booleans()))),
+        disruptions=draw(
             some(
                 st.builds(
                     ov.Loss, moments, moments, st.none() | lengths, texts, lengths, lengths,
@@ -71,20 +69,6 @@ def overviews(draw: st.DrawFn) -> Overview:
         last_step=draw(st.none() | numbers),
         last_sign=draw(moments),
     )  # fmt: skip
-
-
-@given(overviews())
-def test_one_of_the_first_version_is_read(overview: Overview) -> None:
-    """It did not tell what disruptions had set back, nor when that was regained."""
-    older = replace(overview, losses=[ov.Loss(*one[:8]) for one in overview.losses])
-    today = TABLES["losses"]
-    with pytest.MonkeyPatch.context() as then:
-        then.setattr(digest, "VERSION", 1)
-        narrow = today._replace(pack=lambda losses, texts: [row[:8] for row in today.pack(losses, texts)])
-        then.setitem(TABLES, "losses", narrow)
-        written = encode(older, 0, 0, (0, 0, 0))
-    assert FRAME.unpack_from(written)[1] == 1
-    assert decode(written).overview == older
 
 
 @given(overviews(), st.integers(0, 2**31), moments)
@@ -192,15 +176,15 @@ def test_what_is_too_large_sheds_its_longest_tail(tmp_path: Path) -> None:
     assert DIGEST / 4 < size <= DIGEST == bound(path.name) and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert encode(overview, 3, 5, (3, 0, 9)) == path.read_bytes()
     found = read_digest(run, 12)
-    assert found.shed["bins"] and found.shed["phases"]
+    assert found.dropped["bins"] and found.dropped["phases"]
     kept = found.overview
 
     def added_up(one: Overview) -> list[int]:
         return [sum(each.get(who, 0) for each in one.bins) for who in range(FIXED + 300)]
 
     assert added_up(kept) == added_up(overview)
-    assert kept.width == overview.width * 2 ** found.shed["bins"] and kept.begin == overview.begin
-    assert kept.left_out == found.shed["phases"] == len(overview.phases) - len(kept.phases)
+    assert kept.width == overview.width * 2 ** found.dropped["bins"] and kept.begin == overview.begin
+    assert kept.left_out == found.dropped["phases"] == len(overview.phases) - len(kept.phases)
     shortest = min(entry.end - entry.begin for entry in kept.phases)
     assert {entry.key for entry in overview.phases if entry.end - entry.begin > shortest} <= {
         entry.key for entry in kept.phases
@@ -222,5 +206,5 @@ def test_one_as_large_as_usual_loses_nothing() -> None:
     )
     whole = encode(overview, 0, 0, (0, 0, 0))
     found = decode(whole)
-    assert len(whole) < DIGEST and found.shed == {}
+    assert len(whole) < DIGEST and found.dropped == {}
     assert encode(found.overview, 0, 0, (0, 0, 0)) == whole

@@ -194,7 +194,7 @@ def test_a_cycle_and_very_many_end(tmp_path: Path) -> None:
     assert len(many) == 2000 and left_out == 8000
     found = told({f"name {number}": "x" * 900 for number in range(1000)}, tmp_path)
     assert 10 < len(found) < 1000 and "name 0" in found
-    assert read_facts(RunDirectory(tmp_path), 2, 0).cut["hyperparameters"] == 1000 - len(found)
+    assert read_facts(RunDirectory(tmp_path), 2, 0).dropped["hyperparameters"] == 1000 - len(found)
 
 
 @given(st.recursive(
@@ -219,7 +219,7 @@ def test_what_is_read_is_not_believed(tmp_path: Path) -> None:
     run.make()
     path = run.facts_path(0, 0)
     right = {"format": 1, "attempt": 0, "process": 0, "started_at": 1}
-    wrong: list[Any] = [[], {}, {**right, "process": 1}, {**right, "started_at": "x"}, {**right, "cut": {"a": -1}}]
+    wrong: list[Any] = [[], {}, {**right, "process": 1}, {**right, "started_at": "x"}, {**right, "dropped": {"a": -1}}]
     for said in wrong:
         path.write_bytes(checked_json(said) if isinstance(said, dict) else b"[]")
         with pytest.raises(ValueError, match=r"\w"):
@@ -232,7 +232,7 @@ def test_what_is_read_is_not_believed(tmp_path: Path) -> None:
     facts = read_facts(run, 0, 0)
     assert (facts.resource, facts.versions, facts.settings) == ({}, {"b": "2"}, {"b": ("x", "y")})
     assert facts.hyperparameters == {"d": 5}
-    assert facts.scheduling == {}  # as an older version wrote it
+    assert facts.scheduling == {}  # it is not there
     path.write_bytes(checked_json({**right, "scheduling": {"queued": 1.5, "a": True, "b": "2", "c": None}}))
     assert read_facts(run, 0, 0).scheduling == {"queued": 1.5}
 

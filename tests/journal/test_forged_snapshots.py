@@ -24,7 +24,10 @@ HOSTILE: tuple[Any, ...] = (
     -1, 0, 1, 63, 64, 10**6, 1 << 40, 1 << 62, 1 << 63, 1 << 70, -(1 << 62), -(1 << 70), 0.5, 1e300, True, False, None,
     "", "x", [], [[]], {}, [0], [1, 2], [[0, 1]], [None], [["x", 1]], [-1, -1],
 )  # fmt: skip
-OF_AN_OVERVIEW = ("bins", "summary", "landmarks", "stretches", "progress", "history", "earlier", "running", "spared")
+OF_AN_OVERVIEW = (
+    "bins", "step_summary", "overview", "step_segments", "kept_steps", "latest_disruptions", "earlier_disruptions",
+    "running_steps", "recoverable_steps",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def forged(head: dict[str, Any], source: random.Random, known: list[Place]) -> t
     """The head with one value replaced, or one taken away."""
     spoilt = deepcopy(head)
     path = source.choice(known)
-    where = spoilt["ledger"]["cursor"]
+    where = spoilt["ledger"]["account"]
     for key in path[:-1]:
         where = where[key]
     value = source.choice(HOSTILE)
@@ -109,9 +112,9 @@ def go_on(ledger: Ledger, at: int, attempt: int) -> None:
 def test_no_value_that_is_forged_breaks_the_next_attempt(past: RunDirectory, cases: int) -> None:
     path = past.snapshot_path(0)
     head, blobs = snapshot.from_bytes(path.read_bytes())
-    cursor = head["ledger"]["cursor"]
-    summary = cursor["summary"]
-    assert cursor["bins"]["buckets"] and summary["bins"] and summary["raw"] and cursor["landmarks"][0]
+    cursor = head["ledger"]["account"]
+    summary = cursor["step_summary"]
+    assert cursor["bins"]["buckets"] and summary["bins"] and summary["executions"] and cursor["overview"]["jobs"]
     source = random.Random("forged")
     # A field is as likely as another, however many values it has.
     known = {name: list(places(cursor[name], (name,))) for name in OF_AN_OVERVIEW if cursor[name]}

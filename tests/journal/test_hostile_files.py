@@ -29,6 +29,7 @@ from otel_goodput.journal.mirror import spool as spool_of
 from otel_goodput.journal.records import encode_header
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import SIZE
+from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.reports.journalled import of_run
 
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----"
@@ -397,7 +398,7 @@ def test_a_hostile_pace_leaves_the_others(disguise: Callable[[Path], None], tmp_
         8: {**good, "process": 8},  # but no eighth
     }
     for process, pace in told.items():
-        run.pace_path(process).write_text(json.dumps(pace))
+        run.pace_path(process).write_bytes(checked_json(pace))
     run.pace_path(6).write_text("[" * 4000)
     disguise(run.pace_path(0))
     assert [pace.process for pace in read_paces(run, 0, now, count=8)] == [1, 7]

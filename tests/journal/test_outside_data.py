@@ -193,7 +193,7 @@ def test_what_a_newer_version_wrote(
 def test_a_newer_snapshot(past: Path, record: Callable[..., Recording]) -> None:
     path = past / "journal" / "p0000.snapshot"
     head, blobs = snapshot.from_bytes(path.read_bytes())
-    head["ledger"]["cursor"]["format"] = snapshot.FORMAT + 1
+    head["ledger"]["account"]["format"] = snapshot.FORMAT + 1
     path.write_bytes(resealed(head, blobs))
     before = contents(past)
     assert train(record).recorder.attempt == 1

@@ -18,7 +18,7 @@ import otel_goodput as goodput
 from otel_goodput.accounting import overview as ov
 from otel_goodput.journal import keeper
 from otel_goodput.journal.digest import read_digest
-from otel_goodput.journal.overviews import DIGEST, SEGMENTS, SNAPSHOT, overview_of
+from otel_goodput.journal.overviews import DIGEST, SNAPSHOT, overview_of
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 
@@ -128,20 +128,6 @@ def test_one_that_has_died_has_nothing_in_flight(tmp_path: Path) -> None:
     assert found is not None and found.source == SNAPSHOT
     assert added_up(found.overview) == elapsed(run, found.at, dead=True)
     assert found.overview.steps == [] or found.overview.steps[-1].fate != ov.IN_FLIGHT
-
-
-def test_a_journal_of_an_older_version_is_rebuilt_from_its_segments(tmp_path: Path) -> None:
-    from .test_golden import NAMES, unpack
-
-    for name in NAMES:
-        unpack(name, tmp_path / name)
-        run = RunDirectory(next((tmp_path / name).rglob("run.json")).parent)
-        said: list[tuple[int, int, str]] = []
-        found = overview_of(run, progress=lambda *about, said=said: said.append(about))
-        assert found is not None and found.overview.complete
-        if found.source == SEGMENTS:
-            assert said[-1][0] == said[-1][1]
-        assert added_up(found.overview) > 0
 
 
 def test_the_account_is_locked_for_a_moment(record: Callable[..., Recording], base: int) -> None:

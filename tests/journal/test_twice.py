@@ -69,4 +69,4 @@ def test_what_is_written_twice_all_the_same_is_the_same(tmp_path: Path) -> None:
 
 def test_every_exporter_has_a_number_of_its_own() -> None:
     known = {"console": 32, "file": 33, "gcp": 34, "gcp-otlp": 35, "otlp": 36, "workload": 37, "tensorboard": 38}
-    assert numbers(OURS) == known, "once given for good: a restart reads what an older version wrote"
+    assert numbers(OURS) == known, "once given for good: a restart reads what another version wrote"

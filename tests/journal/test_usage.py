@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
 def test_what_is_damaged_is_refused_and_left_out(run: RunDirectory, change: dict[str, Any]) -> None:
     path = written(run)
     told = json.loads(path.read_text())
-    del told["check"]
+    del told["checksum"]
     path.write_bytes(checked_json({**told, **change}))
     with pytest.raises(ValueError, match=r"."):
         read_usage(run, 0, 0)
@@ -100,7 +100,7 @@ def test_what_is_damaged_is_refused_and_left_out(run: RunDirectory, change: dict
 def test_a_newer_version_is_said(run: RunDirectory) -> None:
     path = written(run)
     told = json.loads(path.read_text())
-    del told["check"]
+    del told["checksum"]
     path.write_bytes(checked_json({**told, "format": 2}))
     with pytest.raises(NewerVersion):
         read_usage(run, 0, 0)

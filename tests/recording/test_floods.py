@@ -239,5 +239,5 @@ def test_the_sums_of_the_journal_are_those_of_the_process(recording: Recording) 
     }
     assert live
     index = restore(RunDirectory(recording.folder), 0).index.successor(1)
-    floods = index.unexported[-1].floods
+    floods = index.unexported[-1].phase_summaries
     assert {(each.start, name, each.total) for name, each in floods} == live

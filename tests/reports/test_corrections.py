@@ -83,8 +83,8 @@ def test_only_the_reasons_change(entries: Entries, statements: dict[int, object]
 
     losses = tuple(Loss(100, 95, attempt, reason, 5, 7, 3, 2) for attempt, reason in entries)
     overview = corrected_overview(Overview(0, 1, losses=losses), corrections)
-    assert [one.reason for one in overview.losses] == [one.reason for one in after.history]
-    assert [one["said_by"] for one in told(overview.losses, corrections)] == [
+    assert [one.reason for one in overview.disruptions] == [one.reason for one in after.history]
+    assert [one["said_by"] for one in told(overview.disruptions, corrections)] == [
         one["said_by"] for one in answer["disruption_list"]
     ]
 

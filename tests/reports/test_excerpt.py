@@ -56,7 +56,7 @@ def test_everything_within_the_windows_is_told(whole: Session, part: Session) ->
         assert {(one.attempt, one.key) for one in whole.detail.steps if begin <= one.begin <= end} <= told
         assert part.detail.partition(begin, end) == whole.detail.partition(begin, end)
     assert all(before[1] < after[0] for before, after in pairwise(part.windows))
-    for loss in whole.overview.losses:
+    for loss in whole.overview.disruptions:
         assert any(begin <= loss.time <= end for begin, end in part.windows)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import otel_goodput
-from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import exported as module
 from otel_goodput.reports.exported import exported
@@ -86,35 +85,11 @@ def test_there_are_bounds_and_errors_come_first(run: RunDirectory, monkeypatch: 
 def test_the_address_in_cloud_trace_goes_by_what_was_opened(
     opened: dict[str, str], resource: dict[str, Any], address: str | None
 ) -> None:
-    """Whatever the setting says: `auto` chooses, and what is asked for may not be there."""
-    name = OTEL_GOODPUT_EXPORTERS.name
-    for setting in ("auto", "gcp"):
-        settings = {name: {"value": setting, "source": "default"}}
-        found = spans.cloud_trace({"settings": settings, "resource": resource, "exporters": opened}, name)
-        assert (found or "").partition("?project=")[2] == (address or "")
-
-
-@pytest.mark.parametrize(
-    ("exporters", "resource", "address"),
-    [
-        ("gcp", {"gcp.project_id": "my-project"}, "my-project"),
-        ("file, GCP-OTLP", {"cloud.account.id": "other"}, "other"),
-        ("file", {"gcp.project_id": "my-project"}, None),
-        ("auto", {"gcp.project_id": "my-project"}, None),
-        ("gcp", {}, None),
-        ("gcp", {"gcp.project_id": "x&y=<script>"}, None),
-        ("gcp", {"gcp.project_id": 3}, None),
-    ],
-)
-def test_the_address_in_cloud_trace_by_facts_of_older_versions(
-    exporters: str, resource: dict[str, Any], address: str | None
-) -> None:
-    name = OTEL_GOODPUT_EXPORTERS.name
-    facts = {"settings": {name: {"value": exporters, "source": "environment"}}, "resource": resource}
-    found = spans.cloud_trace(facts, name)
+    """Not by the setting: `auto` chooses, and what is asked for may not be there."""
+    found = spans.cloud_trace({"resource": resource, "exporters": opened})
     if address is None:
         assert found is None
     else:
         assert found is not None and found.startswith("https://console.cloud.google.com/traces/explorer;")
         assert found.endswith(f"?project={address}") and "{trace}" in found and "{span}" in found
-    assert spans.cloud_trace(None, name) is None
+    assert spans.cloud_trace(None) is None

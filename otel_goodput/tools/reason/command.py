@@ -89,7 +89,7 @@ def _say(found: Found, options: argparse.Namespace) -> None:
         note=options.note or "",
     )
     _keep(found, [said])
-    print(f"run {known.run_id!r}: attempt {said.attempt}: {said.reason}, said by {said.by}; first: {first}")
+    print(f"run {known.run_id!r}: attempt {said.attempt}: {said.reason}, said by {said.said_by}; first: {first}")
 
 
 def _user() -> str:
@@ -127,7 +127,7 @@ def _print_list(known: Disrupted, rows: Sequence[dict[str, Any]]) -> None:
         for row in reversed(said):
             note = f", “{row['note']}”" if row["note"] else ""
             when, counts = format_moment(row["said_at"]), "" if row["in_force"] else " (does not count)"
-            print(shown(f"    {row['reason']}, said by {row['by']} on {when}{note}{counts}"))
+            print(shown(f"    {row['reason']}, said by {row['said_by']} on {when}{note}{counts}"))
     unknown = [row for row in rows if row["attempt"] not in known.losses]
     if unknown:
         print(f"  {plural(len(unknown), 'statement')} of attempts that are not known to have begun with a disruption")
@@ -192,16 +192,17 @@ def _import_into(found: Found, known: Disrupted, best: dict[int, matching.Match]
             strength=tells.strength + _BY_NAME * match.by_name,
         )
         earlier = imported.get(attempt)
-        told = f"run {known.run_id!r}: attempt {attempt}: {reason} ({one.by}, {one.note}; first: {one.first})"
+        about = f"{one.said_by}, {one.note}; first: {one.first_reason}"
+        told = f"run {known.run_id!r}: attempt {attempt}: {reason} ({about})"
         if earlier is not None and earlier.strength >= one.strength:
-            told += f": nothing new, {earlier.reason} is already said by {earlier.by}"
+            told += f": nothing new, {earlier.reason} is already said by {earlier.said_by}"
         else:
             new.append(one)
             held = counting.get(attempt)
             if dry_run:
                 told += ": would be said"
             if held is not None and held.person:
-                told += f": {held.reason} counts, because {held.by} said so"
+                told += f": {held.reason} counts, because {held.said_by} said so"
         print(shown(told))
     if new and not dry_run:
         _keep(found, new)

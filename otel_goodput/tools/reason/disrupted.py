@@ -63,10 +63,5 @@ def disrupted(run: RunDirectory) -> Disrupted:
         note = restored.damages.note()
         raise JournalError(f"run {run_id!r}: process 0 left no journal" if note is None else note.text)
     overview = restored.ledger.overview(restored.last_sign)
-    losses = restarts(overview.losses)
-    if not overview.complete:  # the account goes on from a snapshot of a version that remembered less
-        losses = {
-            attempt: Loss(one.time, one.died, attempt, one.reason, one.recovery, one.wasted, one.from_step, one.to_step)
-            for attempt, one in restarts(restored.ledger.totals(restored.last_sign).history).items()
-        }
+    losses = restarts(overview.disruptions)
     return Disrupted(run_id, restored.attempt + 1, losses)

@@ -1,16 +1,13 @@
-"""Wrote the run folders of this directory, with the package as it was at commit ea9cab8; kept to show what is in them.
+"""Writes the run folders of this directory: ``python tests/journal/golden/writer.py [NAME ...]``, all by default.
 
 Each program below is a process of its own, most of them end by SIGKILL. `NAME.tar.xz` is the folder as it was left (one
-of them as it was while its process lived), `NAME.json` what the writing version said of it. To write more of them with
-the version of another commit::
-
-    git worktree add --detach ../golden ea9cab8
-    PYTHONPATH=../golden python tests/journal/golden/writer.py [NAME ...]
+of them as it was while its process lived), `NAME.json` what the writing version said of it. `test_golden.py` says what
+a later version owes to them.
 
 Wall clocks are set back to the year 2025, so that no reader's clock lies before what it reads. Identities of spans
 count up: random ones do not compress.
 
-Longer than other files: what was written is kept as it was written, so the programs stay together.
+Longer than other files: the programs stay together with what drives them.
 """
 
 from __future__ import annotations
@@ -334,6 +331,8 @@ def write(name: str, into: Path = HERE) -> None:
             directory = kept
         with tarfile.open(into / f"{name}.tar.xz", "w:xz") as archive:
             archive.add(directory / "run", "run", filter=_anonymous)
+        for lock in directory.rglob("*.lock"):
+            lock.unlink()  # as in the archive: without them nobody knows whether the processes are alive
         (into / f"{name}.json").write_text(json.dumps(answers(directory / "run"), indent=1) + "\n")
 
 

@@ -105,8 +105,8 @@ def test_what_was_said_is_not_trusted(tmp_path: Path, lines: list[bytes]) -> Non
     filled = sum(1 for line in lines if line)
     assert (found.note is None) is (len(found.statements) == filled)
     for one in found.statements:
-        assert one.attempt >= 1 and one.reason in SAYABLE and one.first in REASONS
-        assert one.by.isprintable() and len(one.by) <= 200 and one.note.isprintable() and len(one.note) <= 200
+        assert one.attempt >= 1 and one.reason in SAYABLE and one.first_reason in REASONS
+        assert one.said_by.isprintable() and len(one.said_by) <= 200 and one.note.isprintable() and len(one.note) <= 200
     # What is added later is there, behind whatever there was.
     more = statement(7, "signal", "crash", "bob", person=True, said_at=2.0)
     append(run, [more])

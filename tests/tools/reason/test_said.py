@@ -81,7 +81,7 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
         assert followed.report().to_json()["disruption_list"] == after["disruption_list"]
 
     session = Session.open(RunDirectory(folder))
-    assert [loss.reason for loss in session.overview.losses] == ["maintenance", "crash"]
+    assert [loss.reason for loss in session.overview.disruptions] == ["maintenance", "crash"]
     data = document(session)
     assert b'"said_by": "alice@host"' in data or b'"said_by":"alice@host"' in data
 
@@ -320,7 +320,7 @@ def test_many_who_speak_at_once(tmp_path: Path) -> None:
         thread.join()
     found = read_reasons(run)
     assert found.note is None
-    assert sorted(one.by for one in found.statements) == sorted(
+    assert sorted(one.said_by for one in found.statements) == sorted(
         f"speaker {at} {number}" for at in range(4) for number in range(50)
     )
 
