@@ -42,6 +42,7 @@ from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_spans import JobSpans
 from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.misuse import Misuse
+from otel_goodput.recording.nesting import Nesting
 from otel_goodput.recording.open_spans import OpenSpans
 from otel_goodput.recording.phases import Phases
 from otel_goodput.recording.sampling import StepSampler
@@ -193,8 +194,10 @@ class Recorder(Phases):
             emitter = SpanEmitter([everyone] if everyone else pipelines.processors, tracer_provider.resource)
         self._admission = admission
         traces = AttemptTraces(account, emitter, budget, volumes, config.process_index, own=config.own_traces)
-        spans = OpenSpans(thread, admission, traces)
-        decides = None if generator is None else admission
+        shared = generator is None
+        nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: volumes.number_of(trace) is not None)
+        spans = OpenSpans(thread, admission, traces, nesting)
+        decides = None if shared else admission
         self._processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, decides)
         self._switch.turn([self._processor, *pipelines.processors])
         if not self._rebuilt:
@@ -204,7 +207,7 @@ class Recorder(Phases):
         jobs = JobSpans(account, sdk_tracer, generator, traces, thread, misused)
         new_key = self._generator.new_span_id
         self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, self._successor)
-        self._tracer = tracer = PhaseTracer(line, sdk_tracer, self._processor, samples_parents=generator is None)
+        self._tracer = tracer = PhaseTracer(line, sdk_tracer, self._processor, samples_parents=shared)
         if not self._rebuilt:
             self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         elif meter_provider is None and not pipelines.join(self.meter_provider):

@@ -73,8 +73,8 @@ class CheckpointLogger:
         if around is not None:
             self._save(tracer, around, entry, step, end)
             return
-        with SaveContext(lambda: tracer, phase, step=step, durable=True, start_time=start, end_time=end):
-            self._save(tracer, trace_api.get_current_span(), entry, step, end)
+        with SaveContext(lambda: tracer, phase, step=step, durable=True, start_time=start, end_time=end) as save:
+            self._save(tracer, save.span, entry, step, end)
 
     def _save(
         self, tracer: PhaseTracer, span: trace_api.Span, entry: Mapping[str, Any], step: int | None, end: int

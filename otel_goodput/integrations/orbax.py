@@ -117,10 +117,11 @@ class Saving:
                 durable=True,
                 start_time=self._start,
             )
-            if not context.__enter__().is_recording():
+            save = context.__enter__()
+            if not save.is_recording():
                 return None
             self._context = context
-            span = trace_api.get_current_span()
+            span = save.span
         self._span = span
         self._promise = promise_of(self._tracer, span)
         self._promise.begin(span)

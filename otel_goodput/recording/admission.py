@@ -145,6 +145,13 @@ class Admission:
         """Reserve room in a trace for one more span of this `worth`; return False if there is none."""
         return self.budget.take(trace_id, worth)
 
+    def claim(self, context: SpanContext) -> bool:
+        """Export an open phase that was not sampled, because others ask for its identity; return False if not."""
+        key = context.span_id
+        if key in self.left_out and key not in self.kept and self.afford(context.trace_id, self.budget.phases):
+            self.kept.add(key)
+        return key in self.kept
+
     def keep(self, context: SpanContext) -> None:
         """Export an open phase after all, if it was not sampled."""
         key = context.span_id

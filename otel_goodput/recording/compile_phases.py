@@ -15,8 +15,8 @@ from otel_goodput.journal.records import EXPORT, PARENT, SUMMARIZED, signed
 from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Gate
 from otel_goodput.recording.budget import NOTABLE
-from otel_goodput.recording.fast_span import current_span
 from otel_goodput.recording.finished import PhaseReadableSpan
+from otel_goodput.recording.nesting import identity
 from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.step_line import StepLine
 from otel_goodput.semconv import (
@@ -79,11 +79,11 @@ class CompilePhases:
     def begin(self, function: str, start: int) -> CompilePhase:
         """Begin the compilation of `function` at `start` (ns), on this thread; writes to the journal only."""
         line = self._line
-        around = current_span()
+        around = line.nesting.here()
         aside = not line.blocks(None)
         gate = line.admission.gate(Phase.COMPILE, function, aside)
         step = None if aside else line.spans.step
-        inside = step.get_span_context() if around is step and step is not None else self._context(around, step)
+        inside = step.identity if around is step and step is not None else self._context(around, step)
         taken = gate.take() and line.admission.afford(inside.trace_id, line.admission.budget.phases)
         if taken:
             line.spans.hold(around)
@@ -143,7 +143,7 @@ class CompilePhases:
 
     def _context(self, span: trace_api.Span, step: ShortSpan | None) -> SpanContext:
         """Return the parent of what is compiled in `span`: that span, or our root if `span` is not part of the job."""
-        line, context = self._line, span.get_span_context()
+        line, context = self._line, identity(span)
         traces = line.traces
         number = line.latest.step if step is None else step.step
         if context.is_valid and not traces.own and traces.volumes.number_of(context.trace_id) is None:
@@ -156,7 +156,7 @@ class CompilePhases:
         slow = gate.stands_out(end - phase.start, failed=False)
         if phase.taken:
             return True
-        inside = parent.get_span_context() if isinstance(parent, ShortSpan) else parent
+        inside = parent.identity if isinstance(parent, ShortSpan) else parent
         late = isinstance(parent, ShortSpan) and parent.closed
         if slow and not late and line.admission.afford(inside.trace_id, NOTABLE):
             if isinstance(parent, ShortSpan):

@@ -11,7 +11,6 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Final, SupportsIndex
 
-from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
 from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
@@ -21,7 +20,9 @@ from otel_goodput.guard import contain, unrecorded
 from otel_goodput.journal.records import LARGEST
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.entries import Entry
-from otel_goodput.recording.fast_span import FastSpan, clean_exit, current_span
+from otel_goodput.recording.fast_span import FastSpan, clean_exit
+from otel_goodput.recording.nesting import innermost
+from otel_goodput.recording.phase_span import PhaseSpan
 from otel_goodput.recording.short_span import error_name
 from otel_goodput.recording.tracer import Find, PhaseTracer
 from otel_goodput.semconv import (
@@ -37,22 +38,22 @@ from otel_goodput.semconv import (
     Reason,
 )
 
-# Context keys of the innermost open save and restore, which is found even if other spans are opened inside it.
-_ENCLOSING = {
-    phase: context_api.create_key(f"otel-goodput-{phase}")
-    for phase in (Phase.CHECKPOINT_SAVE, Phase.CHECKPOINT_RESTORE)
-}
-
 
 def enclosing(phase: str) -> trace_api.Span | None:
-    """Return the open save or restore (`phase`) around the caller; None if there is none."""
-    span = context_api.get_value(_ENCLOSING[phase])
-    if not isinstance(span, trace_api.Span):
-        span = trace_api.get_current_span()  # a user's own span may be a phase by its attribute
-        attributes = getattr(span, "attributes", None)
-        if not attributes or attributes.get(GOODPUT_PHASE) != phase:
-            return None
-    return span if span.is_recording() else None
+    """Return the open save or restore (`phase`) around the caller, the SDK's span; None if there is none."""
+    nested = innermost()
+    while nested is not None:
+        if isinstance(nested, PhaseSpan) and not nested.closed and is_phase(nested.span, phase):
+            return nested.span
+        nested = nested.outer
+    span = trace_api.get_current_span()  # a user's own span may be a phase by its attribute
+    return span if is_phase(span, phase) and span.is_recording() else None
+
+
+def is_phase(span: trace_api.Span, phase: str) -> bool:
+    """Return whether the attributes of `span` make it a phase of this kind."""
+    attributes = getattr(span, "attributes", None) or {}
+    return bool(attributes.get(GOODPUT_PHASE) == phase)
 
 
 def checked_step(step: SupportsIndex | None, phase: str, what: str = "a step number") -> int:
@@ -120,11 +121,10 @@ class PhaseContext:
                     tracer.jobs.begin_implicit(entry.start)
                 self._entries.append(entry)
                 entry.span = span = self._begin(tracer, entry.start)
-                context = trace_api.set_span_in_context(tracer.seen(span))
-                if self._phase in _ENCLOSING:
-                    context = context_api.set_value(_ENCLOSING[self._phase], span, context)
-                entry.attach(context)
-                return self._yielded(tracer, span)
+                phase = self._phase_span(tracer, span)
+                shown = span if tracer.line.nesting.shared else phase
+                entry.attach(phase, tracer.line.nesting.enter(phase, shown))
+                return self._yielded(phase)
         except Exception as error:
             self._forget(entry)
             unrecorded("phase start", error)
@@ -134,7 +134,7 @@ class PhaseContext:
         finally:
             if tracer is not None:
                 tracer.line.add_overhead(perf_counter_ns() - begin)
-        return self._yielded(None, INVALID_SPAN)
+        return self._yielded(self._phase_span(None, INVALID_SPAN))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -228,9 +228,14 @@ class PhaseContext:
             attributes[GOODPUT_BLOCKING] = bool(blocking)
         return tracer.start_span(name, attributes, start)
 
-    def _yielded(self, tracer: PhaseTracer | None, span: trace_api.Span) -> Any:
-        """Return the object that the ``with`` statement binds."""
-        return span
+    def _phase_span(self, tracer: PhaseTracer | None, span: trace_api.Span) -> PhaseSpan:
+        """Return what others see of `span`."""
+        return PhaseSpan(None if tracer is None else tracer.line, span)
+
+    def _yielded(self, phase: PhaseSpan) -> trace_api.Span:
+        """Return what the ``with`` statement binds; with a provider of the user's, their own kind of span."""
+        shared = phase.closed or phase.nesting.shared
+        return phase.span if shared else phase
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         """Do what is due just before the span ends."""
@@ -356,8 +361,7 @@ class FastContext(PhaseContext):
     ) -> None:
         spans = self._spans
         if spans:
-            span = current_span()
-            if span not in spans:
-                span = spans[-1]
+            current = innermost()
+            span = current if isinstance(current, FastSpan) and current in spans else spans[-1]
             spans.remove(span)
             span.__exit__(kind, error, traceback)

@@ -16,7 +16,8 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import Status, StatusCode
 
 from otel_goodput.guard import contain
-from otel_goodput.recording.fast_span import alive, current_span
+from otel_goodput.recording.fast_span import alive
+from otel_goodput.recording.nesting import PHASE, Nested, current_span, innermost, leave
 from otel_goodput.recording.tracer import PhaseTracer
 
 # The instructions that enter a `with` statement in Python 3.10 to 3.14; after these, `__exit__` is sure to be called.
@@ -34,7 +35,7 @@ class Entry:
         in_with: opened by a ``with`` statement, which holds the context manager until it is left.
     """
 
-    __slots__ = ("_token", "_within", "in_with", "span", "start", "thread", "tracer")
+    __slots__ = ("_phase", "_token", "_within", "in_with", "span", "start", "thread", "tracer")
 
     def __init__(self, tracer: PhaseTracer, start: int, opener: FrameType) -> None:
         self.tracer = tracer
@@ -43,6 +44,7 @@ class Entry:
         self.thread = get_ident()
         self.in_with = opname[opener.f_code.co_code[opener.f_lasti]] in _WITH
         self._within: context_api.Context | None = None
+        self._phase: Nested | None = None
         self._token: Any = None
 
     @property
@@ -52,12 +54,13 @@ class Entry:
 
     @property
     def current(self) -> bool:
-        """Whether its span is the current one."""
-        return self.span is not None and current_span() is self.span
+        """Whether it is the innermost phase of the caller."""
+        return self._phase is not None and innermost() is self._phase
 
-    def attach(self, context: context_api.Context) -> None:
-        """Make `context` the current one."""
-        self._within = context_api.get_current()
+    def attach(self, phase: Nested, context: context_api.Context) -> None:
+        """Make `context` the current one, inside `phase`."""
+        self._within, self._phase = context_api.get_current(), phase
+        PHASE.set(phase)
         self._token = context_api.attach(context)
 
     def detach(self) -> None:
@@ -65,14 +68,18 @@ class Entry:
         token, self._token = self._token, None
         if token is not None and self.here:
             context_api.detach(token)
+        if self._phase is not None:
+            leave(self._phase)
 
     def mend(self, error: BaseException | None = None) -> None:
         """After an interrupt, or if the phase was never closed: end the span and restore the previous context."""
         try:
             span = self.span or self.tracer.line.spans.begun_at(self.start)
             if span is not None and span is not self.tracer.jobs.implicit:  # begun for the phase, at the same moment
-                if self.here and self._within is not None and current_span() is span:
+                if self.here and self._within is not None and current_span() in (span, self._phase):
                     context_api.attach(alive(self._within))
+                if self._phase is not None:
+                    leave(self._phase)
                 self._token = None
                 if span.is_recording():
                     if error is not None:

@@ -32,6 +32,17 @@ from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, SU
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.finished import PhaseReadableSpan
 from otel_goodput.recording.ids import SAMPLED, UNSAMPLED
+from otel_goodput.recording.nesting import (
+    PHASE,
+    PHASE_KEY,
+    SPAN_KEY,
+    Nested,
+    Nesting,
+    current_span,
+    identity,
+    innermost,
+    leave,
+)
 from otel_goodput.recording.short_span import ShortSpan, error_name
 from otel_goodput.recording.step_line import TIMED, StepLine
 from otel_goodput.recording.step_policy import EXPORTED, KEPT, SLOW, THINNED
@@ -49,30 +60,20 @@ from otel_goodput.semconv import (
     PHASES,
 )
 
-_NO_CONTEXT = context_api.Context()
 _UNSET = Status(StatusCode.UNSET)
 _attach = context_api.attach
 _detach = context_api.detach
 _current = context_api.get_current
-# The key under which a context holds its span. Using it directly saves set_span_in_context()'s copy of the context.
-(_SPAN_KEY,) = trace_api.set_span_in_context(trace_api.INVALID_SPAN, _NO_CONTEXT)
-# The key under which a context holds its step, whatever other spans are opened inside it.
-_STEP_KEY = context_api.create_key("otel-goodput-step")
-
-
-def current_span() -> trace_api.Span:
-    """Return the same as ``opentelemetry.trace.get_current_span()``, but faster."""
-    span: trace_api.Span = _current().get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
-    return span
 
 
 def step_around(line: StepLine) -> FastSpan | None:
     """Return the step of `line` that the caller's context is in, which may have ended; None if there is none."""
-    context = _current()
-    step = context.get(_STEP_KEY)
-    if step is None:  # a foreign context may hold nothing but the span
-        step = context.get(_SPAN_KEY)
-    return step if isinstance(step, FastSpan) and step.phase == STEP and step._line is line else None
+    phase = innermost()
+    while phase is not None:
+        if isinstance(phase, FastSpan) and phase.phase == STEP and phase._line is line:
+            return phase
+        phase = phase.outer
+    return None
 
 
 def clean_exit(error: BaseException) -> bool:
@@ -82,7 +83,7 @@ def clean_exit(error: BaseException) -> bool:
 
 def alive(context: context_api.Context) -> context_api.Context:
     """Return `context`, or if its span is a FastSpan that has ended, the nearest outer context whose span has not."""
-    while isinstance(span := context.get(_SPAN_KEY), FastSpan) and span.closed:
+    while isinstance(span := context.get(SPAN_KEY), FastSpan) and span.closed:
         context = span.within
     return context
 
@@ -105,6 +106,7 @@ class FastSpan(ShortSpan):
     _context: SpanContext | None = None
     _parent: SpanContext | None = None  # None until it is final
     _token: Any = None
+    _outermost = False  # it is noted in PHASE
     _annotation: Any = None
 
     def __init__(
@@ -136,7 +138,7 @@ class FastSpan(ShortSpan):
         costs a microsecond for each object that has it.
         """
         names = (
-            "in_loop", "title", "label", "gate", "thread", "saved", "undone", "observation",
+            "in_loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_outer",
             "_keep", "_context", "_parent", "_end",
         )  # fmt: skip
         for name in names:
@@ -163,9 +165,9 @@ class FastSpan(ShortSpan):
         if self._key:
             # Entered again after its end: reset the state of the first use.
             self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
-            self._parent = self._end = None
+            self._parent = self._shown = self._end = None
             self._attributes = self._events = self._links = self.observation = None
-            self.gate = None
+            self.gate, self._outermost = None, False
         flags = 0
         if self._phase == STEP and (line.blocks(self._blocking) or line.thread.moves(self._blocking)):
             if line.spans.short:
@@ -181,6 +183,10 @@ class FastSpan(ShortSpan):
         self._start = start
         self._key = key = line.new_key()
         self._within = within = _current()
+        place = line.place
+        if place.context is not within:
+            place = line.place = line.nesting.place(within)
+        self._outer = place.phase
         spans = line.spans
         if self._phase == STEP:
             spans.step = self
@@ -200,10 +206,13 @@ class FastSpan(ShortSpan):
             elif self._phase == DATA_LOADING:
                 device.load(start)
         line.jobs.append(ev.START, self._phase, flags, self.label, key, self.step, start)
-        if self._phase == STEP:
-            self._token = _attach(context_api.Context({**within, _SPAN_KEY: self, _STEP_KEY: self}))
+        if place.covered:
+            self._token = _attach(context_api.Context({**within, PHASE_KEY: self, SPAN_KEY: self}))
         else:
-            self._token = _attach(context_api.Context({**within, _SPAN_KEY: self}))
+            self._token = _attach(context_api.Context({**within, PHASE_KEY: self}))
+        if not place.keyed:
+            self._outermost = True
+            PHASE.set(self)
         self.thread = get_ident()
         if sampled:
             if self._phase == STEP and not flags & ev.NONBLOCKING:
@@ -248,7 +257,7 @@ class FastSpan(ShortSpan):
 
     def _left_twin(self) -> FastSpan | None:
         """Return the twin that is being left, and forget it; None if this span itself is being left."""
-        current = current_span()
+        current = innermost()
         twin = next((twin for twin in reversed(self._twins) if twin is current), None)
         if twin is None and current is not self:
             twin = next((twin for twin in reversed(self._twins) if twin.thread == get_ident()), None)
@@ -322,6 +331,8 @@ class FastSpan(ShortSpan):
                 line.misused.elsewhere(PHASES[self._phase])
             else:
                 _detach(token)
+        if self._outermost:
+            leave(self)
         spans.short.pop(key, None)
         if self._phase == STEP:
             if spans.short and self._blocking is not False:
@@ -373,6 +384,7 @@ class FastSpan(ShortSpan):
         if current_span() is self:
             # The token may belong to a context that no longer exists; attaching the previous context needs no token.
             _attach(alive(self._within))
+        leave(self)
         self._token = None
         if flags & INTERRUPTED:
             self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
@@ -401,11 +413,11 @@ class FastSpan(ShortSpan):
         Their begin or end was interrupted, or their loop was left but is still referenced. Spans of other tasks of an
         event loop stay open.
         """
-        span = current_span()
-        inside = set()
-        while isinstance(span, FastSpan) and span not in inside:
+        span = innermost()
+        inside: set[Nested] = set()
+        while span is not None and span not in inside:
             inside.add(span)
-            span = span.around
+            span = span.outer
         for other in reversed(list(self._line.spans.short.values())):
             if other in inside or (other.said_blocking is None and not _in_event_loop()):
                 other.abandon(now, left=other.in_loop)
@@ -448,27 +460,13 @@ class FastSpan(ShortSpan):
         traces = line.traces
         if traces.own and self._phase == STEP:
             return None
-        around = self._around_shown()
+        around = identity(self.around)
         if traces.own and (not around.is_valid or traces.volumes.number_of(around.trace_id) is not None):
             return None
         parent = traces.parent_of(self.step, around)
         if traces.job_span is not None:  # before the job begins, its identity may still change
             self._parent = parent
         return parent
-
-    def _around_shown(self) -> SpanContext:
-        """Return the context of the span around it; of its step if that span is the user's own and is not sampled.
-
-        A user's span inside an unsampled step is dropped with it, even if the step is exported later.
-        """
-        span: trace_api.Span = self._within.get(_SPAN_KEY, trace_api.INVALID_SPAN)  # type: ignore[assignment]
-        context = span.get_span_context()
-        # Check the flags first, and not by a property, for speed: this runs for every exported span; most stop here.
-        if not context.trace_flags & SAMPLED and context.is_valid and not isinstance(span, ShortSpan):
-            step = self._line.spans.step
-            if step is not None and step is not self and context.span_id not in self._line.left_out:
-                return step.get_span_context()
-        return context
 
     @property
     def resource(self) -> Resource:
@@ -505,7 +503,12 @@ class FastSpan(ShortSpan):
         """Set the number of its step, which was not known before."""
         self.step, self._parent = step, None
 
-    def get_span_context(self) -> SpanContext:
+    @property
+    def nesting(self) -> Nesting:
+        return self._line.nesting
+
+    @property
+    def identity(self) -> SpanContext:
         if self._context is None:
             parent = self.parent
             # If the step is not known yet, the next number is the best guess.
@@ -513,6 +516,23 @@ class FastSpan(ShortSpan):
             trace = self._line.traces.step_trace(step) if parent is None else parent.trace_id
             self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
         return self._context
+
+    def claim(self) -> bool:
+        if self._sampled or self._keep:
+            return True
+        around, line = self.around, self._line
+        if self._ended or line.closed or (isinstance(around, Nested) and not around.claim()):
+            return False
+        if not line.policy.claim(self):
+            return False
+        self.keep(paid=True)
+        line.note_parent(self)
+        return True
+
+    def enclosing(self) -> SpanContext:
+        around = self.around
+        context = around.shown() if isinstance(around, Nested) else around.get_span_context()
+        return self._line.traces.parent_of(self.step, context)
 
     def now(self) -> int:
         return self._line.clock()
@@ -565,7 +585,7 @@ class FastSpan(ShortSpan):
         emitter = self._line.emitter
         return PhaseReadableSpan(
             self._name or self.title or PHASES[self._phase],
-            self._context or self.get_span_context(),
+            self._context or self.identity,
             parent,
             emitter.resource,
             attributes,

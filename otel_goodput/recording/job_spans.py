@@ -12,7 +12,7 @@ from opentelemetry.util import types
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import NONBLOCKING, START
 from otel_goodput.journal.account import Account, nothing
-from otel_goodput.recording import ids
+from otel_goodput.recording import ids, nesting
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.misuse import Misuse
@@ -75,7 +75,7 @@ class JobSpans:
         links = []
         if traces.attempt > 0:
             links.append(Link(ids.attempt_span_context(traces.run_id, traces.attempt - 1, traces.process)))
-        around = trace_api.get_current_span().get_span_context()
+        around = nesting.identity(trace_api.get_current_span())
         if around.is_valid:
             links.append(Link(around))
         if self._begun:

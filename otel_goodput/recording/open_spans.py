@@ -12,6 +12,7 @@ from otel_goodput.accounting.rules import DATA_LOADING
 from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.job_thread import JobThread
+from otel_goodput.recording.nesting import Nesting, identity
 from otel_goodput.recording.short_span import ShortSpan
 
 
@@ -22,6 +23,7 @@ class OpenSpans:
         thread: the job's thread.
         admission: decides which phases are exported.
         traces: provides a parent for spans whose own parent is not exported.
+        nesting: how phases and the spans of others are nested.
 
     Attributes:
         short: open steps, loads and parts, by span id, in the order of their begin.
@@ -29,13 +31,14 @@ class OpenSpans:
         step: the open step that began last, on any thread.
     """
 
-    def __init__(self, thread: JobThread, admission: Admission, traces: AttemptTraces) -> None:
+    def __init__(self, thread: JobThread, admission: Admission, traces: AttemptTraces, nesting: Nesting) -> None:
         self.short: dict[int, ShortSpan] = {}
         self.phases: dict[int, Span] = {}
         self.step: ShortSpan | None = None
         self.thread = thread
         self.admission = admission
         self.traces = traces
+        self.nesting = nesting
 
     def find(self, key: int) -> trace_api.Span | None:
         """Return the open phase with this span id; None if there is none."""
@@ -72,7 +75,7 @@ class OpenSpans:
                     around.keep()
                 around = around.around
                 continue
-            admission.keep(around.get_span_context())
+            admission.keep(identity(around))
             parent = getattr(around, "parent", None)
             around = None if parent is None else self.find(parent.span_id)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
-from opentelemetry import context as context_api
-from opentelemetry import trace as trace_api
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.recording.admission import Gate
+from otel_goodput.recording.nesting import Nested
 from otel_goodput.recording.observation import Observation
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, GOODPUT_STEP, PHASES
 
@@ -28,7 +27,7 @@ def error_name(error: type[BaseException] | BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-class ShortSpan(trace_api.Span):
+class ShortSpan(Nested):
     """The record of one step, load or part; :class:`~otel_goodput.recording.fast_span.FastSpan` opens and closes it.
 
     It has the members of ``ReadableSpan`` that tell what it is, for span processors that are notified of its start.
@@ -68,7 +67,6 @@ class ShortSpan(trace_api.Span):
     _events: list[SpanEvent] | None = None
     _links: list[Link] | None = None
     _status = _UNSET
-    _within: context_api.Context = context_api.Context()
 
     # --- identity -----------------------------------------------------------------------------------------------------
 
@@ -114,12 +112,10 @@ class ShortSpan(trace_api.Span):
 
     @property
     def sampled(self) -> bool:
-        """Whether it is exported whatever happens in it."""
         return self._sampled or self._keep
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended, or has not begun."""
         return self._ended
 
     @property
@@ -131,16 +127,6 @@ class ShortSpan(trace_api.Span):
     def said_blocking(self) -> bool | None:
         """The user's `blocking` argument; False once it has begun on a thread that does not train."""
         return self._blocking
-
-    @property
-    def within(self) -> context_api.Context:
-        """The context that was current when it was opened."""
-        return self._within
-
-    @property
-    def around(self) -> trace_api.Span:
-        """The span that was current when it was opened."""
-        return trace_api.get_current_span(self._within)
 
     @property
     def error(self) -> str:

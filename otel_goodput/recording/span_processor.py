@@ -116,7 +116,7 @@ class PhaseSpanProcessor(SpanProcessor):
         if self._exported(span, attributes):
             flags = EXPORT
             if self._spans is not None and not self._held(span, phase):
-                self._spans.hold(trace_api.get_current_span())
+                self._spans.hold(self._spans.nesting.here())
         if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
             flags |= ev.NONBLOCKING
         name = name_in(attributes)

@@ -16,6 +16,7 @@ from otel_goodput.recording.emitter import SpanEmitter
 from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_spans import JobSpans
 from otel_goodput.recording.misuse import Misuse
+from otel_goodput.recording.nesting import Place
 from otel_goodput.recording.open_spans import OpenSpans
 from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.step_policy import StepPolicy
@@ -51,6 +52,8 @@ class StepLine:
 
     Attributes:
         thread: the job's thread.
+        nesting: how phases and the spans of others are nested.
+        place: where the latest span was opened.
         admission: decides which other phases are exported.
         traces: chooses traces and parents.
         thinner: summarizes the steps that are not exported.
@@ -84,6 +87,8 @@ class StepLine:
         self.traces = traces = spans.traces
         self.admission = admission = spans.admission
         self.spans = spans
+        self.nesting = spans.nesting
+        self.place = Place(None, None, False, True)
         self.emitter = emitter
         self.jobs = jobs
         self.misused = misused
@@ -162,12 +167,16 @@ class StepLine:
 
     def announce(self, span: ShortSpan) -> None:
         """Record the parent of a sampled span that begins, and notify the span processors."""
+        self.note_parent(span)
+        if self.emitter.starters:
+            self.emitter.announce(span, span.within)
+
+    def note_parent(self, span: ShortSpan) -> None:
+        """Record the parent of a span that is exported."""
         parent, traces = span.parent, self.traces
         # No record if the parent is the root of the step's trace: it follows from the step number.
         if parent is not None and parent.span_id != traces.job_key and not traces.volumes.is_root(parent, span.step):
             self.jobs.append(PARENT, 0, 0, 0, span.key, signed(parent.span_id), span.start_time)
-        if self.emitter.starters:
-            self.emitter.announce(span, span.within)
 
     def check_end(self, start: int, end: int) -> int:
         """Warn of a phase that ends before its start; return the end to use instead, ns: its start."""

@@ -62,6 +62,10 @@ class StepPolicy:
             return KEPT | slow
         return slow
 
+    def claim(self, span: ShortSpan) -> bool:
+        """Reserve room for an open span whose identity others ask for; return False if its trace has none."""
+        return self._room(span, ROUTINE)
+
     def spend(self, span: ShortSpan) -> None:
         """Count a span that is exported after all, because a span inside it is."""
         parent = span.parent

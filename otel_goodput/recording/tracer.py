@@ -16,7 +16,7 @@ from otel_goodput.accounting.events import NO_STEP, NONBLOCKING
 from otel_goodput.recording.budget import VITAL
 from otel_goodput.recording.compile_phases import CompilePhases
 from otel_goodput.recording.fast_span import FastSpan
-from otel_goodput.recording.short_span import ShortSpan
+from otel_goodput.recording.nesting import Nested, identity
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
 from otel_goodput.recording.step_line import StepLine
 from otel_goodput.recording.summaries import phases_span, steps_span
@@ -121,7 +121,7 @@ class PhaseTracer:
         if self.closed:
             return
         line, account = self.line, self.line.account
-        around = trace_api.get_current_span().get_span_context()
+        around = identity(self.line.nesting.here())
         number = NO_STEP if step is None else step
         if not (shown and around.is_valid):
             key = self.new_key()
@@ -146,33 +146,21 @@ class PhaseTracer:
         """Start a span of the SDK under the current one, or else under the job; `start` in ns."""
         if self.hooks.before_phase is not None:
             self.hooks.before_phase()
-        line, around = self.line, trace_api.get_current_span()
+        line, around = self.line, self.line.nesting.here()
         if self._samples_parents:
             line.spans.hold(around)  # first: with an unsampled parent, the phase might not be recorded, nor accounted
-        context = None
         step = line.spans.step if self.blocks(None) else None
         if step is not None and step.step >= 0:
             attributes.setdefault(GOODPUT_STEP, step.step)
-        parent = around.get_span_context()
-        hidden = parent.is_valid and not isinstance(around, ShortSpan) and not parent.trace_flags.sampled
         number = line.latest.step if step is None else step.step
-        if step is not None and hidden and parent.span_id not in line.admission.left_out:
-            # The span in between was dropped with its step, before the step turned out to be worth exporting.
-            parent = step.get_span_context()
-            context = trace_api.set_span_in_context(step)
-        elif (placed := line.traces.parent_of(number, parent)) is not parent:
-            parent = placed
-            context = trace_api.set_span_in_context(trace_api.NonRecordingSpan(placed))
+        inside = identity(around)
+        parent = line.traces.parent_of(number, inside)
         if trace := line.traces.volumes.number_of(parent.trace_id):
             attributes[GOODPUT_TRACE_NUMBER] = trace
+        if parent is not inside or (isinstance(around, Nested) and not line.nesting.shared):
+            around = trace_api.NonRecordingSpan(parent)  # a tracer that asked a phase would have it exported
+        context = trace_api.set_span_in_context(around)
         return self._tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
-
-    def seen(self, span: trace_api.Span) -> trace_api.Span:
-        """Return the parent for spans inside `span`: `span`, or the attempt's root if there was no room for `span`."""
-        admission = self.line.admission
-        if admission.budget.small and span.get_span_context().span_id in admission.left_out:
-            return trace_api.NonRecordingSpan(self.line.traces.root(0))
-        return span
 
     def ensure_ended(self, span: trace_api.Span) -> None:
         """Record the end of `span` in the journal, if an interrupt prevented that."""

@@ -64,25 +64,56 @@ def test_phases_before_any_job_belong_to_it_already(recording: Recording) -> Non
     assert parent(recording.span("data_loading")) == identity(recording.span("job"))
 
 
-def test_user_spans_nest_with_ours(recording: Recording) -> None:
-    own = Spans()
-    provider = TracerProvider()
-    provider.add_span_processor(own.processor)
-    tracer = provider.get_tracer("user")
+def test_spans_of_our_provider_nest_with_ours(recording: Recording) -> None:
+    tracer = recording.recorder.tracer_provider.get_tracer("user")
     with tracer.start_as_current_span("main"), goodput.job():
         with goodput.step(0), tracer.start_as_current_span("forward"), goodput.custom("eval"):
             pass
         with goodput.step(1) as step, tracer.start_as_current_span("backward"):
             assert trace.get_current_span() is not step
-    provider.shutdown()
-    by_name = {span.name: span for span in own.all()}
-    job, main = recording.span("job"), by_name["main"]
+    job, main = recording.span("job"), recording.span("main")
     assert parent(job) == identity(recording.root()), "the job's parent is the root of the attempt's trace"
     assert [link.context.span_id for link in job.links] == [identity(main)], "and linked to what is around it"
     steps = recording.spans("step")
-    assert parent(by_name["forward"]) == identity(steps[0]) and trace_of(by_name["forward"]) == trace_of(job)
-    assert parent(recording.span("eval")) == identity(by_name["forward"])
-    assert parent(by_name["backward"]) == identity(steps[1])
+    assert parent(recording.span("forward")) == identity(steps[0])
+    assert parent(recording.span("eval")) == identity(recording.span("forward"))
+    assert parent(recording.span("backward")) == identity(steps[1])
+
+
+def test_spans_of_a_separate_provider_have_a_tree_of_their_own(recording: Recording) -> None:
+    """The two go to different places, where the parents of the other tree never arrive."""
+    own = Spans()
+    provider = TracerProvider()
+    provider.add_span_processor(own.processor)
+    tracer = provider.get_tracer("user")
+    with tracer.start_as_current_span("main") as main, goodput.job():
+        with goodput.step(0), tracer.start_as_current_span("forward"), goodput.custom("eval"):
+            assert trace.get_current_span().get_span_context() != main.get_span_context()
+        with goodput.step(1):
+            assert trace.get_current_span() is main
+    with goodput.job() as job:
+        with goodput.step(2) as step:
+            assert trace.get_current_span() is step, "nothing of theirs is current"
+            with tracer.start_as_current_span("alone"), goodput.custom("eval"), goodput.part("x"):
+                pass
+        assert trace.get_current_span() is job
+    provider.shutdown()
+    theirs = {identity(span): span.name for span in own.all()}
+    assert {(span.name, theirs.get(parent(span) or 0)) for span in own.all()} == {
+        ("main", None),
+        ("forward", "main"),
+        ("alone", None),
+    }
+    assert not orphans(own.all()) and not orphans(recording.exported())
+    names = {identity(span): span.name for span in recording.exported()}
+    tree = [(span.name, names.get(parent(span) or 0)) for span in recording.spans()]
+    assert tree == [
+        *[("eval", "step"), ("step", "job"), ("step", "job"), ("job", "attempt")],
+        *[("x", "eval"), ("eval", "step"), ("step", "job"), ("job", "attempt")],
+    ]
+    assert [link.context.span_id for link in recording.spans("job")[0].links] == [
+        identity(span) for span in own.named("main")
+    ]
 
 
 def test_the_context_is_the_same_after_as_before(recording: Recording) -> None:
