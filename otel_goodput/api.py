@@ -175,7 +175,7 @@ def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int 
     return None if _recorder is None else _recorder.count_flops(function, *args, **kwargs)
 
 
-_phases = Phases(_find)
+_phases = Phases(_find, lambda: None if _recorder is None else _recorder.say_forked())
 
 job = _phases.job
 accelerator_init = _phases.accelerator_init

@@ -84,8 +84,14 @@ class LiveAccount:
         opened = self.opened
         run = None if opened is None else opened.run
         prepare = None if opened is None or opened.missing is None else opened.prepare
+
+        def round_of_work() -> None:
+            if opened is not None and opened.lock is not None:
+                opened.lock.renew()
+            work()
+
         sheets: list[Sheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
-        self._keeper = Keeper(self.account, run, self.index, work, prepare, between, sheets)
+        self._keeper = Keeper(self.account, run, self.index, round_of_work, prepare, between, sheets)
         return self._keeper
 
     def measure(

@@ -106,7 +106,7 @@ class Recorder(Phases):
 
     @taking_options
     def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
-        super().__init__(self._live_tracer)
+        super().__init__(self._live_tracer, self.say_forked)
         self._job_name, self._options = job_name, options
         self._tracer: PhaseTracer | None = None
         self._settled: PhaseTracer | None = None  # the tracer, once the first phase has begun
@@ -266,8 +266,6 @@ class Recorder(Phases):
         is recorded yet, so the recording begins anew.
         """
         if self._closed:
-            if self._forked:
-                self._say_forked()
             return None
         with self._settling:
             if self._settled is None and self._tracer is not None:
@@ -329,10 +327,10 @@ class Recorder(Phases):
         if self._account.notes.add(kind, text):
             logger.warning("%s", text)
 
-    def _say_forked(self) -> None:
-        workers: Any = sys.modules.get("torch.utils.data")
-        if workers is not None and workers.get_worker_info() is not None:
-            return  # a data loader's worker, which trains nothing
+    def say_forked(self) -> None:
+        """In a forked child that trains, report once that nothing is recorded, and what to write."""
+        if not self._forked:
+            return
         report_once(
             "forked",
             "this process was forked from one that called configure(): it records nothing. If it trains, call "

@@ -314,7 +314,7 @@ def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, 
 
 def _taken(run: RunDirectory, attempt: int, process: int) -> bool:
     """Whether a living process still writes the previous attempt."""
-    return attempt > 0 and run.alive(attempt - 1, process)
+    return attempt > 0 and run.lock(attempt - 1, process).held(watch=True)
 
 
 def _mirror(config: Config, run: RunDirectory) -> Mirror | None:

@@ -69,11 +69,13 @@ class Phases:
             thread that opened the job, until another one opens steps.
     """
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: Find, trains: Callable[[], object] = lambda: None) -> None:
         self._find = find
+        self._trains = trains  # called when a job, or steps that are not recorded, are about to begin
 
     def job(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """One attempt at the job, from its start to its end; all other phases are inside it. Times in ns."""
+        self._trains()
         return JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
 
     def accelerator_init(
@@ -129,6 +131,7 @@ class Phases:
                 return tracer.step(step, None, None, blocking)
         except Exception as error:
             contain("phase start", error)
+        self._trains()
         return FastContext(
             self._find, Phase.STEP, step=step, start_time=start_time, end_time=end_time, blocking=blocking
         )
@@ -149,6 +152,7 @@ class Phases:
             number = None if start is None else checked_step(start, "steps")
         except PhaseError as error:
             refuse(error)
+        self._trains()
         return Steps(self._find(), batches, number)
 
     def observe(self, output: object) -> None:
