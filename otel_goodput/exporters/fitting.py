@@ -51,16 +51,32 @@ def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
     )
     if same:
         return span
+    description = encodable(description) if description else description
+    return replaced(span, name, attributes, events, description, links=links, times=(start, end))
+
+
+def replaced(
+    span: ReadableSpan,
+    name: str,
+    attributes: Mapping[str, Any] | None,
+    events: list[Event],
+    description: str | None,
+    *,
+    links: list[Link] | None = None,
+    times: tuple[int | None, int | None] | None = None,
+) -> ReadableSpan:
+    """Return a copy of a span with other contents; it still says what the SDK has dropped of it."""
+    start, end = (span.start_time, span.end_time) if times is None else times
     return ReadableSpan(
         name,
         span.get_span_context(),
         span.parent,
         span.resource,
-        _counting(attributes, span.dropped_attributes),
+        counting(attributes, span.dropped_attributes),
         _counted(events, span.dropped_events),
-        _counted(links, span.dropped_links),
+        _counted(list(span.links) if links is None else links, span.dropped_links),
         span.kind,
-        status=Status(span.status.status_code, encodable(description)) if description else span.status,
+        status=Status(span.status.status_code, description) if description else span.status,
         start_time=start,
         end_time=end,
         instrumentation_scope=span.instrumentation_scope,
@@ -72,17 +88,17 @@ def _event(event: Event, floats: bool) -> Event:
     moment = _moment(event.timestamp)
     if (name, moment) == (event.name, event.timestamp) and attributes is event.attributes:
         return event
-    return Event(name, _counting(attributes, event.dropped_attributes), moment)
+    return Event(name, counting(attributes, event.dropped_attributes), moment)
 
 
 def _link(link: Link, floats: bool) -> Link:
     attributes = _attributes(link.attributes, floats)
     if attributes is link.attributes:
         return link
-    return Link(link.context, _counting(attributes, link.dropped_attributes))
+    return Link(link.context, counting(attributes, link.dropped_attributes))
 
 
-def _counting(attributes: Mapping[str, Any] | None, dropped: int) -> Mapping[str, Any] | None:
+def counting(attributes: Mapping[str, Any] | None, dropped: int) -> Mapping[str, Any] | None:
     """Return attributes that say how many others the SDK has dropped."""
     if not dropped:
         return attributes

@@ -1,4 +1,4 @@
-"""Wrappers for every exporter, ours or not: no export after a fork, no exceptions, losses counted, no odd values.
+"""Wrap every exporter, ours or not: no export after a fork, no exceptions, odd values or secrets, losses counted.
 
 The SDK's processors and readers start their threads again in a forked child (such as a data loader's worker), where
 they would export the parent's totals a second time, over connections that belong to the parent.
@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.exporters.fitting import fitting, fitting_metrics
+from otel_goodput.exporters.redaction import Redaction
 from otel_goodput.guard import report_once
 from otel_goodput.recording.passing import PassingMetricExporter
 
@@ -49,6 +50,7 @@ class SafeSpanExporter(SpanExporter):
         self._exporter = exporter
         # The shutdown of some exporters takes a timeout, that of others does not.
         self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
+        self._redacted = Redaction()
         self._failed = 0
 
     def mute(self) -> None:
@@ -69,7 +71,7 @@ class SafeSpanExporter(SpanExporter):
         if not self._ground.owned():
             return SpanExportResult.FAILURE
         try:
-            result = self._exporter.export([fitting(span) for span in spans])
+            result = self._exporter.export([fitting(self._redacted(span)) for span in spans])
         except Exception as error:
             self._ground.tell("exporting spans", error)
             result = SpanExportResult.FAILURE

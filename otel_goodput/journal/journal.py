@@ -21,7 +21,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.journal import records
 from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
-from otel_goodput.text.redact import encodable, redacting_logger
+from otel_goodput.text.redact import encodable, redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
 
@@ -182,11 +182,14 @@ class Journal:
         return identity
 
     def _learn(self, text: str) -> int:
+        name = without_credentials(encodable(text))  # it is also that of series, which are not redacted
         with self._changing:
-            if text in self._ids:
-                return self._ids[text]
+            if name in self._ids:
+                if len(self._ids) < 2 * NAMES_BOUND:  # texts that differ in what is hidden may be any number
+                    self._ids[text] = self._ids[name]
+                return self._ids[name]
             identity = len(self.names)
-            self.names.append(encodable(text))
+            self.names.append(name)
         try:
             for record in records.encode_name(identity, self.names[identity].encode()[:NAME_BYTES]):
                 segment = self._segment
@@ -200,7 +203,7 @@ class Journal:
             self._torn += 1
             raise
         # Publish the id only now, so that no record uses it before the journal has its name.
-        self._ids[text] = identity
+        self._ids[text] = self._ids[name] = identity
         return identity
 
     # --- reading back -------------------------------------------------------------------------------------------------

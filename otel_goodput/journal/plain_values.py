@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any, Final
 
 from otel_goodput.text.redact import HIDDEN, encodable, redact, shown
+from otel_goodput.text.secret_patterns import names_secret
 
 Value = str | int | float | bool | None
 
@@ -20,28 +21,8 @@ _DEEPEST: Final = 16
 _SHORT_LIST: Final = 64  # scalars: a list of so few is one value
 _LARGEST: Final = 1 << 63
 
-# The last words of names of secrets, whatever the value; and of names of which a text is one, and a number is not.
-_SECRET_NAME: Final = re.compile(
-    r"(?:passw(?:or)?d|passphrase|passcode|secrets?|credentials?|api_?keys?|connection_string|"
-    r"(?:access|private|account|shared|signing|encryption|ssh|service)_?keys?(?:_id)?)$"
-)
-_SECRET_TEXT: Final = re.compile(r"(?:^|_)(?:pass|pwd|auth|authorization|cookies?|jwt|headers?|dsn|\w*tokens?)$")
-_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 # Names of attributes that hold the whole command line, which may hold anything.
 _COMMAND: Final = re.compile(r"(?:^|\.)(?:command|command_line|command_args)$")
-# Secrets by their form, beside those that `redact` knows.
-_FORMS: Final = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*|\b(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|hf_\w{16,}|"
-    r"sk-(?=[\w-]*\d)[\w-]{20,}|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|npm_\w{30,}|"
-    r"pypi-[\w-]{16,})",
-    re.DOTALL,
-)
-# password='…' and "token": "…" inside of a longer text.
-_QUOTED: Final = re.compile(
-    r"""((?:passw(?:or)?d|passphrase|secret|token|credentials?|api[-_]?key|[a-z]{1,32}[-_]key|authorization)["']?\s*[:=]\s*)"""
-    r"""(b?)(["'])(?:\\.|(?!\3).)*(?:\3|$)""",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 def flat(given: Mapping[Any, Any], most: int) -> tuple[dict[str, Value], int]:
@@ -116,23 +97,14 @@ def _plain(value: Any) -> Value:
     return repr(value)
 
 
-def secret_name(name: str, value: Value) -> bool:
-    """Whether what is called so must not be shown."""
-    words = _WORDS.sub("_", name.rpartition(".")[2]).lower().strip("_")
-    if isinstance(value, bool):
-        return False
-    return bool(_SECRET_NAME.search(words) or (isinstance(value, str) and _SECRET_TEXT.search(words)))
-
-
 def safe(name: str, value: Value, hidden: Collection[str] = ()) -> Value:
     """A value without secrets, not too long; `hidden` are texts that are secret wherever they stand."""
     if value is None or value == "":
         return value
-    inside = any(secret_name(part, value) for part in name.split(".")[:-1])
-    if inside or secret_name(name, value) or _COMMAND.search(name):
+    if any(names_secret(part, value) for part in name.split(".")) or _COMMAND.search(name):
         return HIDDEN
     if not isinstance(value, str):
         return value
     text = encodable(value[:_LOOKED_AT])
-    text = redact(_QUOTED.sub(rf"\1\2{HIDDEN}", _FORMS.sub(HIDDEN, text)), hidden)
+    text = redact(text, hidden)
     return text if max(len(text), len(value)) <= LONGEST else f"{text[:LONGEST]}… ({len(value)} characters)"

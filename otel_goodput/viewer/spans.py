@@ -118,7 +118,7 @@ def attributes(found: Exported, columns: Columns, redacted: Redaction, at: Calla
     more: dict[str, Any] = {}
     for row, one in enumerate(found.spans.values()):
         pairs: list[Any] = []
-        for name, value in redacted.all(one.attributes).items():
+        for name, value in redacted.attributes(one.attributes).items():
             pairs += (keys.setdefault(name, len(keys)), value)
         told.append(pairs)
         if one.notable:
@@ -126,7 +126,7 @@ def attributes(found: Exported, columns: Columns, redacted: Redaction, at: Calla
                 "status": one.status,
                 "message": redacted(one.message),
                 "events": [
-                    {"time": at(time), "name": redacted(name), "attributes": redacted.all(held)}
+                    {"time": at(time), "name": redacted(name), "attributes": redacted.attributes(held)}
                     for time, name, held in one.events
                 ],
             }

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from otel_goodput.text.redact import HIDDEN, secrets, without_credentials
-
-_MOST: Final = 4096  # texts that are remembered
-_SHORT: Final = 256  # letters of such a text
+from otel_goodput.text.redact import secrets, without, without_secrets
 
 
 class Redaction:
@@ -17,20 +14,9 @@ class Redaction:
 
     def __init__(self) -> None:
         self._hidden = secrets(os.environ)
-        self._known: dict[str, str] = {}  # the same names come again and again
 
     def __call__(self, told: str) -> str:
-        found = self._known.get(told)
-        if found is None:
-            found = told
-            for one in self._hidden:
-                found = found.replace(one, HIDDEN)
-            found = without_credentials(found)
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            if len(told) <= _SHORT:
-                self._known[told] = found
-        return found
+        return without(self._hidden, told)
 
     def all(self, told: Any) -> Any:
         """Return JSON with every text redacted."""
@@ -41,6 +27,10 @@ class Redaction:
         if isinstance(told, (list, tuple)):
             return [self.all(value) for value in told]
         return told
+
+    def attributes(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return attributes without secrets: whatever has a name that says so is one, too."""
+        return {self(name): without_secrets(name, value, self._hidden) for name, value in told.items()}
 
 
 class Names:
