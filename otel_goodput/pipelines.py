@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.context import Context
+from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
@@ -55,6 +56,30 @@ def exporter_names(config: Config) -> tuple[str, ...]:
             raise
         logger.warning("%s=%r is ignored, 'auto' is used: %s", OTEL_GOODPUT_EXPORTERS.name, setting.value, error)
         return resolve(("auto",), os.environ, directory=directory)
+
+
+# What a recorder calls of a provider of the user's.
+_TRACING: Final = ("get_tracer", "add_span_processor")
+_METERING: Final = ("get_meter",)
+
+
+def check_providers(tracer_provider: object, meter_provider: object) -> None:
+    """Check providers of the user's; None: there is none.
+
+    Raises:
+        ConfigurationError: one lacks what is needed of it, as a proxy does before the global provider is set.
+    """
+    for option, provider, needed in (
+        ("tracer_provider", tracer_provider, _TRACING),
+        ("meter_provider", meter_provider, _METERING),
+    ):
+        missing = [name for name in needed if not callable(getattr(provider, name, None))]
+        if provider is not None and missing:
+            raise ConfigurationError(
+                f"configure(): {option} must be a provider of the OpenTelemetry SDK, or one that wraps it; "
+                f"{type(provider).__name__} has no {missing[0]}(). If you got it from OpenTelemetry's "
+                f"get_{option}(), set the global provider first"
+            )
 
 
 def open_exporters(names: Iterable[str], config: Config, context: ExporterContext) -> list[Exporters]:
@@ -276,6 +301,7 @@ class Batcher(BatchSpanProcessor):
         self._given: dict[int, int] = {}  # by thread, so that counting needs no lock
         self._left = 0
         self.crowded_out = 0
+        self._most = int(options[0] if options else os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE) or 2048)
         super().__init__(_Counted(exporter, self._leave), *options)
 
     def on_end(self, span: ReadableSpan) -> None:
@@ -284,11 +310,25 @@ class Batcher(BatchSpanProcessor):
             thread = threading.get_ident()
             self._given[thread] = self._given.get(thread, 0) + 1
 
+    def force_flush(self, timeout_millis: int | None = None) -> bool:
+        given = self._added()
+        done = super().force_flush(timeout_millis)
+        if done:
+            self._lose(given - self._left)
+        return done
+
     def _leave(self, count: int) -> None:
         """Note that `count` spans go to the exporter now; of the others, those not queued are lost."""
         self._left += count
-        given = sum(list(self._given.values()))  # read before the queue, so that no span added meanwhile counts as lost
-        self.crowded_out = max(self.crowded_out, given - self._left - len(self._batch_processor._queue))
+        given = self._added()  # read before the queue, so that no span added meanwhile counts as lost
+        self._lose(given - self._left - self._queued())
+
+    def _added(self) -> int:
+        return sum(list(self._given.values()))
+
+    def _lose(self, count: int) -> None:
+        """Note that at least `count` spans are lost."""
+        self.crowded_out = max(self.crowded_out, count)
         if self.crowded_out:
             report_once(
                 "span queue",
@@ -297,6 +337,11 @@ class Batcher(BatchSpanProcessor):
                 "own)",
                 DROPPED.name,
             )
+
+    def _queued(self) -> int:
+        """Return the number of spans in the queue; where the SDK does not show it, the most that it holds."""
+        queue = getattr(getattr(self, "_batch_processor", None), "_queue", None)
+        return self._most if queue is None else len(queue)
 
 
 class _Counted(PassingSpanExporter):

@@ -32,12 +32,12 @@ from otel_goodput.metrics.durations import Durations
 from otel_goodput.metrics.productivity import Inputs, Productivity
 from otel_goodput.observers import Observers
 from otel_goodput.options import Options, described, parse_windows, taking_options
-from otel_goodput.pipelines import Pipelines, SwitchedSpanProcessor, exporter_names, open_exporters
+from otel_goodput.pipelines import Pipelines, SwitchedSpanProcessor, check_providers, exporter_names, open_exporters
 from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.budget import Budget
-from otel_goodput.recording.emitter import SpanEmitter
+from otel_goodput.recording.emitter import SpanEmitter, processor_of
 from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_spans import JobSpans
 from otel_goodput.recording.job_thread import JobThread
@@ -134,7 +134,9 @@ class Recorder(Phases):
         self.config: Config = config
         tracer_provider, meter_provider = options.get("tracer_provider"), options.get("meter_provider")
         span_processors, metric_readers = options.get("span_processors", ()), options.get("metric_readers", ())
-        names = exporter_names(config)  # before anything is opened, so that a wrong name leaves nothing behind
+        # Before anything is opened, so that what is wrong leaves nothing behind.
+        names = exporter_names(config)
+        check_providers(tracer_provider, meter_provider)
         self._live = live = LiveAccount(config, OWN_TRACES if config.own_traces else 0)
         assert live.opened is not None
         self._opened = opened = live.opened
@@ -189,9 +191,10 @@ class Recorder(Phases):
             tracer_provider = self._own_provider
             emitter = SpanEmitter(pipelines.processors, resource)
         else:
-            # The user's own processors take our fast spans too; the SDK has no public way to pass a span to them.
-            everyone = getattr(tracer_provider, "_active_span_processor", None)
-            emitter = SpanEmitter([everyone] if everyone else pipelines.processors, tracer_provider.resource)
+            # The user's own processors take our fast spans too.
+            everyone = processor_of(tracer_provider.get_tracer(SCOPE_NAME, __version__), tracer_provider)
+            theirs = getattr(tracer_provider, "resource", resource)
+            emitter = SpanEmitter([everyone] if everyone else [], theirs)
         self._admission = admission
         traces = AttemptTraces(account, emitter, budget, volumes, config.process_index, own=config.own_traces)
         shared = generator is None

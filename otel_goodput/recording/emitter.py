@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
@@ -20,6 +21,39 @@ from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 
 _FORWARDING = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
+_LAYERS: Final = 64  # objects looked through for the tracer that a provider wraps
+
+
+def processor_of(*holders: object) -> SpanProcessor | None:
+    """Return what the SDK's tracer passes its spans to; None if there is no tracer of the SDK.
+
+    Args:
+        holders: a provider and its tracer, which may wrap others; or a span of the SDK's.
+    """
+    layers, known = list(holders), set[int]()
+    while layers and len(known) < _LAYERS:
+        layer = layers.pop(0)
+        if id(layer) in known:
+            continue
+        known.add(id(layer))
+        processor = getattr(layer, "span_processor", None)
+        if isinstance(processor, SpanProcessor):
+            return processor
+        for value in _held(layer):
+            if isinstance(layer, ReadableSpan) and isinstance(value, SpanProcessor):
+                return value
+            if isinstance(value, (trace_api.TracerProvider, trace_api.Tracer)):
+                layers.append(value)
+    return None
+
+
+def _held(layer: object) -> Iterator[object]:
+    """Yield the values of the attributes of `layer`."""
+    yield from tuple(getattr(layer, "__dict__", {}).values())
+    for kind in type(layer).__mro__:
+        names = getattr(kind, "__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            yield getattr(layer, name, None)
 
 
 class SpanEmitter:
@@ -39,6 +73,13 @@ class SpanEmitter:
         self.scope = InstrumentationScope(SCOPE_NAME, __version__)
         self._processors = tuple(processors)
         self.starters = tuple(each for each in processors if _hears_starts(each))
+
+    def follow(self, span: object) -> None:
+        """Pass spans to where `span` goes, which the user's provider has begun, if that is not known yet."""
+        processor = None if self._processors else processor_of(span)
+        if processor is not None:
+            self._processors = (processor,)
+            self.starters = (processor,) if _hears_starts(processor) else ()
 
     def announce(self, span: trace_api.Span, within: Context) -> None:
         """Notify processors of the start of `span`, which was opened in the context `within` and will be emitted."""

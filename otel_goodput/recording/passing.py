@@ -35,7 +35,8 @@ class PassingMetricExporter(MetricExporter):
 
     def __init__(self, exporter: MetricExporter) -> None:
         # The SDK's reader reads these two attributes of its exporter, under these names.
-        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        names = ("_preferred_temporality", "_preferred_aggregation")
+        super().__init__(*(getattr(exporter, name, None) for name in names))
         self._exporter = exporter
 
     @property

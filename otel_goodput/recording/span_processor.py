@@ -109,6 +109,8 @@ class PhaseSpanProcessor(SpanProcessor):
         if span.start_time is not None and abs(span.start_time) > LARGEST:
             report_once("span time", "a %s span starts at %d ns and is not accounted for", named, span.start_time)
             return
+        if self._admission is None and self._emitter is not None:
+            self._emitter.follow(span)
         if phase == rules.JOB:
             self._thread.take()
         blocking = attributes.get(GOODPUT_BLOCKING)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry import context, trace
+from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, SpanContext
 
-from otel_goodput import Recorder
+from otel_goodput import ConfigurationError, Recorder
+from otel_goodput.recording.contexts import enclosing
 from otel_goodput.recording.open_spans import OpenSpans
+from otel_goodput.semconv import Phase
 
 
 @pytest.mark.parametrize("within", ["the step", "a span of the user's own"])
@@ -85,3 +92,124 @@ def test_what_is_not_recorded_takes_an_observation(monkeypatch: pytest.MonkeyPat
     assert goodput.configure("nothing") is None
     with goodput.step(1) as step:
         step.observe(object())
+
+
+class Wrapping(trace.TracerProvider):
+    """Wraps a provider of the SDK, as Logfire's does; `hides`: its tracers hide the SDK's."""
+
+    def __init__(self, wrapped: TracerProvider, hides: bool) -> None:
+        self.wrapped = (lambda: wrapped) if hides else wrapped
+        self._hides = hides
+        self.add_span_processor = wrapped.add_span_processor
+        self.resource = wrapped.resource
+
+    def get_tracer(self, *arguments: Any, **options: Any) -> trace.Tracer:
+        provider = self.wrapped() if callable(self.wrapped) else self.wrapped
+        return WrappingTracer(provider.get_tracer(*arguments, **options), self._hides)
+
+
+class WrappingTracer(trace.Tracer):
+    __slots__ = ("_wrapped",)
+
+    def __init__(self, tracer: trace.Tracer, hides: bool) -> None:
+        self._wrapped: Any = (lambda: tracer) if hides else tracer
+
+    def start_span(self, *arguments: Any, **options: Any) -> Span:
+        tracer = self._wrapped() if callable(self._wrapped) else self._wrapped
+        span: Span = tracer.start_span(*arguments, **options)
+        return span
+
+    start_as_current_span = SdkTracer.start_as_current_span
+
+
+@pytest.mark.parametrize("how", ["a public attribute", "hidden"])
+def test_a_provider_that_wraps_the_sdks(how: str, tmp_path: Path) -> None:
+    found = []
+    for wraps in (False, True):
+        memory, wrapped = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+        wrapped.add_span_processor(SimpleSpanProcessor(memory))
+        provider = Wrapping(wrapped, how == "hidden") if wraps else wrapped
+        options: Any = {"directory": tmp_path / str(wraps), "exporters": "none", "tracer_provider": provider}
+        with Recorder("own", run_id="own", **options) as recorder:
+            tracer = recorder.tracer_provider.get_tracer("user")
+            with recorder.job():
+                for _ in recorder.steps(range(150)):
+                    with recorder.part("forward"), tracer.start_as_current_span("user"):
+                        pass
+                with recorder.custom("eval"):
+                    pass
+        spans = memory.get_finished_spans()
+        names = {span.context.span_id: span.name for span in spans if span.context is not None}
+        around = [(span.name, names[span.parent.span_id] if span.parent else None) for span in spans]
+        found.append(Counter(around))
+        assert {span.resource for span in spans} == {wrapped.resource}
+    assert found[0] == found[1] and found[0]["user", "forward"] == 150
+
+
+def test_a_proxy_before_a_provider_is_set(tmp_path: Path) -> None:
+    """It says so before anything is opened, and in the terms of whoever calls."""
+    for provider in (trace.ProxyTracerProvider(), trace.NoOpTracerProvider()):
+        with pytest.raises(ConfigurationError, match=r"tracer_provider .* has no add_span_processor"):
+            Recorder("own", directory=tmp_path / "runs", exporters="none", tracer_provider=provider)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"meter_provider .* has no get_meter"):
+        Recorder("own", directory=tmp_path / "runs", exporters="none", meter_provider=object())  # type: ignore[arg-type]
+    assert not (tmp_path / "runs").exists()
+
+
+class IdentityOnly:
+    """A runtime context of another tracer, as ddtrace's: it keeps the identity of the current span, and no keys.
+
+    `popping`: what is attached can be detached; ddtrace's cannot.
+    """
+
+    def __init__(self, popping: bool) -> None:
+        self._kept: ContextVar[SpanContext | None] = ContextVar("kept", default=None)
+        self._popping = popping
+
+    def attach(self, attached: context.Context) -> object:
+        return self._kept.set(trace.get_current_span(attached).get_span_context())
+
+    def get_current(self) -> context.Context:
+        kept = self._kept.get()
+        empty = context.Context()
+        return empty if kept is None else trace.set_span_in_context(trace.NonRecordingSpan(kept), empty)
+
+    def detach(self, token: Any) -> None:
+        if self._popping:
+            self._kept.reset(token)
+
+
+@pytest.mark.parametrize("popping", [True, False])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_runtime_context_that_keeps_no_keys(
+    popping: bool, own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(place: Path) -> tuple[Counter[Any], int, Any]:
+        memory, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+        options: dict[str, Any] = {"span_processors": [SimpleSpanProcessor(memory)]}
+        if own:
+            provider.add_span_processor(SimpleSpanProcessor(memory))
+            options = {"tracer_provider": provider}
+        known = 0
+        with Recorder("own", run_id="own", directory=place, exporters="none", **options) as recorder, recorder.job():
+            for number, _ in recorder.steps(range(20)):
+                with recorder.part("forward"):
+                    pass
+                if number % 5 == 4:
+                    with recorder.checkpoint_save(number), recorder.custom("hash"):
+                        known += enclosing(Phase.CHECKPOINT_SAVE) is not None
+                with recorder.custom("eval"), recorder.data_loading():
+                    known += enclosing(Phase.CHECKPOINT_SAVE) is not None
+                assert recorder.current_step().is_recording()
+            steps = recorder.report().to_json()["steps"]
+        spans = memory.get_finished_spans()
+        names = {span.context.span_id: span.name for span in spans if span.context is not None}
+        around = Counter((span.name, names.get(span.parent.span_id) if span.parent else None) for span in spans)
+        return around, known, steps
+
+    expected = train(tmp_path / "keys")
+    monkeypatch.setattr("opentelemetry.context._RUNTIME_CONTEXT", IdentityOnly(popping))
+    found = train(tmp_path / "none")
+    assert found[1:] == expected[1:] and found[1] == 4
+    if popping:
+        assert found[0] == expected[0]

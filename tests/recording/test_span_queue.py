@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from exported import Spans, metrics, written
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricExportResult, MetricsData
 
 from otel_goodput import Recorder, guard
+from otel_goodput.recording.passing import PassingMetricExporter
 
 
 def dropped(reader: InMemoryMetricReader) -> dict[str, int]:
@@ -17,8 +18,21 @@ def dropped(reader: InMemoryMetricReader) -> dict[str, int]:
     return {str((point.attributes or {})["goodput.signal"]): point.value for point in points}  # type: ignore[union-attr]
 
 
+class Hiding:
+    """The SDK's private object that does the batching, without its queue."""
+
+    def __init__(self, batching: object) -> None:
+        self._batching = batching
+
+    def __getattr__(self, name: str) -> object:
+        if name == "_queue":
+            raise AttributeError(name)
+        return getattr(self._batching, name)
+
+
+@pytest.mark.parametrize("shown", [True, False])
 def test_what_a_full_queue_drops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     guard.contained.clear()
     for name, value in (("MAX_QUEUE_SIZE", 64), ("MAX_EXPORT_BATCH_SIZE", 64), ("SCHEDULE_DELAY", 60_000)):
@@ -29,6 +43,9 @@ def test_what_a_full_queue_drops(
         span_processors=[ended.processor],
     )  # fmt: skip
     with caplog.at_level(logging.WARNING, "otel_goodput"), recorder:
+        if not shown:
+            for batcher in recorder._pipelines.batchers:
+                monkeypatch.setattr(batcher, "_batch_processor", Hiding(batcher._batch_processor))
         tracer = recorder.tracer_provider.get_tracer("user")
         with recorder.job():
             for _ in range(3000):
@@ -39,3 +56,20 @@ def test_what_a_full_queue_drops(
     assert len(written(tmp_path)) + lost == len(ended.get_finished_spans()) == 3002, "with the job's and the root"
     (told,) = [record.getMessage() for record in caplog.records if "faster than" in record.getMessage()]
     assert "OTEL_BSP_MAX_QUEUE_SIZE" in told
+
+
+def test_an_exporter_without_the_sdks_private_attributes() -> None:
+    class Bare(MetricExporter):
+        def __init__(self) -> None:
+            """Not the SDK's, which would set them."""
+
+        def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: object) -> MetricExportResult:
+            return MetricExportResult.SUCCESS
+
+        def force_flush(self, timeout_millis: float = 10_000) -> bool:
+            return True
+
+        def shutdown(self, timeout_millis: float = 30_000, **_: object) -> None:
+            """Nothing to do."""
+
+    assert PassingMetricExporter(Bare()).force_flush()
