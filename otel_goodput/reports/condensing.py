@@ -44,7 +44,7 @@ def condensed(detail: Detail) -> Overview:
         groups=_groups(detail.phases, detail.steps),
         saves=tuple(detail.saves),
         at_risk=tuple(detail.at_risk),
-        jobs=tuple(Life(one.number, one.begin, one.reached, one.ended) for one in detail.attempts),
+        jobs=tuple(Life(one.number, one.begin, one.reached, one.clean) for one in detail.attempts),
         disruptions=tuple(detail.losses),
         shifts={one.number: one.shift for one in detail.attempts if one.shift},
         notices=tuple(detail.notices),

@@ -70,13 +70,15 @@ class Phase:
 class Attempt:
     """One attempt: from its first job start to its end or last sign of life; `reached` is that moment.
 
-    `shift`: what is added to its times, as its clock is behind that of the account, ns.
+    `ended`: its job has ended; `clean`: without an error. `shift`: what is added to its times, as its clock is behind
+    that of the account, ns.
     """
 
     number: int
     begin: int
     reached: int
     ended: bool = False
+    clean: bool = False
     shift: int = 0
 
 

@@ -188,7 +188,7 @@ class Teller:
         if kind == ev.START and phase == rules.JOB and tracer.alive and not alive:
             if not found.attempts or found.attempts[-1].number != self._attempt:
                 found.attempts.append(Attempt(self._attempt, tracer.now, tracer.now))
-            found.attempts[-1].ended = False
+            found.attempts[-1].ended = found.attempts[-1].clean = False
             found.attempts[-1].shift = tracer.shift
             self._job, self._over = key, True
         if kind == ev.START and phase != rules.STEP:
@@ -235,7 +235,7 @@ class Teller:
             end = told.begin if told.flags & NONBLOCKING else told.end
             self._saved(event.key, end=end, durable=durable, failed=failed)
         elif event.key == self._job and self._found.attempts and not self._tracer.alive:
-            self._found.attempts[-1].ended = True
+            self._found.attempts[-1].ended, self._found.attempts[-1].clean = True, not event.flags & ev.FAILED
             self._found.attempts[-1].reached = self._tracer.now
 
     def _saved(self, key: int, *, end: int = NOT_KNOWN, durable: int = NOT_KNOWN, failed: bool = False) -> None:

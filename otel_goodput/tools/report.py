@@ -6,29 +6,37 @@ import argparse
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_goodput.text.redact import shown
 from otel_goodput.tools.arguments import add_questions, add_run, found_in, number, place
 from otel_goodput.tools.statuses import DAMAGED
+
+if TYPE_CHECKING:
+    from otel_goodput.reports.slowest import Slowest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`."""
     add_run(parser)
     add_questions(parser)
+    words = "also list the N steps that took longest; the whole journal is read"
+    parser.add_argument("--slowest", type=number, default=0, metavar="N", help=words)
     page = parser.add_argument_group("as a page", "one file with charts and a timeline, which needs no network")
     page.add_argument("--html", default=None, metavar="FILE", help="write the page there (- for standard output)")
     words = "show up to N steps and phases one by one (default: 200000); of a longer run, those around its events"
     page.add_argument("--spans", type=number, default=None, metavar="N", help=words)
 
 
-def print_one(report: Any, as_json: bool) -> None:
-    """Print a report or totals, as text or JSON."""
+def print_one(report: Any, as_json: bool, slowest: Slowest | None = None) -> None:
+    """Print a report or totals, as text or JSON, and the `slowest` steps if they were asked for."""
     if as_json:
-        print(json.dumps(report.to_json()))
+        more = {} if slowest is None else {"slowest_steps": slowest.to_json()}
+        print(json.dumps({**report.to_json(), **more}))
     else:
         print(report, end="")
+        for line in () if slowest is None else slowest.lines():
+            print(line)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             return write((entries[0].run if entries else found[0].run), options)
         if len(found) == 1 or len(entries) == 1:
             one = _report_of(entries[0].run if entries else found[0].run, options)
-            print_one(one, options.json)
+            print_one(one, options.json, _slowest(entries[0].run if entries else found[0].run, options))
             return _status([one])
         if not entries:
             raise JournalError(f"none of {len(found)} runs has a journal of process {options.process}")
@@ -64,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             one = _attempted(entry.run, options)
             reports.append(one)
             if not isinstance(one, dict):  # otherwise show the next newest run
-                print_one(one, as_json=False)
+                print_one(one, False, _slowest(entry.run, options))
                 break
         return _status(reports)
 
@@ -83,6 +91,15 @@ def _attempted(run: Any, options: argparse.Namespace) -> Any:
         why = shown(str(error) or type(error).__name__)
         logging.getLogger(__name__).warning("run %s cannot be reported: %s", shown(repr(run.called())), why)
         return {"run_id": run.called(), "error": why}
+
+
+def _slowest(run: Any, options: argparse.Namespace) -> Slowest | None:
+    """Return the slowest steps; None if they were not asked for."""
+    if not options.slowest:
+        return None
+    from otel_goodput.reports.slowest import slowest_of
+
+    return slowest_of(run, options.process, options.slowest)
 
 
 def _report_of(run: Any, options: argparse.Namespace) -> Any:

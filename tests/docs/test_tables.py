@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import inspect
 import io
-import json
 import re
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ import otel_goodput
 from otel_goodput import envvars, semconv
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.resources import process
 from otel_goodput.tools import cli, statuses
 
@@ -155,7 +155,7 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     )  # fmt: skip
     run = RunDirectory(tmp_path / recorder.run_id)
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
-    run.pace_path(1).write_text(json.dumps({"attempt": recorder.attempt, **other._asdict()}))
+    run.pace_path(1).write_bytes(checked_json({"attempt": recorder.attempt, **other._asdict()}))
     assert recorder.tracer is not None
     recorder.tracer.hooks.compile_cache.use()
     recorder.tracer.hooks.scheduled(dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9))

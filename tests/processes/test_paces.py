@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from otel_goodput import Recorder
 from otel_goodput.accounting.paces import Pace, late, straggler, to_json
 from otel_goodput.journal.paces import STALE_NS, read_paces
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.reports import sections
 
 MS = 1_000_000
@@ -50,12 +50,12 @@ def test_foreign_torn_and_stale_files_are_left_out(tmp_path: Path) -> None:
     now = time.time_ns()
     good = pace(1, 100, at=now)
     told = {
-        1: json.dumps({"attempt": 3, **good._asdict()}),
-        2: json.dumps({"attempt": 2, **pace(2, 100, at=now)._asdict()}),
-        3: json.dumps({"attempt": 3, **pace(3, 100, at=now - 2 * STALE_NS)._asdict()}),
-        4: json.dumps({"attempt": 3, **good._asdict()})[:20],
+        1: checked_json({"attempt": 3, **good._asdict()}).decode(),
+        2: checked_json({"attempt": 2, **pace(2, 100, at=now)._asdict()}).decode(),
+        3: checked_json({"attempt": 3, **pace(3, 100, at=now - 2 * STALE_NS)._asdict()}).decode(),
+        4: checked_json({"attempt": 3, **good._asdict()})[:20].decode(),
         5: "[]",
-        6: json.dumps({"attempt": 3, "process": "x"}),
+        6: checked_json({"attempt": 3, "process": "x"}).decode(),
         7: "",
     }
     for process, text in told.items():
@@ -118,7 +118,7 @@ class Slower(MetricExporter):
     def tell(self) -> None:
         told = pace(1, self.median * MS, at=time.time_ns())
         whole = self.path.with_suffix(".new")
-        whole.write_text(json.dumps({"attempt": 0, **told._asdict()}))
+        whole.write_text(checked_json({"attempt": 0, **told._asdict()}).decode())
         whole.replace(self.path)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:

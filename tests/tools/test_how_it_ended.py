@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import otel_goodput as goodput
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.session import Session
 
 from .commands import environment, succeeded
 from .commands import goodput as command
@@ -89,6 +91,11 @@ def test_when_and_what_each_cost(run: Path) -> None:
         assert 0.02 <= one["startup_s"] <= one["first_step_s"] and 0.01 <= one["restored_s"] <= one["first_step_s"]
         parts = [one[name] for name in ("recovery_s", "wasted_s", "startup_s", "restored_s")]
         assert one["cost_s"] == pytest.approx(sum(parts), abs=1e-9) and one["wasted_s"] > 0
+
+
+def test_the_page_tells_how_each_attempt_ended(run: Path) -> None:
+    states = [attempt.state for attempt in Session.open(RunDirectory(run / "ends")).attempts]
+    assert states == ["failed", "died", "died", "ended"]
 
 
 def test_the_text_tells_it(run: Path) -> None:

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from waits import until
 
+from otel_goodput import Recorder
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json
 
 from .commands import NS, PATIENCE_S, environment, failed, finished, goodput, job, killed, succeeded, total_ns
 
@@ -88,7 +90,7 @@ def test_of_several_runs_the_newest_is_shown_and_which_there_are(runs: Path, tmp
 def test_a_folder_of_many_runs(runs: Path, tmp_path: Path) -> None:
     for number in range(25):
         shutil.copytree(runs / "beta", tmp_path / f"run-{number:02d}")
-        (tmp_path / f"run-{number:02d}" / "run.json").write_text(json.dumps({"run_id": f"\x1b[2Jrun {number:02d}"}))
+        (tmp_path / f"run-{number:02d}" / "run.json").write_bytes(checked_json({"run_id": f"\x1b[2Jrun {number:02d}"}))
     text = succeeded(goodput("report", tmp_path))
     assert "25 runs in" in text and "and 5 older ones" in text and "\x1b" not in text
 
@@ -261,3 +263,27 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 def test_a_reversed_window(runs: Path) -> None:
     assert "5.0 .. 3.0" in failed(goodput("report", runs / "beta", "--window", "5", "3"))
+
+
+def test_the_slowest_steps(tmp_path: Path) -> None:
+    """Two steps of many that take far longer than the others, one of them lost."""
+    begin = 1_700_000_000 * NS
+    with Recorder("slow", directory=tmp_path, exporters="none") as recorder, recorder.job(start_time=begin) as job:
+        at = begin
+        for number, length in enumerate([10, 10, 500, 10, 300, 10, 10]):
+            with recorder.step(number, start_time=at, end_time=at + length * 1_000_000):
+                pass
+            at += length * 1_000_000
+        with recorder.step(4, start_time=at, end_time=at + 1_000_000):
+            pass
+        job.end(at + 1_000_000)
+    found = json.loads(succeeded(goodput("report", tmp_path, "--slowest", "2", "--json")))["slowest_steps"]
+    assert found == [
+        {"step": 2, "attempt": 1, "start": begin / NS + 0.02, "net_s": 0.5, "fate": "kept"},
+        {"step": 4, "attempt": 1, "start": begin / NS + 0.53, "net_s": 0.3, "fate": "lost"},
+    ]
+    lines = succeeded(goodput("report", tmp_path, "--slowest", "2")).splitlines()
+    assert lines[-3] == "  the 2 slowest steps, by net time:"
+    line = "step 2 500 ms 50.0 x median began 2023-11-14 22:13:20 UTC, attempt 1"
+    assert " ".join(lines[-2].split()) == line
+    assert lines[-1].endswith("attempt 1  lost")

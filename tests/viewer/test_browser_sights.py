@@ -149,6 +149,41 @@ def test_settings_change_colours_and_clock_and_stay(story_page: Path, look: Look
     until(lambda: stays("utc", "light"))
 
 
+def test_the_clock_is_switched_at_the_top(story_page: Path, look: Look) -> None:
+    """From the start, in UTC, in the reader's own time zone, and around again."""
+    look.open(story_page)
+
+    def shown() -> tuple[str, str]:
+        return look.text("#clock"), look.text("#disruptions tbody td")
+
+    ways = []
+    for _ in range(4):
+        ways.append(shown())
+        before = shown()
+        look.page.click("#clock")
+        until(lambda before=before: shown() != before)
+    assert [way for way, _ in ways] == ["From the start", "UTC", "Local time", "From the start"]
+    (_, start), (_, utc), (_, local), (_, again) = ways
+    assert start.startswith("+") and again == start
+    assert utc.endswith(" UTC") and utc[:4].isdigit()
+    assert "UTC+" in local or "UTC-" in local
+
+
+def test_the_slowest_steps_are_listed_and_lead_to_the_timeline(story_page: Path, look: Look) -> None:
+    look.open(story_page)
+    times = look.js(
+        """(() => { const {steps} = window.goodput.model; return [...Array(steps.rows).keys()]
+        .filter((row) => steps.wall[row] >= 0 && steps.net[row] > 0)
+        .sort((one, other) => steps.net[other] - steps.net[one]).map((row) => steps.number[row]); })()"""
+    )
+    listed = look.js(
+        "[...document.querySelectorAll('#slowest-steps tbody tr td:first-child')].map((td) => td.innerText)"
+    )
+    assert listed == [f"step {number}" for number in times[: len(listed)]] and len(listed) == min(10, len(times))
+    look.page.click("#slowest-steps tbody tr:first-child button")
+    look.until(f"document.getElementById('selection').innerText.includes('{times[0]}')")
+
+
 def words_of(pdf: bytes) -> int:
     """How many marks of text a PDF's pages show."""
     shown = 0

@@ -1,17 +1,24 @@
-// How moments are written: from the start of the run, or in UTC. The reader chooses.
+// How moments are written: from the start of the run, in UTC, or in the reader's time zone. The reader chooses.
 import { moment } from "./format.js";
+
+export const CLOCK_KINDS = [
+  ["relative", "From the start"],
+  ["utc", "UTC"],
+  ["local", "Local time"],
+];
 
 const CLOCK_KEY = "otel-goodput-clock";
 let clockChosen = "";
 
-/** "relative" or "utc". */
+/** The first of a pair in CLOCK_KINDS. */
 export function clockKind() {
   if (!clockChosen) {
     try {
-      clockChosen = localStorage.getItem(CLOCK_KEY) === "utc" ? "utc" : "relative";
+      clockChosen = localStorage.getItem(CLOCK_KEY);
     } catch {
-      clockChosen = "relative";
+      clockChosen = "";
     }
+    if (!CLOCK_KINDS.some(([kind]) => kind === clockChosen)) clockChosen = "relative";
   }
   return clockChosen;
 }
@@ -26,19 +33,33 @@ export function chooseClock(kind, state) {
   state.tell(["clock", "theme"]);
 }
 
+/** The button at the top: it shows how times are written, and goes on to the next way. */
+export function startClock(state) {
+  const chooser = document.getElementById("clock");
+  const show = () => {
+    const [, words] = CLOCK_KINDS.find(([kind]) => kind === clockKind());
+    chooser.textContent = words;
+    chooser.setAttribute("aria-label", `Times: ${words}. Change how times are written`);
+  };
+  chooser.addEventListener("click", () => {
+    const at = CLOCK_KINDS.findIndex(([kind]) => kind === clockKind());
+    chooseClock(CLOCK_KINDS[(at + 1) % CLOCK_KINDS.length][0], state);
+  });
+  state.on(["clock"], show);
+  show();
+}
+
 /** A moment (ns from the run's start) as the reader wants it; `step`: ns that should still be told apart. */
 export function timeText(model, ns, step = 1e6) {
-  if (clockKind() === "utc") {
-    const text = moment(model.origin_ms + ns / 1e6);
-    return step >= 1e9 ? `${text.slice(0, 19)} UTC` : text;
-  }
-  return clockSinceStart(ns, step);
+  if (clockKind() === "relative") return clockSinceStart(ns, step);
+  const text = moment(model.origin_ms + ns / 1e6, clockKind() === "local");
+  return step >= 1e9 ? `${text.slice(0, 19)}${text.slice(23)}` : text;
 }
 
 /** A moment on an axis: short. */
 export function axisText(model, ns, step) {
-  if (clockKind() !== "utc") return clockSinceStart(ns, step);
-  const text = moment(model.origin_ms + ns / 1e6);
+  if (clockKind() === "relative") return clockSinceStart(ns, step);
+  const text = moment(model.origin_ms + ns / 1e6, clockKind() === "local");
   if (step >= 86400e9) return text.slice(5, 10);
   if (step >= 60e9) return text.slice(11, 16);
   return step >= 1e9 ? text.slice(11, 19) : text.slice(11, 23);

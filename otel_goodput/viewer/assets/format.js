@@ -44,9 +44,14 @@ export function percent(part, whole) {
   return whole ? `${((100 * part) / whole).toFixed(2)} %` : "–";
 }
 
-/** A moment, ms since the epoch, in UTC. */
-export function moment(ms) {
-  return `${new Date(ms).toISOString().replace("T", " ").slice(0, 23)} UTC`;
+/** A moment, ms since the epoch: in UTC, or in the reader's time zone as "2026-11-26 15:04:05.678 UTC+01:00". */
+export function moment(ms, local = false) {
+  const east = local ? -new Date(ms).getTimezoneOffset() : 0; // minutes
+  const text = new Date(ms + east * 60_000).toISOString().replace("T", " ").slice(0, 23);
+  if (!local) return `${text} UTC`;
+  const two = (value) => String(value).padStart(2, "0");
+  const offset = Math.abs(east);
+  return `${text} UTC${east < 0 ? "-" : "+"}${two(Math.floor(offset / 60))}:${two(offset % 60)}`;
 }
 
 /** An amount of memory: 812 MiB, 15.6 GiB. */

@@ -14,6 +14,7 @@ const MEASURES = [
 ];
 const LINEAR_BINS = 60;
 const LISTED = 200;
+const SLOWEST = 10;
 const FATES = [0, 1, 2, 3];
 
 // Choices of this panel alone.
@@ -137,6 +138,7 @@ function drawHistogram(model, state, draw) {
       : make("p", { class: "soft", text: `No step with a known ${look.measure} time here.` }),
     total ? fateLegend(found) : null,
     total && look.bin !== null && found.bins[look.bin] ? stepList(model, state, found.bins[look.bin], found) : null,
+    total ? slowestSteps(model, state, scope) : null,
     total ? countsTable(found) : null,
   );
 }
@@ -249,14 +251,22 @@ function fateLegend({ bins }) {
   );
 }
 
-/** The steps of a bar, the longest first. */
-function stepList(model, state, bin, found) {
+const LISTED_COLUMNS = [
+  ["Step", "text"],
+  ["Attempt", "number"],
+  ["Start", "text"],
+  ["Time", "number"],
+  ["Fate", "text"],
+];
+
+/** Rows of `steps`, the longest first, and the first `most` of them as cells of a table. */
+function longestFirst(model, state, unsorted, most) {
   const { steps } = model;
-  const rows = [...bin.rows].sort(
+  const rows = [...unsorted].sort(
     (one, other) => stepTime(steps, other, look.measure) - stepTime(steps, one, look.measure),
   );
   const listed = rows
-    .slice(0, LISTED)
+    .slice(0, most)
     .map((row) => [
       button(`step ${steps.number[row]}`, () => showStep(model, state, row), { class: "link" }),
       String(steps.attempt[row]),
@@ -264,22 +274,34 @@ function stepList(model, state, bin, found) {
       duration(stepTime(steps, row, look.measure)),
       FATE_NAMES[steps.fate[row]],
     ]);
+  return { rows, listed };
+}
+
+/** The slowest steps of a scope. Of a long run the slow ones are held one by one in any case. */
+function slowestSteps(model, state, scope) {
+  const timed = [...rowsIn(model.steps, scope)].filter((row) => stepTime(model.steps, row, look.measure) > 0);
+  if (!timed.length) return null;
+  const { listed } = longestFirst(model, state, timed, SLOWEST);
+  return make(
+    "details",
+    { id: "slowest-steps", open: true },
+    make("summary", { text: `The ${count(listed.length, "slowest step")}` }),
+    make("div", { class: "scroll short" }, table("Slowest steps", LISTED_COLUMNS, listed)),
+  );
+}
+
+/** The steps of a bar, the longest first. */
+function stepList(model, state, bin, found) {
+  const { rows, listed } = longestFirst(model, state, bin.rows, LISTED);
   const total = sumOf(bin);
   let note = `${edgesOf(bin)}: ${count(total, "step")}`;
   if (rows.length < total) note += `; ${rows.length.toLocaleString("en")} of them are held one by one`;
   if (rows.length > LISTED) note += `; the ${LISTED} longest are listed`;
-  const columns = [
-    ["Step", "text"],
-    ["Attempt", "number"],
-    ["Start", "text"],
-    ["Time", "number"],
-    ["Fate", "text"],
-  ];
   return make(
     "div",
     { class: "step-list", id: "histogram-steps" },
     make("p", { class: "soft", text: note, data: { exact: String(found.exact) } }),
-    listed.length ? make("div", { class: "scroll short" }, table("Steps of the bar", columns, listed)) : null,
+    listed.length ? make("div", { class: "scroll short" }, table("Steps of the bar", LISTED_COLUMNS, listed)) : null,
   );
 }
 

@@ -1,6 +1,6 @@
 // What is known of the place where the run went on, how it was configured, and how this page shows it.
 import { chosenTheme, chooseTheme } from "./theme.js";
-import { chooseClock, clockKind, timeText } from "./clock.js";
+import { CLOCK_KINDS, chooseClock, clockKind, timeText } from "./clock.js";
 import { choice, head, make, select, table, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { duration, moment } from "./format.js";
@@ -128,10 +128,6 @@ function drawSettings(model, state, draw) {
     ["light", "Light"],
     ["dark", "Dark"],
   ];
-  const clocks = [
-    ["relative", "From the start"],
-    ["utc", "UTC"],
-  ];
   const line = (name, control) => make("div", { class: "setting" }, make("span", { text: name }), control);
   const lines = [
     line(
@@ -140,7 +136,7 @@ function drawSettings(model, state, draw) {
     ),
     line(
       "Times",
-      choice("Times", clocks, clockKind(), (kind) => chooseClock(kind, state)),
+      choice("Times", CLOCK_KINDS, clockKind(), (kind) => chooseClock(kind, state)),
     ),
   ];
   const server = model.server;

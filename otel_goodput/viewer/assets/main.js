@@ -1,6 +1,7 @@
 // Where the page begins: reads the document and starts its parts.
 import { Model, unzip } from "./data.js";
 import { state } from "./state.js";
+import { startClock } from "./clock.js";
 import { startTheme } from "./theme.js";
 import { startOverview } from "./overview.js";
 import { startPartition } from "./partition.js";
@@ -79,6 +80,7 @@ function startElsewhere() {
 
 async function main() {
   startTheme(state);
+  startClock(state);
   if (typeof DecompressionStream === "undefined") {
     complain(
       "This browser is too old for this page: it cannot undo gzip. Chrome 80, Firefox 113, Safari 16.4 or newer can.",

@@ -8,7 +8,7 @@ import { isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
 const TOP_COLUMNS = [
   ["Name", "text"],
   ["Count", "number"],
-  ["Total", "number"],
+  ["Total, gross", "number"],
   ["Mean", "number"],
   ["Longest", "number"],
   ["Failed", "number"],
@@ -107,6 +107,12 @@ function drawTopK(model, state, draw) {
           table("Phases by time or count", TOP_COLUMNS, rows()),
         )
       : make("p", { class: "soft", text: "No phase begins in this time." }),
+    make("p", {
+      class: "soft",
+      text:
+        "Gross: from the begin to the end of each phase, with what is inside it, and with phases that do not hold up " +
+        "training. The table of categories above is net: each moment counts once.",
+    }),
     links(model),
   );
 }
