@@ -75,7 +75,7 @@ def main() -> int:
 @contextmanager
 def _server(place: str) -> Iterator[tuple[int, int]]:
     """Process and port of a server."""
-    command = [sys.executable, "-m", "otel_goodput", "serve", place, "--port", "0"]
+    command = [sys.executable, "-m", "otel_goodput", "serve", place, "--port", "0", "--no-token"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

@@ -3,7 +3,9 @@
 * Only GET and HEAD: the server changes nothing.
 * The Host header must name this server. Otherwise a page elsewhere could have its own name resolve to this machine
   (DNS rebinding), and read in the browser of somebody who may.
-* Beyond loopback a token is needed: once in the address (``?token=``), after that in a cookie.
+* An Origin header must name it too: a page elsewhere has no business here.
+* A token is needed: once in the address (``?token=``), after that in a cookie; or in the Authorization header, for
+  programs. Without it, every user of this machine could read files that only their owner may read.
 * Every answer forbids other pages to embed or read it.
 """
 
@@ -124,6 +126,10 @@ class Gate:
         if len(named) != 1 or not self._hosts.known(named[0].decode("latin-1")):
             await refuse(send, 421, "this server is not asked by that name (see --allow-host)")
             return
+        origins = [value for name, value in scope["headers"] if name == b"origin"]
+        if not all(self._hosts.known(origin.decode("latin-1").partition("://")[2]) for origin in origins):
+            await refuse(send, 403, "this server is not asked by pages of others (see --allow-host)")
+            return
         if self._token is not None and not await self._shown(scope, send, self._token):
             return
         await self._app(scope, receive, send)
@@ -144,9 +150,13 @@ class Gate:
             await refuse(send, 303, "", [(b"location", there.encode("latin-1")), (b"set-cookie", kept.encode("ascii"))])
             return False
         for name, value in scope["headers"]:
-            if name == b"cookie" and _same(_cookie(value.decode("latin-1"), self._cookie), token):
+            text = value.decode("latin-1")
+            if name == b"cookie" and _same(_cookie(text, self._cookie), token):
                 return True
-        await refuse(send, 401, "a token is needed: open the address that the server printed, which ends in ?token=")
+            if name == b"authorization" and _same(text.partition(" ")[2].strip(), token):
+                return True
+        why = "a token is needed: open the address that the server printed, which ends in ?token="
+        await refuse(send, 401, why, [(b"www-authenticate", b"Bearer")])
         return False
 
 

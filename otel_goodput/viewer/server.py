@@ -29,10 +29,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput.errors import ConfigurationError
+from otel_goodput.guard import report_once
 from otel_goodput.installation import install_command
 from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer import SPANS, page
 from otel_goodput.viewer.catalogue import Catalogue
+from otel_goodput.viewer.connections import bounded, most_connections
 from otel_goodput.viewer.gate import Gate, Hosts
 from otel_goodput.viewer.places import Directory, Remote
 from otel_goodput.viewer.reading import Readings
@@ -295,7 +297,9 @@ def run(
     """
     check()
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
+    most = most_connections()
     port = listener.getsockname()[1]
     application = Application(place, hosts, token, f"otel-goodput-{port}", Terms(spans, port, idle_s))
     gate = application.gate
@@ -307,6 +311,7 @@ def run(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
+                asyncio.get_running_loop().set_exception_handler(_say_once)
                 started()
 
         async def on_tick(self, counter: int) -> bool:
@@ -325,18 +330,24 @@ def run(
         server_header=False,
         proxy_headers=False,
         ws="none",
-        http="h11",
+        log_level="error",  # not a line for each of whatever comes that is not HTTP
+        http=bounded(H11Protocol, most),
         loop="asyncio",
         timeout_graceful_shutdown=1,
         timeout_keep_alive=5,
-        limit_concurrency=2000,
-        backlog=128,
+        backlog=min(128, most // 4),  # so many are accepted before those that are too many give way
     )
     try:
         asyncio.run(partial(Server(config).serve, sockets=[listener])())
     finally:
         application.readings.close()
     return why
+
+
+def _say_once(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what failed in the event loop, such as to accept a connection, once instead of each time."""
+    what, error = context.get("message", "the server failed"), context.get("exception")
+    report_once(f"serve: {what}", "%s: %s", what, "" if error is None else f"{type(error).__name__}: {error}")
 
 
 def addresses(host: str, port: int, token: str | None) -> Iterable[str]:

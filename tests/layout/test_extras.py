@@ -158,7 +158,9 @@ def serve(here: Installed) -> None:
         try:
             assert process.stdout is not None
             address = next(line.strip() for line in process.stdout if line.strip().startswith("http://"))
-            with urllib.request.urlopen(f"{address.rstrip('/')}/api/runs", timeout=PATIENCE_S) as answer:
+            root, _, token = address.partition("?token=")
+            asked = urllib.request.Request(f"{root}api/runs", headers={"Authorization": f"Bearer {token}"})
+            with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
                 (run,) = json.load(answer)["runs"]
             assert run["run_id"] == "run"
         finally:

@@ -55,13 +55,30 @@ class Server:
     errors: Path
     place: Path
 
-    def ask(self, path: str, method: str = "GET", host: str | None = None, **headers: str) -> Answer:
-        """Ask for a path exactly as it is given."""
+    @property
+    def address(self) -> str:
+        """The address to open in a browser, which shows the token."""
+        return next(line for line in self.lines if line.startswith("http://"))
+
+    @property
+    def token(self) -> str:
+        """The token; empty if there is none."""
+        return self.address.partition("?token=")[2]
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The header with which a program shows the token."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    def ask(
+        self, path: str, method: str = "GET", host: str | None = None, *, token: bool = True, **headers: str
+    ) -> Answer:
+        """Ask for a path exactly as it is given; with the token, unless it is not to be shown."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             connection.putheader("Host", host if host is not None else f"127.0.0.1:{self.port}")
-            for name, value in headers.items():
+            for name, value in {**(self.shown if token else {}), **headers}.items():
                 connection.putheader(name.replace("_", "-"), value)
             connection.endheaders()
             answer = connection.getresponse()
@@ -96,8 +113,9 @@ def serving(place: str | Path, *arguments: str, before: Sequence[str] = ()) -> I
             line = process.stdout.readline()
             assert line, errors.read_text()
             lines.append(line.strip())
-        address = next(line for line in lines if line.startswith("http://"))
-        yield Server(process, int(address.split("/")[2].rpartition(":")[2]), lines, errors, Path(place))
+        server = Server(process, 0, lines, errors, Path(place))
+        server.port = int(server.address.split("/")[2].rpartition(":")[2])
+        yield server
     finally:
         process.kill()
         process.wait(PATIENCE_S)
@@ -122,7 +140,7 @@ class Stream:
 
     def __init__(self, server: Server, path: str, **headers: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
-        self._connection.request("GET", path, headers={"Host": f"127.0.0.1:{server.port}", **headers})
+        self._connection.request("GET", path, headers={"Host": f"127.0.0.1:{server.port}", **server.shown, **headers})
         self.answer = self._connection.getresponse()
         assert self.answer.status == 200, self.answer.read()
         assert self.answer.getheader("content-type") == "text/event-stream; charset=utf-8"
@@ -160,5 +178,6 @@ def mute(server: Server, path: str) -> socket.socket:
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", server.port))
-    client.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    shown = "".join(f"{name}: {value}\r\n" for name, value in server.shown.items())
+    client.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{shown}\r\n".encode())
     return client

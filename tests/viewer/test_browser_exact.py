@@ -21,6 +21,7 @@ def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_pa
     place = tmp_path / "runs"
     write(place, 8_000)
     with serving(place, "--spans", "1000") as server, looking(chromium, f"http://127.0.0.1:{server.port}/") as look:
+        look.open(server.address)
         look.open(f"http://127.0.0.1:{server.port}/runs/long")
         assert not look.js("goodput.model.detail.complete")
         assert look.js("goodput.model.server") == {"port": server.port, "idle_s": None}
@@ -66,6 +67,7 @@ def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_pa
         assert look.text("#selection h3") == title
         look.js("goodput.timeline.setView(told[0], told[1])", [low, high])
         with looking(chromium, f"http://127.0.0.1:{server.port}/") as other_page:
+            other_page.open(server.address)
             other_page.open(f"http://127.0.0.1:{server.port}/runs/long", look.js("goodput.state.toHash()"))
             other_page.until("goodput.state.selected !== null")  # once its window has come
             assert other_page.state("selected")["row"] == row

@@ -45,7 +45,7 @@ def server(place: Path) -> Iterator[Server]:
 @pytest.fixture
 def look(chromium: Any, server: Server) -> Iterator[Look]:
     with looking(chromium, f"http://127.0.0.1:{server.port}/") as opened:
-        yield opened
+        yield opened.open(server.address)
 
 
 def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server) -> None:
@@ -173,7 +173,7 @@ def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> No
         server.stop()
         look.until("document.getElementById('live-state').dataset.kind === 'lost'")
         rows = look.js("goodput.model.steps.rows")
-        with serving(place, "--port", str(server.port)) as again:
+        with serving(place, "--port", str(server.port), "--token", server.token) as again:
             look.until("goodput.model.steps.rows > told + 20 && goodput.model.known > goodput.model.settled", rows)
             assert look.text("#live-state") == "live"
             assert look.js("document.getElementById('message').hidden"), "what was wrong is over"
@@ -209,6 +209,19 @@ def test_a_server_that_goes_away_is_told(look: Look, server: Server) -> None:
     assert "connection lost" in look.text("#live-state")
     assert look.page.locator("#runs-table tr[data-run]").count() == 2
     look.said.clear()  # the browser itself says that it reaches nobody
+
+
+def test_the_token_leaves_the_address_and_a_new_one_is_asked_for(look: Look, place: Path, server: Server) -> None:
+    assert look.page.url == f"http://127.0.0.1:{server.port}/"
+    assert server.token not in look.js("document.documentElement.outerHTML + document.cookie + document.referrer")
+    look.until("document.getElementById('live-state').dataset.kind === 'live'")
+    server.stop()
+    with serving(place, "--port", str(server.port)) as again:
+        look.until("document.getElementById('message').textContent.includes('Open the address that it printed')")
+        look.open(again.address)
+        look.until("document.getElementById('live-state').dataset.kind === 'live'")
+        assert look.page.locator("#runs-table tr[data-run]").count() == 2
+    look.said.clear()  # the browser itself says what was refused
 
 
 def test_a_run_that_is_not_there_is_told(look: Look, server: Server) -> None:

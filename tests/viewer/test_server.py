@@ -316,23 +316,31 @@ def test_what_is_not_there(served: Server) -> None:
         assert served.ask(f"/api/runs/ended/window{query}").status == 400, query
 
 
-def test_a_token(place: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_token(host: str, place: Path) -> None:
+    """Also on this machine alone: its other users reach the port, and not the files."""
     finished("ended", place)
-    with serving(place, "--host", "0.0.0.0") as server:
-        token = next(line for line in server.lines if line.startswith("http://")).partition("?token=")[2]
+    with serving(place, "--host", host) as server:
+        token = server.token
         assert len(token) >= 32
         for path in ("/", "/api/runs", "/api/runs/events", "/other", "/runs/ended"):
-            assert server.ask(path).status == 401
-            assert server.ask(f"{path}?token=wrong").status == 403
-            assert server.ask(path, Cookie=f"otel-goodput-{server.port}=wrong").status == 401
-        opened = server.ask(f"/compare?a=ended&token={token}&b=x")
+            bare = server.ask(path, token=False)
+            assert bare.status == 401 and b"ended" not in bare.body
+            assert server.ask(f"{path}?token=wrong", token=False).status == 403
+            assert server.ask(path, token=False, Cookie=f"otel-goodput-{server.port}=wrong").status == 401
+            for wrong in ("wrong", "Bearer wrong", "Bearer", "", f"Bearer {token[:-1]}", f"Bearer {token}x"):
+                assert server.ask(path, Authorization=wrong).status == 401
+        opened = server.ask(f"/compare?a=ended&token={token}&b=x", token=False)
         assert (opened.status, opened.headers["location"]) == (303, "./compare?a=ended&b=x")
         cookie = opened.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
         kept = cookie.partition(";")[0]
-        assert server.ask("/api/runs", Cookie=f"other=1; {kept}").status == 200
-        assert server.ask("/api/runs", Cookie=kept, host="10.1.2.3:80").status == 200, "an address is no foreign name"
-        assert server.ask("/api/runs", Cookie=kept, host="evil.example").status == 421
+        assert server.ask("/api/runs", token=False, Cookie=f"other=1; {kept}").status == 200
+        assert server.ask("/api/runs", Authorization=f"Bearer {token}").status == 200
+        assert server.ask("/api/runs", Authorization=f"token {token}").status == 200, "as Jupyter's clients say it"
+        literal = server.ask("/api/runs", host="10.1.2.3:80").status
+        assert literal == (200 if host == "0.0.0.0" else 421), "an address is no foreign name"
+        assert server.ask("/api/runs", host="evil.example").status == 421
         server.stop()
         assert token not in server.errors.read_text()
 
@@ -340,9 +348,30 @@ def test_a_token(place: Path) -> None:
 def test_a_token_of_ones_own(place: Path) -> None:
     mine = "abcdefghijklmnopqrstuvwxyz"
     with serving(place, "--token", mine) as server:
-        assert server.ask("/").status == 401
+        assert server.ask("/", token=False).status == 401
         assert server.ask(f"/?token={mine}").status == 303
-    assert "--token needs at least" in goodput("serve", place, "--token", "short").stderr
+    assert "a token needs at least" in goodput("serve", place, "--token", "short").stderr
+
+
+def test_without_a_token(place: Path) -> None:
+    finished("ended", place)
+    with serving(place, "--no-token") as server:
+        assert server.token == "" and set(server.runs()) == {"ended"}
+    assert "not allowed with" in goodput("serve", place, "--no-token", "--token", "a" * 20).stderr
+
+
+def test_pages_of_others_are_refused(served: Server) -> None:
+    """Whatever they show: a browser says on its own which page asks."""
+    for origin in (
+        "http://evil.example",
+        "null",
+        f"http://evil.example:{served.port}",
+        "http://127.0.0.1.evil.example",
+    ):
+        answer = served.ask("/api/runs", Origin=origin)
+        assert answer.status == 403 and b"ended" not in answer.body, origin
+    for origin in (f"http://127.0.0.1:{served.port}", "http://localhost:8000", "http://[::1]:1"):
+        assert served.ask("/api/runs", Origin=origin).status == 200, origin
 
 
 # --- many, slow and silent clients ------------------------------------------------------------------------------------
@@ -372,6 +401,51 @@ def test_fifty_clients_and_some_that_never_read(place: Path) -> None:
 
 
 # --- beginning and end ------------------------------------------------------------------------------------------------
+
+
+FEW_FILES = 256
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def test_more_connections_that_say_nothing_than_it_may_have_files(place: Path) -> None:
+    """They give way to who asks, and nothing is written about each of them."""
+    finished("ended", place)
+    with serving(place, before=[sys.executable, "-c", LIMITED, str(FEW_FILES)]) as server:
+        stream = Stream(server, "/api/runs/events")
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(FEW_FILES + 100)]
+        try:
+            for _ in range(3):
+                assert set(server.runs()) == {"ended"}
+            opened = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+            assert opened < FEW_FILES
+            assert stream.next()[0], "who is being answered stays"
+        finally:
+            for one in idle:
+                one.close()
+        assert set(server.runs()) == {"ended"}
+        stream.close()
+        server.stop()
+        assert server.errors.read_text() == ""
+
+
+@pytest.mark.parametrize("bad", [b"\x16\x03\x01 no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"x" * 200_000])
+def test_what_is_no_request_is_not_written_about(bad: bytes, place: Path) -> None:
+    with serving(place) as server:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.settimeout(PATIENCE_S)
+                try:
+                    client.sendall(bad)
+                    assert client.recv(100).startswith(b"HTTP/1.1 4")
+                except ConnectionError:
+                    pass  # it hung up before it had read all
+        assert server.ask("/api/runs").status == 200
+        server.stop()
+        assert server.errors.read_text() == ""
 
 
 def test_ctrl_c_while_a_client_listens(place: Path) -> None:

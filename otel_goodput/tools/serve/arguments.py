@@ -8,7 +8,7 @@ from typing import Final
 from otel_goodput.tools.arguments import length, named_as, number
 from otel_goodput.viewer import PORT, SPANS
 
-MADE_UP: Final = "auto"
+NEW: Final = "auto"  # as a token: make one up
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"steps and phases that a page has one by one from the start (default {SPANS:,}); zoom in for the others",
     )
-    parser.add_argument(
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument(
         "--token",
-        default=None,
-        help=f"whoever asks must show this token ({MADE_UP}: one is made up, as it always is beyond this machine)",
+        default=NEW,
+        help="the token that whoever asks must show (default: a new one, which is in the address that is printed). "
+        "Other users of this machine can read arguments",
+    )
+    asked.add_argument(
+        "--no-token",
+        action="store_true",
+        help="answer whoever reaches the port, which every user of this machine does",
     )
     parser.add_argument(
         "--allow-host",

@@ -10,7 +10,7 @@ from typing import Final
 
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.text.durations import NS
-from otel_goodput.tools.serve.arguments import MADE_UP
+from otel_goodput.tools.serve.arguments import NEW
 from otel_goodput.viewer import gate, server
 from otel_goodput.viewer.places import place
 
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace, named: str) -> int:
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     gc.enable()  # the other commands end soon
-    token = _token(options.token, options.host)
+    token = None if options.no_token else _token(options.token)
     hosts = gate.Hosts(options.host, options.allow_host)
     server.check()
     listener = server.listening(options.host, options.port)
@@ -58,11 +58,9 @@ def run(options: argparse.Namespace, named: str) -> int:
     return 0
 
 
-def _token(given: str | None, host: str) -> str | None:
-    if given is None and gate.loopback(host):
-        return None
-    if given in (None, MADE_UP):
+def _token(given: str) -> str:
+    if given == NEW:
         return secrets.token_urlsafe(24)
-    if len(given or "") < _LEAST or not set(given or "") <= _SAFE:
-        raise ConfigurationError(f"--token needs at least {_LEAST} letters, digits, '-' or '_'; or --token {MADE_UP}")
+    if len(given) < _LEAST or not set(given) <= _SAFE:
+        raise ConfigurationError(f"a token needs at least {_LEAST} letters, digits, '-' or '_'")
     return given

@@ -45,6 +45,12 @@ export function listen(address, callbacks, missed = () => {}) {
     liveState("connection lost, trying again", "lost");
     timer = setTimeout(connect, AGAIN_MS);
   };
+  const failed = async () => {
+    again();
+    // An event source does not say why it failed.
+    const status = await fetch(address, { method: "HEAD" }).then((answer) => answer.status, () => 0);
+    if (status === 401 && !closed) complaint("The server was started again. Open the address that it printed.");
+  };
   const connect = () => {
     rest();
     if (closed || document.hidden) return;
@@ -63,7 +69,7 @@ export function listen(address, callbacks, missed = () => {}) {
       });
     }
     source.addEventListener("end", again); // the server stops; perhaps it is started again
-    source.addEventListener("error", again); // also where the server refuses, after which browsers do not try again
+    source.addEventListener("error", failed); // also where the server refuses, after which browsers do not try again
   };
   const seen = () => {
     if (!document.hidden) {
