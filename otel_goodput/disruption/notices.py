@@ -65,6 +65,7 @@ class Notices:
         self._grace_s = grace_s
         self._pid = os.getpid()
         self._closed = False
+        self.called_back = False  # whether there is a callback of the user's
         # Used only on the teller's thread.
         self._standing: list[Notice] = []
         self._callbacks: list[Callable[[], object]] = []
@@ -80,6 +81,7 @@ class Notices:
         """
         given: object = callback
         if callable(given):
+            self.called_back = True
             self._teller.put(partial(self._register, callback))
         else:
             contain("on_preemption", TypeError(f"on_preemption() takes a function, not {given!r}"))

@@ -1,10 +1,15 @@
-"""Turn SIGTERM and SIGINT into notices; the handlers that were there before are still called.
+"""Turn SIGTERM and SIGINT into notices, and leave the handlers of others in place.
 
-Python runs its handlers on the main thread, once it is back in Python code. If it waits for a dead peer in native code,
-it never is, and a SIGTERM that used to end such a process must still end it. So a thread of ours does all that does not
-need the main thread. The interpreter's wake-up descriptor notifies it of every signal at once: it announces the signal,
-calls the native handler, and carries out the default action. The main thread only calls the Python handler that was
-there before, and notifies our thread, too, in case the wake-up descriptor belongs to someone else.
+Where the signal's action is the default one, which ends the process, a handler of ours finishes the recorders first. It
+runs on the main thread and keeps it: training that went on would run into its own workers' deaths, and into spans that
+have ended. Then it restores the default action and raises the signal again. Two things make it wait for a moment: a
+callback of the user's runs while training goes on, and a main thread in native code (waiting for a dead peer, say) does
+not come to run a Python handler. So a thread of ours does the work; the interpreter's wake-up descriptor notifies it of
+every signal at once.
+
+A Python handler of somebody else is neither replaced nor called: the wake-up descriptor tells of the signal. Native
+code's handlers (JAX's preemption service is one) are hidden from the interpreter. Ours is put in front of them, and
+passes the signal on.
 """
 
 from __future__ import annotations
@@ -15,7 +20,6 @@ import socket
 import struct
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -30,19 +34,26 @@ from otel_goodput.guard import contain, contained, report_once
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+SYNC: Final = 0  # no signal has this number
 RAN: Final = 128  # added to a signal's number to say that its Python handler ran
 TELLING_S: Final = 0.5  # s that a native handler waits at most until the notice is in the journal
+KEPT_S: Final = 1.0  # s that the main thread is kept beyond the grace period
+ARRIVING_S: Final = 0.3  # s for the main thread to come to its handler, before its recorders end without it
 ECHO_S: Final = 0.5  # s within which a native handler that passes a signal on makes it come again
 
 Handler = Callable[[int, "FrameType | None"], Any]
 
 
 class _Link:
-    """What handled one signal before. With neither `python` nor `native`, it was the default action."""
+    """What handled one signal before. With neither `python` nor `native`, it was the default action.
 
-    __slots__ = ("called", "due", "handler_due", "native", "ours", "python")
+    `theirs`: it is left alone, and only watched.
+    """
 
-    def __init__(self, python: Handler | None, native: Action | None) -> None:
+    __slots__ = ("called", "due", "handler_due", "native", "ours", "python", "theirs")
+
+    def __init__(self, python: Handler | None, native: Action | None, *, theirs: bool = False) -> None:
+        self.theirs = theirs
         self.python = python  # if there is a native handler, called only when that passes the signal on
         self.native = native
         self.ours: Action | None = None
@@ -76,24 +87,37 @@ class Signals:
         self._links: dict[int, _Link] = {}
         self._removed = False
         self._ending = False
+        self._finishing = False  # the main thread must not go on
+        self._kept = threading.Event()  # the main thread is kept
+        self._over = threading.Event()  # the recorders have finished
+        self._ended_by: int = signal.SIGTERM
+        self._thread: threading.Thread | None = None
+        self._caught_up = threading.Event()
         self._ears: tuple[socket.socket, socket.socket] | None = None  # read end, write end
 
     def install(self) -> bool:
         """Install the handlers; return False if none could be, for example off the main thread. Call once.
 
-        A signal that is ignored stays ignored.
+        A signal that is ignored stays ignored. Another recorder of this process may have installed them already.
         """
         if threading.current_thread() is not threading.main_thread() or not hasattr(socket, "socketpair"):
             return False
+        others = [each for each in _installed if not each._removed and each._links]
+        _installed.add(self)
+        if not others:
+            self._take()
+        if not others and not self._links:
+            self.remove()
+        return bool(others or self._links)
+
+    def _take(self) -> None:
+        """Be the one of this process's recorders that handles the signals."""
         try:
             self._listen()
             for signum in SIGNALS:
                 self._install(signum)
         except Exception as error:  # ValueError in a subinterpreter
             contain("installing signal handlers", error)
-        if not self._links:
-            self.remove()
-        return bool(self._links)
 
     def renew(self) -> None:
         """Put our handlers back where native code has silently replaced them since, and pass the signals on to it.
@@ -104,7 +128,7 @@ class Signals:
             return
         for signum, link in self._links.items():
             now = actions.read(signum)
-            if now is None or link.ours is None or now.handler in (link.ours.handler, actions.IGNORE):
+            if now is None or link.theirs or link.ours is None or now.handler in (link.ours.handler, actions.IGNORE):
                 continue
             if signal.getsignal(signum) == self._handle:
                 if now.handler == actions.DEFAULT:
@@ -118,13 +142,29 @@ class Signals:
 
         Off the main thread, Python handlers cannot be restored: there ours stay and only pass signals on.
         """
+        self._catch_up()
         self._removed = True
+        _installed.discard(self)
         if threading.current_thread() is threading.main_thread():
+            took = self._ears is not None
             self._step_aside()
+            for other in tuple(_installed):
+                if took and not other._removed and os.getpid() == other._pid:
+                    other._take()
+                    return
             return
         for signum, link in self._links.items():
-            if self._in_force(signum, link) and (link.native is not None or link.python is None):
+            if not link.theirs and self._in_force(signum, link) and (link.native is not None or link.python is None):
                 actions.write(signum, link.native)
+
+    def _catch_up(self) -> None:
+        """Wait until our thread has announced the signals that have arrived, for a moment at most."""
+        ears, self._caught_up = self._ears, threading.Event()
+        if ears is None or self._removed or os.getpid() != self._pid or threading.current_thread() is self._thread:
+            return
+        with suppress(OSError):
+            ears[1].send(bytes([SYNC]))
+            self._caught_up.wait(TELLING_S)
 
     # --- taking and giving back ---------------------------------------------------------------------------------------
 
@@ -135,6 +175,10 @@ class Signals:
         if (shown == signal.SIG_IGN) if before is None else (before.handler == actions.IGNORE):
             return
         python = shown if callable(shown) else None
+        default = python is signal.default_int_handler
+        if python is not None and not default and (before is None or before.handler == _trampoline()):
+            self._links[signum] = _Link(python, None, theirs=True)
+            return
         # Enough for a signal that arrives before the lines below have run.
         link = self._links[signum] = _Link(python, None)
         signal.signal(signum, self._handle)
@@ -154,7 +198,7 @@ class Signals:
     def _step_aside(self) -> None:
         """Restore all handlers and end our thread; on the main thread."""
         for signum, link in self._links.items():
-            if self._in_force(signum, link):
+            if not link.theirs and self._in_force(signum, link):
                 signal.signal(signum, link.python or signal.SIG_DFL)
                 if link.native is not None:
                     actions.write(signum, link.native)
@@ -185,6 +229,8 @@ class Signals:
                 self._announce(signum)
                 if self._ears is not None:
                     self._ears[1].send(bytes([signum + RAN]))
+                if self._finishing or (link.python is None and link.native is None and self._holds()):
+                    self._keep()
             elif link.native is not None and not passed_on:
                 link.called = time.monotonic()
                 actions.call(signum, link.native)
@@ -197,9 +243,36 @@ class Signals:
             if python is not None:
                 python(signum, frame)
 
+    def _holds(self) -> bool:
+        """Whether the main thread is kept from now on: the signal ends the process, and nobody waits for training."""
+        return os.getpid() != 1 and not any(each._notices.called_back for each in _installed if not each._removed)
+
+    def _keep(self) -> None:
+        """Keep the main thread until the recorders have finished; our thread then ends the process.
+
+        Handlers of other signals run here, such as that of a data loader for the death of its workers: what they raise
+        is of no interest any more.
+        """
+        if self._kept.is_set():
+            return  # another signal meanwhile
+        self._kept.set()
+        until = time.monotonic() + self._grace_s + KEPT_S
+        while not self._over.is_set() and (left := until - time.monotonic()) > 0:
+            try:
+                self._over.wait(left)
+            except BaseException:
+                continue
+        self._ending = True
+        signal.signal(self._ended_by, signal.SIG_DFL)
+        os.kill(os.getpid(), self._ended_by)
+        time.sleep(KEPT_S)  # the signal is delivered before this has ended
+
     def _announce(self, signum: int) -> None:
-        if not self._removed:
-            self._notices.announce(Reason.SIGNAL, self._clock(), **{GOODPUT_NOTICE_SOURCE: signal.Signals(signum).name})
+        moment = self._clock()
+        for each in {self, *_installed}:
+            if not each._removed and os.getpid() == each._pid:
+                source = signal.Signals(signum).name
+                each._notices.announce(Reason.SIGNAL, moment, **{GOODPUT_NOTICE_SOURCE: source})
 
     # --- in our thread ------------------------------------------------------------------------------------------------
 
@@ -208,8 +281,8 @@ class Signals:
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         self._ears = (reader, writer)
-        _installed.add(self)
-        threading.Thread(target=self._hear, args=(reader,), name="goodput-signals", daemon=True).start()
+        self._thread = threading.Thread(target=self._hear, args=(reader,), name="goodput-signals", daemon=True)
+        self._thread.start()
         if not hasattr(socket, "SO_PASSCRED"):
             return  # without the sender's process, signals of forked children would be taken for ours
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -230,6 +303,9 @@ class Signals:
                         report_once("signal", "passing on a signal failed: %s: %s", type(error).__name__, error)
 
     def _heard(self, word: int, reader: socket.socket) -> None:
+        if word == SYNC:
+            self._caught_up.set()
+            return
         ran, signum = divmod(word, RAN)
         link = self._links.get(signum)
         if link is None:
@@ -238,6 +314,10 @@ class Signals:
             known, link.handler_due = link.handler_due, False
             if known:
                 return
+        elif link.theirs:
+            if signal.getsignal(signum) == link.python:
+                self._announce(signum)
+            return
         elif signal.getsignal(signum) != self._handle:
             return  # someone else handles it now; if they pass it on, our handler notifies us
         else:
@@ -274,19 +354,43 @@ class Signals:
 
     def _end(self, signum: int) -> None:
         """Finish the recorders within the grace period, then carry out the default action."""
-        if self._ending:
-            return
+        if self._ending or self._finishing or os.getpid() == 1:
+            return  # the default action spares process 1 of a container: it goes on, and so does its recording
+        self._ended_by = signum
         until = time.monotonic() + self._grace_s
         # Other recorders of this process end with it, and were notified of the signal before us or together with us.
         ending = [signals for signals in {self, *_installed} if not signals._removed]
         for signals in ending:
             signals._notices.settled(max(0.0, until - time.monotonic()))
+        self._finishing = True
+        if not self._kept.is_set():  # training went on while a callback ran; or the main thread is in native code
+            main = threading.main_thread().ident
+            if main is not None and hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(main, signum)
+                self._kept.wait(ARRIVING_S)
         jobs = [("the job", _finishing(signals._finish)) for signals in ending if signals._finish is not None]
         if jobs:
             deadline.close_all(jobs, until - time.monotonic())
+        self._over.set()
+        if self._kept.is_set():
+            return  # the main thread ends the process
         self._ending = True
         actions.write(signum, None)  # if that is impossible, our handler does it on the main thread
         os.kill(os.getpid(), signum)
+
+
+def _trampoline() -> int | None:
+    """Return the address by which the interpreter handles all signals that have a Python handler; on the main thread.
+
+    SIGURG, which nobody minds, is given one for a moment if it has none.
+    """
+    before = signal.getsignal(signal.SIGURG)
+    if not callable(before):
+        signal.signal(signal.SIGURG, lambda *_: None)
+    action = actions.read(signal.SIGURG)
+    if not callable(before):
+        signal.signal(signal.SIGURG, signal.SIG_DFL if before is None else before)
+    return None if action is None else action.handler
 
 
 def _finishing(finish: Callable[[float], object]) -> Callable[[float], object]:
@@ -306,7 +410,7 @@ def _receive(reader: socket.socket) -> bytes | None:
     return data
 
 
-_installed: weakref.WeakSet[Signals] = weakref.WeakSet()
+_installed: set[Signals] = set()
 _masks = threading.local()
 
 

@@ -181,7 +181,7 @@ class PhaseContext:
         tracer, span = entry.tracer, entry.span
         if span is None:
             return
-        if kind is not None and error is not None and not clean_exit(error):
+        if kind is not None and error is not None and not clean_exit(error) and span.is_recording():
             if isinstance(error, Exception):
                 span.record_exception(error)
             span.set_attribute(ERROR_TYPE, error_name(kind))

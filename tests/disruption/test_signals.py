@@ -127,8 +127,9 @@ def mine(*_):
     calls.append(1)
     say("mine")
 signal.signal(signal.SIGTERM, mine)
-notices, _ = take()
+notices, signals = take()
 say("ready"); until(lambda: len(calls) == 3)
+signals.remove()
 assert notices.settled(10)
 """
     )
@@ -138,6 +139,53 @@ assert notices.settled(10)
         program.wait_for("mine")
     ended = program.end()
     assert ended.status == 0 and ended.said.count(TOLD) == 1
+
+
+def test_training_does_not_go_on_while_the_recorders_finish() -> None:
+    """What its workers' deaths raise in it, and what it would do with spans that have ended, comes to nothing."""
+    ended = signalled(
+        """
+signal.signal(signal.SIGCHLD, lambda *_: (_ for _ in ()).throw(RuntimeError("a worker was killed")))
+def finish(seconds):
+    ended.append(1)
+    os.kill(os.getpid(), signal.SIGCHLD)
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGTERM)  # a launcher says it twice
+    time.sleep(0.3)
+ended = []
+_, signals = take(finish=finish)
+say("ready")
+while True:
+    time.sleep(0.001)
+    if ended: say("training")
+"""
+    )
+    assert ended.status == -signal.SIGTERM and not ended.errors
+    assert ended.said == ["ready", TOLD, "flushed"]
+
+
+def test_training_goes_on_while_a_callback_waits_for_it_and_not_beyond() -> None:
+    ended = signalled(
+        """
+wanted, saved, ended = threading.Event(), threading.Event(), []
+def finish(seconds):
+    ended.append(1)
+    time.sleep(0.3)
+notices, signals = take(finish=finish)
+@notices.on_preemption
+def save():
+    wanted.set()
+    saved.wait(10)
+say("ready")
+while True:
+    time.sleep(0.001)
+    if wanted.is_set() and not saved.is_set():
+        say("saved by the loop"); saved.set()
+    if ended: say("training")
+"""
+    )
+    assert ended.status == -signal.SIGTERM and not ended.errors
+    assert ended.said.count("saved by the loop") == 1 and "training" not in ended.said
 
 
 # --- Python handlers -------------------------------------------------------------------------------------------------
@@ -150,8 +198,8 @@ def mine(signum, frame):
     say("mine", signum, frame is not None, threading.current_thread() is threading.main_thread())
     sys.exit(7)
 signal.signal(signal.SIGTERM, mine)
-notices, _ = take()
-atexit.register(notices.close, 10)
+notices, signals = take()
+atexit.register(lambda: (signals.remove(), notices.close(10)))
 say("ready"); rest()
 """
     )
@@ -159,13 +207,30 @@ say("ready"); rest()
     assert ended.said.count("mine 15 True True") == 1 and TOLD in ended.said
 
 
+def test_the_own_handler_stays_in_place() -> None:
+    ended = signalled(
+        """
+def mine(*_): say("mine"); sys.exit(3)
+signal.signal(signal.SIGTERM, mine)
+take()
+assert signal.getsignal(signal.SIGTERM) is mine
+if not os.fork():
+    os._exit(signal.getsignal(signal.SIGTERM) is not mine)
+assert os.wait()[1] == 0
+say("ready"); rest()
+"""
+    )
+    assert ended.status == 3 and "mine" in ended.said
+
+
 def test_training_goes_on_if_the_own_handler_lets_it() -> None:
     ended = signalled(
         """
 stop = []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
-notices, _ = take()
+notices, signals = take()
 say("ready"); until(lambda: stop)
+signals.remove()  # what has arrived is announced before
 assert notices.settled(10)
 say(len(stop))
 """
@@ -179,10 +244,11 @@ def test_what_the_own_handler_raises_reaches_training() -> None:
         """
 def mine(*_): raise RuntimeError("stop here")
 signal.signal(signal.SIGTERM, mine)
-notices, _ = take()
+notices, signals = take()
 try:
     say("ready"); rest()
 except RuntimeError as error:
+    signals.remove()
     notices.told(10)
     say(error)
 """

@@ -1,0 +1,99 @@
+"""Whole jobs that are ended together with their workers, and one that the signal does not end: process 1."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waits import Lines
+
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.journalled import of_run
+
+# As torch's DataLoader: workers that are forked, and a handler for their deaths that raises in the training loop.
+WORKERS = """
+import multiprocessing, signal, time
+import otel_goodput as goodput
+goodput.configure("train", run_id="run", exporters="file")
+
+def work(taken):
+    taken.send((signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)))
+    time.sleep(60)
+
+fork = multiprocessing.get_context("fork")
+theirs, ours = fork.Pipe()
+workers = [fork.Process(target=work, args=(ours,), daemon=True) for _ in range(2)]
+def look(*_):
+    if not all(worker.is_alive() for worker in workers):
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated")
+signal.signal(signal.SIGCHLD, look)
+for worker in workers:
+    worker.start()
+    assert theirs.recv() == (signal.SIG_DFL, signal.default_int_handler)
+with goodput.job():
+    for step, _ in goodput.steps(range(100_000)):
+        with goodput.part("forward"):
+            time.sleep(0.002)
+        if step == 5:
+            print("there", flush=True)
+"""
+
+
+def start(code: str, folder: Path, *prefix: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "OTEL_GOODPUT_STRICT"}
+    process = subprocess.Popen(
+        [*prefix, sys.executable, "-c", code], cwd=folder, env=environment, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    Lines(process.stdout.fileno(), lambda: "").until("there".__eq__, "there")
+    return process
+
+
+def report(folder: Path) -> dict[str, Any]:
+    return of_run(RunDirectory(folder / "goodput" / "run")).to_json()
+
+
+def test_sigterm_to_the_group_with_forked_workers(tmp_path: Path) -> None:
+    process = start(WORKERS, tmp_path)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    assert not errors, "no traceback, no span that had ended already"
+    again = start(WORKERS, tmp_path)
+    told = report(tmp_path)
+    os.killpg(again.pid, signal.SIGKILL)
+    again.communicate(timeout=60)
+    assert told["attempts"] == 2 and told["disruption_reasons"] == {"signal": 1}
+
+
+SURVIVOR = """
+import os, signal, threading, time
+import otel_goodput as goodput
+recorder = goodput.configure("train", run_id="run", exporters="none", grace_period=1)
+with goodput.job():
+    for step, _ in goodput.steps(range(60)):
+        time.sleep(0.02)
+        if step == 5:
+            assert os.getpid() == 1
+            print("there", flush=True)
+            os.kill(1, signal.SIGTERM)
+"""
+
+
+def test_process_1_of_a_container_goes_on_and_so_does_its_recording(tmp_path: Path) -> None:
+    """Nobody handles SIGTERM there, and the kernel spares it: what it still trains is recorded."""
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-pf", "--mount-proc", "true"], check=False).returncode:
+        pytest.skip("needs unshare -pf --mount-proc")
+    process = start(SURVIVOR, tmp_path, unshare, "-pf", "--mount-proc")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    told = report(tmp_path)
+    assert told["steps"]["kept"] == 60 and told["ended"]
