@@ -42,4 +42,5 @@ PROGRAMS: dict[str, Program] = {
     "PyTorch, a device of another package": Program(
         "third_party/torch_registered.py", compiles=False, needs=("torch",), clock="unknown"
     ),
+    "torch.compile, a new shape": Program("third_party/torch_compiled.py", merged=SETTING_UP, needs=("torch",)),
 }

@@ -11,6 +11,7 @@ from typing import Any
 # Each with what it stands for.
 STAND_INS = {
     "everyday.stand_ins.torch_data": "torch.utils.data.dataloader",
+    "everyday.stand_ins.torch_dynamo": "torch._dynamo.callback",
     "everyday.stand_ins.accelerate_data": "accelerate.data_loader",
 }
 # Of ours alone.

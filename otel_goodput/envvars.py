@@ -23,7 +23,7 @@ class EnvVar(NamedTuple):
 
 
 # What watches a job beside its phases: libraries, and what announces or describes the end.
-INTEGRATIONS: Final = ("jax", "orbax", "signals", "maintenance", "kubernetes")
+INTEGRATIONS: Final = ("jax", "torch", "orbax", "signals", "maintenance", "kubernetes")
 
 OTEL_GOODPUT_RUN_ID: Final = EnvVar(
     "OTEL_GOODPUT_RUN_ID",

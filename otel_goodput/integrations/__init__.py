@@ -29,6 +29,7 @@ class Integration(NamedTuple):
 
 LIBRARIES: Final[dict[str, Integration]] = {
     "jax": Integration("jax", "otel_goodput.integrations.jax:install"),
+    "torch": Integration("torch._dynamo", "otel_goodput.integrations.torch_compile:install"),
     "orbax": Integration("orbax.checkpoint", "otel_goodput.integrations.orbax:install"),
 }
 

@@ -52,10 +52,11 @@ def is_heard() -> bool:
 class Compilation:
     """One compilation in progress."""
 
-    __slots__ = ("again", "end", "hit", "phase", "retrieval", "since", "stages", "titles")
+    __slots__ = ("again", "end", "hit", "identity", "phase", "retrieval", "since", "stages", "titles")
 
-    def __init__(self, phase: CompilePhase) -> None:
+    def __init__(self, phase: CompilePhase, identity: str) -> None:
         self.phase = phase
+        self.identity = identity  # the title that tells the function from others of its name; empty if not known
         self.titles = (phase.function, f"jit({phase.function})")  # what jax calls it in its stages
         self.since = self.end = phase.start
         self.stages = [0, 0, 0]  # ns in each stage
@@ -94,16 +95,16 @@ class Compilations:
         # Between two stages, by thread. The thread that pops an entry owns it: no lock that the keeper could hold.
         self._between: dict[int, Compilation] = {}
         self._done: deque[Compilation] = deque()
-        self._compiled: set[str] = set()  # names of functions
+        self._compiled: set[str] = set()  # titles of functions
 
     # --- on the compiling thread --------------------------------------------------------------------------------------
 
-    def begin(self, title: object) -> None:
-        """Begin a stage of the function that jax calls `title`."""
+    def begin(self, title: object, function: Callable[[], object] | None = None) -> None:
+        """Begin a stage of the function that jax calls `title`; `function` returns the function, if that is known."""
         thread = self._threads[get_ident()]
         thread.depth = depth = thread.depth + 1
         if depth == 1:
-            thread.current = self._take_up(title, self._clock())
+            thread.current = self._take_up(title, self._clock(), function)
 
     def end(self, stage: int, title: object, seconds: float) -> None:
         """End a stage that took `seconds`."""
@@ -131,13 +132,15 @@ class Compilations:
             if device is not None:
                 device.compiled(now)
         function = current.phase.function
-        current.again = function in self._compiled
-        if not current.again and function and len(self._compiled) < FUNCTIONS:
+        identity = current.identity or (function and self._phases.titles.resume(function))
+        current.identity = ""
+        current.again = identity in self._compiled
+        if not current.again and identity and len(self._compiled) < FUNCTIONS:
             if self._theirs(function):
-                function = ""
+                identity = ""
             else:
-                self._compiled.add(function)
-        self._finish(current, function)
+                self._compiled.add(identity)
+        self._finish(current, identity)
 
     def cached(self, hit: bool | None = None, retrieval: int = 0) -> None:
         """Note what the persistent cache reported in this thread's stage; `retrieval` in ns."""
@@ -148,18 +151,25 @@ class Compilations:
                 current.hit = hit
             current.retrieval += retrieval
 
-    def _take_up(self, title: object, start: int) -> Compilation:
+    def _take_up(self, title: object, start: int, function: Callable[[], object] | None = None) -> Compilation:
         """Return the compilation whose stage began at `start` (ns): the previous one if it goes on, else a new one."""
         current = self._between.pop(get_ident(), None)
         if current is not None:
-            if start - current.end <= ADJACENT and title in current.titles:
+            # A trace is the first stage; where an older one is there, another function has the same name.
+            goes_on = function is None or not current.identity
+            if goes_on and start - current.end <= ADJACENT and title in current.titles:
                 current.since = start
                 return current
             self._finish(current)
-        return Compilation(self._phases.begin(_plain(title), start))
+        name = _plain(title)
+        traced = None if function is None else function()
+        identity = "" if traced is None else self._phases.titles.title(name, traced)
+        return Compilation(self._phases.begin(name, start), identity)
 
     def _finish(self, done: Compilation, compiled: str = "") -> None:
-        """End `done`; `compiled` is the name of its function, empty if it was only traced."""
+        """End `done`; `compiled` is the title of its function, empty if it was only traced."""
+        if done.identity:
+            self._phases.titles.postpone(done.phase.function, done.identity)
         if self._phases.end(done.phase, done.end, compiled):
             self._done.append(done)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from types import FrameType
 from typing import Any, Final
 
 from otel_goodput.guard import contain, report_once
@@ -21,6 +22,7 @@ STAGES: Final = {
 }
 CACHE: Final = {"/jax/compilation_cache/cache_hits": True, "/jax/compilation_cache/cache_misses": False}
 _NUMERICAL: Final = ("jax._src.numpy", "jax._src.lax", "jax._src.random", "jax._src.nn", "jax._src.scipy")
+FARTHEST: Final = 12  # frames between a listener and the one that traces
 CACHE_RETRIEVAL: Final = "/jax/compilation_cache/cache_retrieval_time_sec"
 CACHE_SAVED: Final = "/jax/compilation_cache/compile_time_saved_sec"
 CACHE_REQUEST: Final = "/jax/compilation_cache/compile_requests_use_cache"
@@ -68,6 +70,20 @@ def is_jaxs(function: str) -> bool:
     return False
 
 
+def _traced() -> object:
+    """Return the function that jax is about to trace, from the frame that does so; None if that cannot be found."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(FARTHEST):
+        if frame is None:
+            return None
+        code = frame.f_code
+        if "fun" in code.co_varnames and code.co_filename.endswith("pjit.py"):
+            function = frame.f_locals.get("fun")
+            return getattr(function, "f", function)  # what an older jax wraps
+        frame = frame.f_back
+    return None
+
+
 class Listener:
     """The listeners on ``jax.monitoring``. None of them raises: an error in one would abort the user's compilation."""
 
@@ -98,7 +114,7 @@ class Listener:
     def _begin(self, event: str, _value: object, /, fun_name: object = "", **_: object) -> None:
         if event in STAGES and self._compilations is not None and is_heard():
             try:
-                self._compilations.begin(fun_name)
+                self._compilations.begin(fun_name, _traced if STAGES[event] == TRACE else None)
                 if not self._compiles and STAGES[event] == BACKEND:
                     self._compiles = True
                     # The marker can be compiled while this is, so that it is there for the first step.

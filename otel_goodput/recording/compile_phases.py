@@ -16,6 +16,7 @@ from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Gate
 from otel_goodput.recording.budget import NOTABLE
 from otel_goodput.recording.finished import PhaseReadableSpan
+from otel_goodput.recording.function_titles import FunctionTitles
 from otel_goodput.recording.nesting import identity
 from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.step_line import StepLine
@@ -71,16 +72,23 @@ class CompilePhases:
 
     Args:
         line: the state of that recorder's recording.
+
+    Attributes:
+        titles: tells functions of one name apart.
     """
 
     def __init__(self, line: StepLine) -> None:
         self._line = line
+        self.titles = FunctionTitles()
 
-    def begin(self, function: str, start: int) -> CompilePhase:
-        """Begin the compilation of `function` at `start` (ns), on this thread; writes to the journal only."""
+    def begin(self, function: str, start: int, blocking: bool | None = None) -> CompilePhase:
+        """Begin the compilation of `function` at `start` (ns), on this thread; writes to the journal only.
+
+        `blocking`: whether it holds up training; by default, whether this is the training thread.
+        """
         line = self._line
         around = line.nesting.here()
-        aside = not line.blocks(None)
+        aside = not line.blocks(blocking)
         gate = line.admission.gate(Phase.COMPILE, function, aside)
         step = None if aside else line.spans.step
         inside = step.identity if around is step and step is not None else self._context(around, step)
@@ -105,7 +113,7 @@ class CompilePhases:
         return CompilePhase(key, function, start, parent, number, aside, gate, taken)
 
     def end(self, phase: CompilePhase, end: int, compiled: str = "") -> bool:
-        """End `phase` at `end` (ns); `compiled` is the name of its function, empty if it was only traced.
+        """End `phase` at `end` (ns); `compiled` is the title of its function, empty if it was only traced.
 
         Returns whether it is to be exported with :meth:`emit`.
         """

@@ -5,6 +5,7 @@ Longer than other files: jax is loaded and its compiler started once for all its
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -167,6 +168,37 @@ def test_recompilations_are_told_by_function_and_jaxs_own_are_left_out(watched: 
     again = [span for span in watched.compiles() if "goodput.compile.recompilation" in attributes(span)]
     assert {attributes(span)["goodput.compile.function"] for span in again} == set(report.totals.recompiled)
     assert len(watched.compiles()) > 2 * len(again), "they are seen, and are start-up, all the same"
+
+
+def test_functions_of_one_name_are_told_apart(watched: Watched) -> None:
+    """By what they are bound to, also where they are compiled later than traced; one that is made anew is the same."""
+    ones, more = jax.numpy.ones, [2, 3]
+
+    def make(power: int) -> Any:
+        @jax.jit
+        def alike(a: Any) -> Any:
+            return a**power
+
+        return alike
+
+    def scale(k: int, a: Any) -> Any:
+        return a * k
+
+    with watched.recorder.job():
+        made = [make(power) for power in range(2, 6)]
+        bound = [jax.jit(lambda a, k=k: a * k) for k in range(4)]
+        partials = [jax.jit(functools.partial(scale, k)) for k in range(4)]
+        for each in (*made, *bound, *partials):
+            each(ones(5))
+        later = [jax.jit(lambda a, k=k: a + k).lower(ones(5)) for k in range(3)]
+        for lowered in later:
+            lowered.compile()
+        assert watched.recorder.totals().recompilations == 0
+        made[1](ones(6))
+        for _ in more:
+            jax.jit(lambda a: a - 1)(ones(5))
+    totals = watched.recorder.totals()
+    assert totals.recompiled == {"alike #2": 1, "<lambda> #8": 1}
 
 
 def test_a_compilation_while_other_threads_import(watched: Watched) -> None:

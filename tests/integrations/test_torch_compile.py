@@ -1,0 +1,190 @@
+"""``torch.compile``: its compilations are phases, as jax's are. Against a stand-in for the callbacks of TorchDynamo."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import pytest
+from exported import Spans
+
+from everyday.stand_ins.torch_dynamo import CallbackTrigger, CompilationCallbackHandler
+from otel_goodput import Recorder
+
+COMPILING_S = 0.05
+# What TorchDynamo calls them from.
+FRAMES = """
+def compile_inner(code, handler, trigger, work):
+    with handler.install_callbacks(trigger, "0/0"):
+        work()
+"""
+
+
+class Dynamo:
+    """TorchDynamo, and the time that it took, as its own clock says."""
+
+    def __init__(self) -> None:
+        self.handler = CompilationCallbackHandler()
+        self.took = 0.0
+        frames: dict[str, Any] = {}
+        exec(compile(FRAMES, "torch/_dynamo/convert_frame.py", "exec"), frames)
+        self._inner = frames["compile_inner"]
+
+    def compile(
+        self,
+        code: CodeType,
+        trigger: CallbackTrigger = CallbackTrigger.DYNAMO,
+        within: Callable[[], None] = lambda: None,
+    ) -> None:
+        def work() -> None:
+            time.sleep(COMPILING_S)
+            within()
+
+        began = time.perf_counter()
+        self._inner(code, self.handler, trigger, work)
+        self.took += time.perf_counter() - began
+
+
+@pytest.fixture
+def dynamo(monkeypatch: pytest.MonkeyPatch) -> Dynamo:
+    made = Dynamo()
+    module: Any = ModuleType("torch._dynamo.callback")
+    module.callback_handler = made.handler
+    monkeypatch.setitem(sys.modules, "torch._dynamo", ModuleType("torch._dynamo"))
+    monkeypatch.setitem(sys.modules, "torch._dynamo.callback", module)
+    return made
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+@pytest.fixture
+def recorder(dynamo: Dynamo, spans: Spans, tmp_path: Path) -> Iterator[Recorder]:
+    made = Recorder("compiled", directory=tmp_path, exporters="none", span_processors=[spans.processor])
+    yield made
+    made.shutdown()
+
+
+def train() -> None: ...
+def evaluate() -> None: ...
+
+
+def spent(recorder: Recorder) -> dict[str, Any]:
+    return recorder.report().to_json()["seconds"]  # type: ignore[no-any-return]
+
+
+def near(told: float, took: float) -> bool:
+    """Whether the account has what the witness read, which is a little longer."""
+    return 0.8 * took <= told <= took + 0.005
+
+
+def test_a_compilation_is_startup_wherever_it_happens(recorder: Recorder, dynamo: Dynamo) -> None:
+    with recorder.job():
+        for number in range(12):
+            with recorder.step(number):
+                if number in (0, 10):
+                    dynamo.compile(train.__code__)
+                time.sleep(0.002)
+        with recorder.custom("evaluation"):
+            dynamo.compile(evaluate.__code__)
+    assert near(spent(recorder)["program_startup"], dynamo.took)
+    totals = recorder.totals()
+    assert totals.recompilations == 1 and totals.recompiled == {"train": 1}
+
+
+def test_one_is_a_span_under_its_step(recorder: Recorder, dynamo: Dynamo, spans: Spans) -> None:
+    with recorder.job(), recorder.step(0):
+        for _ in range(2):
+            dynamo.compile(train.__code__)
+    recorder.shutdown()
+    compiles = [span for span in spans.all() if span.name == "compile"]
+    told = [(span.attributes or {}) for span in compiles]
+    assert sorted(each.get("goodput.compile.recompilation", False) for each in told) == [False, True]
+    assert {(each["goodput.compile.function"], each["goodput.step"]) for each in told} == {("train", 0)}
+
+
+def test_two_functions_of_one_name_are_two(recorder: Recorder, dynamo: Dynamo) -> None:
+    others: dict[str, Any] = {}
+    exec("def train(): return 1", others)
+    with recorder.job():
+        for code in (train.__code__, others["train"].__code__, train.__code__):
+            dynamo.compile(code)
+    assert recorder.totals().recompiled == {"train": 1}
+
+
+def test_a_backward_pass_is_compiled_by_a_thread_of_autograd(recorder: Recorder, dynamo: Dynamo) -> None:
+    """The thread that trains waits for it. It is work for a function that was compiled: none is compiled again."""
+    with recorder.job(), recorder.step(0):
+        dynamo.compile(train.__code__)
+        thread = threading.Thread(target=dynamo.compile, args=(train.__code__, CallbackTrigger.LAZY_BACKWARD))
+        thread.start()
+        thread.join()
+    assert near(spent(recorder)["program_startup"], dynamo.took)
+    assert recorder.totals().recompilations == 0
+
+
+def test_other_threads_that_compile_hold_up_nothing(recorder: Recorder, dynamo: Dynamo) -> None:
+    with recorder.job(), recorder.step(0):
+        thread = threading.Thread(target=dynamo.compile, args=(train.__code__,))
+        thread.start()
+        thread.join()
+    assert spent(recorder)["productive"] >= dynamo.took
+
+
+def test_one_in_another_is_one(recorder: Recorder, dynamo: Dynamo) -> None:
+    with recorder.job(), recorder.step(0):
+        dynamo.compile(train.__code__, within=lambda: dynamo.compile(evaluate.__code__))
+    assert recorder.totals().run.categories["program_startup"] > 0
+    assert recorder.totals().recompilations == 0
+
+
+def test_a_reset_of_dynamo_leaves_us(recorder: Recorder, dynamo: Dynamo) -> None:
+    theirs: list[object] = []
+    dynamo.handler.register_start_callback(theirs.append)
+    dynamo.handler.clear()
+    with recorder.job(), recorder.step(0):
+        dynamo.compile(train.__code__)
+    assert near(spent(recorder)["program_startup"], dynamo.took) and not theirs
+
+
+def test_an_error_in_the_compiler_passes(recorder: Recorder, dynamo: Dynamo) -> None:
+    def fail() -> None:
+        raise RuntimeError("unsupported")
+
+    with recorder.job(), recorder.step(0):
+        with pytest.raises(RuntimeError, match="unsupported"):
+            dynamo.compile(train.__code__, within=fail)
+        time.sleep(0.01)
+    assert spent(recorder)["productive"] >= 0.009
+
+
+def test_nothing_of_ours_stays(recorder: Recorder, dynamo: Dynamo) -> None:
+    recorder.shutdown()
+    handler = dynamo.handler
+    assert not handler.start_callbacks and not handler.end_callbacks and "clear" not in vars(handler)
+
+
+def test_a_torch_without_callbacks_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo", ModuleType("torch._dynamo"))
+    monkeypatch.delitem(sys.modules, "torch._dynamo.callback", raising=False)
+    recorder = Recorder("old", directory=tmp_path, exporters="none")
+    with recorder.job(), recorder.step(0):
+        pass
+    recorder.shutdown()
+    assert recorder.totals().kept == 1
+
+
+def test_older_callbacks_are_given_nothing(recorder: Recorder, dynamo: Dynamo) -> None:
+    (begin,), (end,) = dynamo.handler.start_callbacks, dynamo.handler.end_callbacks
+    with recorder.job(), recorder.step(0):
+        begin()  # type: ignore[call-arg]
+        time.sleep(COMPILING_S)
+        end()  # type: ignore[call-arg]
+    assert spent(recorder)["program_startup"] >= 0.8 * COMPILING_S
