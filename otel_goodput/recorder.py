@@ -167,7 +167,6 @@ class Recorder(Phases):
             job_name=config.job_name,
             run_id=self.run_id,
             attempt=self.attempt,
-            run_started=opened.run.created_at() if opened.run is not None else None,
             process_index=config.process_index,
             directory=opened.run.path if opened.run is not None else None,
             grace_period_s=config.grace_period_s,

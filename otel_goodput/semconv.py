@@ -339,7 +339,9 @@ class Metric(NamedTuple):
     brief: str
 
 
+# A figure of the run, which every attempt reports from the beginning of the run: read with max or last.
 UP_DOWN: Final = "ObservableUpDownCounter"
+# What begins at 0 with each process, and only grows: deltas and rates of it are right.
 COUNTER: Final = "ObservableCounter"
 GAUGE: Final = "ObservableGauge"
 HISTOGRAM: Final = "Histogram"
@@ -389,7 +391,7 @@ STEP_DEVIATION: Final = Metric(
 )
 AT_RISK: Final = Metric("goodput.at_risk", GAUGE, "s", (), "Productive time that a crash right now would cost.")
 DISRUPTIONS: Final = Metric(
-    "goodput.disruptions", COUNTER, "{disruption}", (GOODPUT_DISRUPTION_REASON,), "Restarts and rollbacks of the run."
+    "goodput.disruptions", UP_DOWN, "{disruption}", (GOODPUT_DISRUPTION_REASON,), "Restarts and rollbacks of the run."
 )
 WINDOW_DISRUPTIONS: Final = Metric(
     "goodput.window.disruptions",
@@ -399,7 +401,7 @@ WINDOW_DISRUPTIONS: Final = Metric(
     "Restarts and rollbacks in rolling windows, of the latest hundred; a reason is told once it has occurred.",
 )
 OVERLAPPED_LOADING: Final = Metric(
-    "goodput.loading.overlapped", COUNTER, "s", (), "Data loading beside the training thread; it costs no goodput."
+    "goodput.loading.overlapped", UP_DOWN, "s", (), "Data loading beside the training thread; it costs no goodput."
 )
 FIRST_STEP: Final = Metric(
     "goodput.time_to_first_step", GAUGE, "s", (), "From the start of the latest job to the end of its first step."

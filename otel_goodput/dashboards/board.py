@@ -27,7 +27,7 @@ class Read(Enum):
     """What is taken of a metric."""
 
     LATEST = "latest"  # gauges and what counts up and down
-    EVENTS = "events"  # a counter of what happens to a run, over all its attempts
+    EVENTS = "events"  # a count of what happens to a run, over all its attempts
     RATE = "rate"  # a counter of this process, per second
     PER_MINUTE = "per minute"  # how many values a histogram was given
     P50 = "0.5"

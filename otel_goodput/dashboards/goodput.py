@@ -272,10 +272,10 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "How much loading overlaps with steps?",
-            "Seconds of data loading per second that ran beside the steps. It costs no goodput.",
+            "Data loading that ran in parallel with the steps, since the run began. It costs no goodput.",
             View.LINES,
             Unit.SECONDS,
-            [Query(semconv.OVERLAPPED_LOADING, "loading", read=Read.RATE)],
+            [Query(semconv.OVERLAPPED_LOADING, "loading", across=Across.MAX)],
         ),
         Panel(
             "Does the compilation cache hit?",

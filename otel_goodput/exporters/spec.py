@@ -43,16 +43,15 @@ class Exporters(NamedTuple):
 class ExporterContext:
     """What an exporter may know about the process that it exports for.
 
-    `attempt` counts from 0; `run_started` is when attempt 0 began (unix ns, None: not known); `stopping` tells when the
-    process stops; `directory` is where files may be written (None: nowhere); `stream` is where lines for people are
-    written (None: the stderr of that time). `environ` determines OTLP's protocol and timeout; OpenTelemetry's exporters
-    read their other variables from the process's own environment.
+    `attempt` counts from 0; `stopping` tells when the process stops; `directory` is where files may be written (None:
+    nowhere); `stream` is where lines for people are written (None: the stderr of that time). `environ` determines
+    OTLP's protocol and timeout; OpenTelemetry's exporters read their other variables from the process's own
+    environment.
     """
 
     job_name: str
     run_id: str
     attempt: int = 0
-    run_started: int | None = None
     process_index: int = 0
     directory: Path | None = None
     grace_period_s: float = 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -41,10 +42,10 @@ def register(meter: Meter, cache: Cache, waits: Waits) -> None:
 
 
 def _lookups(cache: Cache) -> Iterable[Observation]:
-    """Both results, also one that has not happened yet, so that a share can be formed from the first one on."""
+    """Both results, also those that have not happened yet: a rate needs a series that begins at 0."""
     found = cache()
-    if found is not None:
-        for result, count in zip(semconv.CACHE_RESULTS, found, strict=False):
+    if found is not None or "jax" in sys.modules:
+        for result, count in zip(semconv.CACHE_RESULTS, found or (0, 0), strict=False):
             yield Observation(count, {semconv.GOODPUT_COMPILE_CACHE_RESULT: result})
 
 

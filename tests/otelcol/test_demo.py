@@ -76,4 +76,4 @@ def test_prometheus_has_it(tmp_path: Path, compiled: dict[str, str]) -> None:
             seconds["productive"] / account["elapsed_s"], abs=1e-9
         )
         assert prometheus.one(f'goodput_step_count{{{last}, goodput_step_state="kept"}}') == account["steps"]["kept"]
-        assert prometheus.one(f"sum(goodput_disruptions_total{{{last}}})") == 1
+        assert prometheus.one(f"sum(goodput_disruptions{{{last}}})") == 1

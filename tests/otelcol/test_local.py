@@ -166,7 +166,7 @@ def test_promql_says_what_the_report_says(seen: Seen) -> None:
     assert one(f'goodput_ratio{{{SECOND}, goodput_window="run"}}') == report["goodput"]
     assert one(f"sum(goodput_time_seconds{{{SECOND}}})") == pytest.approx(report["elapsed_s"], abs=1e-9)
     assert one(f'goodput_time_seconds{{{SECOND}, goodput_category="productive"}}') == report["seconds"]["productive"]
-    assert one(f"sum(goodput_disruptions_total{{{SECOND}}})") == report["disruptions"] == 1
+    assert one(f"sum(goodput_disruptions{{{SECOND}}})") == report["disruptions"] == 1
     steps = {state: one(f'goodput_step_count{{{SECOND}, goodput_step_state="{state}"}}') for state in ("kept", "lost")}
     assert steps == {state: report["steps"][state] for state in steps}
     assert one(f"goodput_step_max_productive{{{SECOND}}}") == report["max_productive_step"] == STEPS - 1
@@ -334,7 +334,7 @@ def test_a_restart_is_marked_with_its_reason(seen: Seen) -> None:
     to = time.time()
     (found,) = seen.prometheus.query_range(marked("Disruptions", to), to - 600, to, 1)
     assert found.labels == {naming.label(semconv.GOODPUT_DISRUPTION_REASON): semconv.Reason.CRASH}
-    told = seen.prometheus.query_range(f"max(goodput_disruptions_total{{{SECOND}}})", to - 600, to, 1)
+    told = seen.prometheus.query_range(f"max(goodput_disruptions{{{SECOND}}})", to - 600, to, 1)
     assert {*found.values} == {1} and len(found.values) <= len(told[0].values)
 
 

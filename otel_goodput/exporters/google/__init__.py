@@ -71,7 +71,6 @@ def open_gcp(context: ExporterContext) -> Exporters:
             service_client(MONITORING, connection),
             context.run_id,
             context.process_index,
-            context.run_started,
         ),
         project=connection.known_project,
     )
@@ -99,7 +98,7 @@ def open_gcp_otlp(context: ExporterContext) -> Exporters:
     return Exporters(
         "gcp-otlp",
         BufferingSpanExporter(otlp.TelemetrySpanExporter(connection, traces, context.process_index), context.stopping),
-        otlp.TelemetryMetricExporter(connection, metrics, context.process_index, context.run_started),
+        otlp.TelemetryMetricExporter(connection, metrics, context.process_index),
         project=connection.known_project,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
 
 from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN
-from otel_goodput.semconv import DISRUPTIONS, METRICS
+from otel_goodput.semconv import METRICS
 from otel_goodput.text.redact import encodable
 
 LABEL_LENGTH: Final = 100  # characters of a label's key
@@ -23,9 +23,6 @@ _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_]")
 # Metrics with integer values. All others are sent as floats from the first point on, because Cloud Monitoring derives
 # the type of a metric from its first point.
 COUNTS: Final = frozenset(metric.name for metric in METRICS if metric.unit.startswith("{"))
-
-# A restart continues these: they count from the beginning of the run, not of the process.
-OF_THE_RUN: Final = frozenset({DISRUPTIONS.name})
 
 
 class Labels:
@@ -64,28 +61,23 @@ def _label(key: str, taken: dict[str, str]) -> str:
     return label
 
 
-def fitting_metric(metric: Metric, labels: Labels, run_started: int | None) -> Metric | None:
-    """Return the metric with labels and values that Cloud Monitoring accepts; None if it has no points.
-
-    `run_started`: the start (unix ns) of metrics that count over the whole run; None: not known.
-    """
-    start = run_started if metric.name in OF_THE_RUN else None
+def fitting_metric(metric: Metric, labels: Labels) -> Metric | None:
+    """Return the metric with labels and values that Cloud Monitoring accepts; None if it has no points."""
     points: list[Any] = [
         replace(point, attributes=labels(metric.name, point.attributes)) for point in metric.data.data_points
     ]
     if points and isinstance(points[0], NumberDataPoint):
-        points = list(_numbers(points, metric.name in COUNTS, start))
+        points = list(_numbers(points, metric.name in COUNTS))
     if not points:
         return None
     data: Any = metric.data
     return replace(metric, data=replace(data, data_points=points))
 
 
-def _numbers(points: Sequence[Any], counts: bool, start: int | None) -> Iterator[Any]:
+def _numbers(points: Sequence[Any], counts: bool) -> Iterator[Any]:
     for point in points:
         value = point.value
         if not math.isfinite(value):
             continue
         value = min(max(int(value), INT64_MIN), INT64_MAX) if counts else float(value)
-        begun = point.start_time_unix_nano if start is None else start
-        yield replace(point, value=value, start_time_unix_nano=begun)
+        yield replace(point, value=value)

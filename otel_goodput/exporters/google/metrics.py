@@ -31,7 +31,6 @@ class CloudMonitoringExporter(MetricExporter):
         describing: makes the delivery of metric descriptors, given the function to which it reports failures.
         client: returns the client for Cloud Monitoring.
         run_id, process_index: identify the series of this process over the attempts of the run.
-        started: when the run began, unix ns.
     """
 
     def __init__(
@@ -42,14 +41,12 @@ class CloudMonitoringExporter(MetricExporter):
         client: Callable[[], Any],
         run_id: str,
         process_index: int,
-        started: int | None,
     ) -> None:
         super().__init__()
         self._connection = connection
         self._delivery = delivery
         self._client = client
         self._identity = {semconv.SERVICE_NAMESPACE: run_id, semconv.SERVICE_INSTANCE_ID: str(process_index)}
-        self._started = started
         self._lock = threading.Lock()
         self._labels = Labels()
         self._translation: MetricTranslation | None = None
@@ -85,7 +82,7 @@ class CloudMonitoringExporter(MetricExporter):
     def _fitted_resource(self, metrics: ResourceMetrics) -> ResourceMetrics:
         scopes = []
         for scope in metrics.scope_metrics:
-            found = (fitting_metric(metric, self._labels, self._started) for metric in scope.metrics)
+            found = (fitting_metric(metric, self._labels) for metric in scope.metrics)
             scopes.append(replace(scope, metrics=[metric for metric in found if metric is not None]))
         return replace(metrics, resource=self._task(metrics.resource), scope_metrics=scopes)
 

@@ -28,7 +28,7 @@ from otel_goodput import semconv
 from otel_goodput.exporters.google.batches import Batches
 from otel_goodput.exporters.google.connection import TELEMETRY, Connection, load
 from otel_goodput.exporters.google.delivery import Delivery, Send
-from otel_goodput.exporters.google.fitting import OF_THE_RUN, Labels, fitting_metric
+from otel_goodput.exporters.google.fitting import Labels, fitting_metric
 from otel_goodput.exporters.google.location import location
 from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.exporters.google.spans import PATIENCE_S
@@ -107,14 +107,12 @@ class TelemetryMetricExporter(MetricExporter):
         connection: to Google.
         delivery: of requests to the Telemetry API.
         process: index of this process, the instance id if the resource has none.
-        started: when the run began, unix ns.
     """
 
-    def __init__(self, connection: Connection, delivery: Delivery, process: int, started: int | None) -> None:
+    def __init__(self, connection: Connection, delivery: Delivery, process: int) -> None:
         super().__init__(preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
         self._connection = connection
         self._process = process
-        self._started = started
         self._labels = Labels(renamed=False)
         self._rejections = Rejections(TELEMETRY.name)
         self._writer = SeriesWriter(delivery, self._request)
@@ -132,7 +130,7 @@ class TelemetryMetricExporter(MetricExporter):
         for resource in data.resource_metrics:
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
-                    fitted = fitting_metric(metric, self._labels, self._started)
+                    fitted = fitting_metric(metric, self._labels)
                     for point in () if fitted is None else fitted.data.data_points:
                         yield _one(resource, scope, fitted, point)
 
@@ -159,7 +157,7 @@ def _one(resource: ResourceMetrics, scope: ScopeMetrics, metric: Any, point: Any
     running = not isinstance(point, NumberDataPoint) or (isinstance(metric.data, Sum) and metric.data.is_monotonic)
     start = point.start_time_unix_nano if running else None
     key, data = (scope.scope.name, metric.name, labels), (resource, scope, metric, point)
-    return Series(key, called(metric.name, labels), start, point.time_unix_nano, data, metric.name in OF_THE_RUN)
+    return Series(key, called(metric.name, labels), start, point.time_unix_nano, data)
 
 
 def _gathered(series: Sequence[Series]) -> MetricsData:

@@ -33,17 +33,13 @@ _NAMED: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]", re.I)
 
 
 class Series(NamedTuple):
-    """The newest point of a series. `start` and `end` are unix ns; a gauge has no `start`.
-
-    `pinned`: it counts from the beginning of the run in every attempt; other cumulative series may restart.
-    """
+    """The newest point of a series. `start` and `end` are unix ns; a gauge has no `start`."""
 
     key: Hashable
     name: str
     start: int | None
     end: int
     data: Any
-    pinned: bool = False
 
 
 def called(metric: str, labels: Iterable[tuple[str, str]]) -> str:
@@ -180,7 +176,7 @@ class SeriesWriter:
                 short(text),
             )
         self._written[one.key] = one.end
-        if not one.pinned and _START.search(text):
+        if _START.search(text):
             self._starts[one.key] = one.end
 
     def _refuse(self, batch: Sequence[Series], text: str) -> None:

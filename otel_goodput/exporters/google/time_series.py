@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from otel_goodput.exporters.google.connection import Connection, load
 from otel_goodput.exporters.google.delivery import Send
-from otel_goodput.exporters.google.fitting import OF_THE_RUN
 from otel_goodput.exporters.google.series import Series, called
 
 _TYPES: Final = "google.cloud.monitoring_v3.types"
@@ -52,9 +51,8 @@ def series_of(data: Any) -> Series:
     labels = tuple(sorted(data.metric.labels.items()))
     start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
     where = tuple(sorted(data.resource.labels.items()))
-    pinned = data.metric.type.rpartition("/")[2] in OF_THE_RUN
     key = (data.metric.type, labels, where)
-    return Series(key, called(data.metric.type, labels), start, interval.end_time.ToNanoseconds(), data, pinned)
+    return Series(key, called(data.metric.type, labels), start, interval.end_time.ToNanoseconds(), data)
 
 
 class TimeSeriesRequests:
